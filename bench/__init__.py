@@ -1,0 +1,1 @@
+"""Measure Penstock side by side with its alternatives: `python -m bench`."""

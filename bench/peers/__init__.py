@@ -1,0 +1,1 @@
+"""Write W1 as the alternatives' own documentation would: one module each."""

@@ -1,0 +1,187 @@
+"""Run W1 on Spark: Penstock, PySpark's own stateful operators and a bare Python loop, epoch by epoch."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bench import data, measure, session
+from bench.peers import apply_in_pandas_with_state, transform_with_state, transform_with_state_in_pandas
+from bench.peers.python_loop import LoopSide
+from bench.sides import Side
+from bench.stream import Feed, StreamSide
+
+DESCRIPTION = "keyed running count and sum on Spark against PySpark's stateful operators and a bare loop"
+
+PEERS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "transformWithState": transform_with_state.transform,
+    "transformWithStateInPandas": transform_with_state_in_pandas.transform,
+    "applyInPandasWithState": apply_in_pandas_with_state.transform,
+}
+
+STATE = "org.apache.spark.sql.execution.streaming.state"
+PEER_SETTINGS = {
+    # One task a core: more only add their fixed cost on a machine of this size.
+    "spark.sql.shuffle.partitions": "2",
+    # transformWithState requires RocksDB; with a change log a commit uploads what changed, not a snapshot.
+    "spark.sql.streaming.stateStore.providerClass": f"{STATE}.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every side of one run is given."""
+
+    spark: SparkSession
+    epochs: list[list[Path]]
+    work: Path
+    sink: str
+
+    def feed(self, name: str) -> Feed:
+        """Return a watched directory of the side's own, with the same epochs for every side."""
+        return Feed(self.work / name, self.epochs)
+
+    def output(self, name: str) -> Path:
+        """Return the directory that the side writes its Parquet output to."""
+        return self.work / name / "output"
+
+    def checkpoint(self, name: str) -> Path:
+        """Return the directory that the side keeps its checkpoint in."""
+        return self.work / name / "checkpoint"
+
+
+def penstock_side(setting: Setting) -> Side | None:  # noqa: ARG001
+    """Return Penstock's side of W1, or None while there is none.
+
+    It runs `bench.workload.running` over the rows of `setting.feed("penstock")` and writes its output to
+    `setting.output("penstock")`, or nowhere if `setting.sink` is "noop".
+    """
+    return None
+
+
+def peer_side(setting: Setting, name: str) -> Side:
+    """Return one of PySpark's stateful operators as a side: a streaming query from Parquet to the sink."""
+
+    def query(feed: Feed) -> StreamingQuery:
+        # A session of its own: these settings are the peers', read when the query starts.
+        spark = setting.spark.newSession()
+        for key, value in {**session.COMMON, **session.FAST_SESSION, **PEER_SETTINGS}.items():
+            if key.startswith("spark.sql."):
+                spark.conf.set(key, value)
+        writer = PEERS[name](feed.read(spark, data.DDL)).writeStream.format(setting.sink)
+        if setting.sink == "parquet":
+            writer = writer.option("path", str(setting.output(name)))
+        return writer.option("checkpointLocation", str(setting.checkpoint(name))).start()
+
+    return StreamSide(setting.feed(name), query)
+
+
+def make_sides(setting: Setting, peers: list[str], loop: bool) -> dict[str, Side]:
+    """Return the sides in the order in which they take turns."""
+    sides: dict[str, Side] = {}
+    penstock = penstock_side(setting)
+    if penstock is not None:
+        sides["penstock"] = penstock
+    if loop:
+        sides["loop"] = LoopSide(setting.epochs)
+        sides["loop_no_gc"] = LoopSide(setting.epochs, collector=False)
+    return sides | {name: peer_side(setting, name) for name in peers}
+
+
+def turn(name: str, side: Side) -> float:
+    """Run one epoch of a side and return its rows a second."""
+    ((rows, seconds),) = side.run_epochs(1)
+    line = f"{name}: {rows:,} rows in {seconds:.2f} s, {rows / seconds:,.0f} rows/s"
+    print(line, file=sys.stderr, flush=True)
+    return rows / seconds
+
+
+def check(setting: Setting, names: list[str]) -> None:
+    """Fail if a side's Parquet output is not one row an event with every count of every key once.
+
+    PySpark's operators may see a key's events in any order, so the sum of the counts is what must agree.
+    """
+    events = pq.read_table([path for epoch in setting.epochs for path in epoch], columns=["key"])
+    per_key = pc.value_counts(events["key"]).field("counts").to_numpy()
+    expected = (len(events), int((per_key * (per_key + 1) // 2).sum()))
+    for name in names:
+        counts = pq.read_table(list(setting.output(name).rglob("*.parquet")), columns=["count"])["count"]
+        found = (len(counts), pc.sum(counts).as_py())
+        if found != expected:
+            raise AssertionError(f"{name}: rows and sum of counts are {found}, not {expected}")
+
+
+def summarize(speeds: dict[str, list[float]], seed: int) -> dict[str, Any]:
+    """Return the result from the rows a second of every side, epoch by epoch."""
+    estimates = {name: measure.median(each, seed=seed) for name, each in speeds.items() if each}
+    peers = {name: estimates[name] for name in estimates if name in PEERS}
+    best = max(peers, key=lambda name: peers[name].median, default=None)
+    ratios = {
+        key: measure.ratio(speeds["penstock"], speeds[against], seed=seed)
+        for key, against in (("ratio", best), ("loop_ratio", "loop"), ("loop_no_gc_ratio", "loop_no_gc"))
+        if "penstock" in estimates and against in estimates
+    }
+    medians = {name: each.median for name, each in (estimates | ratios).items()}
+    return {
+        "penstock_rows_s": medians.get("penstock"),
+        "peers": {name: each.median for name, each in peers.items()},
+        "best_peer": best,
+        "ratio": medians.get("ratio"),
+        "loop_rows_s": medians.get("loop"),
+        "loop_ratio": medians.get("loop_ratio"),
+        "loop_no_gc_rows_s": medians.get("loop_no_gc"),
+        "loop_no_gc_ratio": medians.get("loop_no_gc_ratio"),
+        "intervals": {name: each.as_dict() for name, each in (estimates | ratios).items()},
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--rows-per-epoch", type=int, default=200_000)
+    parser.add_argument("--files-per-epoch", type=int, default=2, help="one a core lets the scan use both")
+    parser.add_argument("--epochs", type=int, default=5, help="measured epochs of every side")
+    parser.add_argument("--warmup", type=int, default=2, help="epochs of every side that are not counted")
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS), metavar="PEER")
+    parser.add_argument("--no-loop", dest="loop", action="store_false", help="leave out the bare loops")
+    parser.add_argument("--sink", choices=("parquet", "noop"), default="parquet", help="where outputs go")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run all sides in turns and compare them."""
+    count = args.warmup + args.epochs
+    print("preparing data", file=sys.stderr, flush=True)
+    epochs = data.epochs(args.seed, count, args.rows_per_epoch, args.files_per_epoch)
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=data.cache_directory()))
+    spark = session.make("bench-w1", session.FAST)
+    sides: dict[str, Side] = {}
+    try:
+        setting = Setting(spark, epochs, work, args.sink)
+        sides = make_sides(setting, args.peers, args.loop)
+        for side in sides.values():
+            side.start()
+        turns = {name: partial(turn, name, side) for name, side in sides.items()}
+        speeds = measure.interleave(turns, args.epochs, args.warmup)
+        for side in sides.values():
+            side.stop()
+        if args.sink == "parquet":
+            check(setting, [name for name in sides if not name.startswith("loop")])
+    finally:
+        for side in sides.values():
+            side.stop()
+        session.close(spark)
+        shutil.rmtree(work, ignore_errors=True)
+    settings = {"rows_per_epoch": args.rows_per_epoch, "files_per_epoch": args.files_per_epoch}
+    return {**settings, "epochs": args.epochs, "warmup": args.warmup, "sink": args.sink} | summarize(
+        speeds, args.seed
+    )

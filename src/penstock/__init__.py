@@ -1,0 +1,92 @@
+"""Penstock: elastic, order-preserving stream processing for Python, on Spark.
+
+Where things are: `flow` composes (with `read`, `write`, `stages` and `operators`), `plan` checks, `sequential` says what a flow
+means, `pe` runs operators over chunks of rows, `spark` runs epochs, `state` reads what was kept, `run` starts it all.
+"""
+
+from penstock import read, write
+from penstock.checks import DeadLetter
+from penstock.errors import (
+    CheckpointError,
+    FlowError,
+    LeaseError,
+    OperatorError,
+    PenstockError,
+    RowTypeError,
+    SourceError,
+)
+from penstock.flow import Flow, KeyedStream, Stream, WindowedStream
+from penstock.operators import aggregates as agg
+from penstock.operators.process import Process, ProcessContext
+from penstock.operators.windows import Window
+from penstock.rows import Record
+from penstock.run import Run, run, start
+from penstock.stages import (
+    aggregate,
+    count_window,
+    filter,
+    flat_map,
+    flat_scan,
+    key_by,
+    map,
+    map_batches,
+    merge,
+    process,
+    reduce,
+    scan,
+    select,
+    session,
+    sink,
+    sliding,
+    sort,
+    tumbling,
+    union,
+    window,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckpointError",
+    "DeadLetter",
+    "Flow",
+    "FlowError",
+    "KeyedStream",
+    "LeaseError",
+    "OperatorError",
+    "PenstockError",
+    "Process",
+    "ProcessContext",
+    "Record",
+    "RowTypeError",
+    "Run",
+    "SourceError",
+    "Stream",
+    "Window",
+    "WindowedStream",
+    "agg",
+    "aggregate",
+    "count_window",
+    "filter",
+    "flat_map",
+    "flat_scan",
+    "key_by",
+    "map",
+    "map_batches",
+    "merge",
+    "process",
+    "read",
+    "reduce",
+    "run",
+    "scan",
+    "select",
+    "session",
+    "sink",
+    "sliding",
+    "sort",
+    "start",
+    "tumbling",
+    "union",
+    "window",
+    "write",
+]

@@ -1,0 +1,269 @@
+"""Check a flow while it is built; each error names the operator and the fix."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.errors import FlowError
+from penstock.graph import Graph, Node
+from penstock.operators.aggregates import Aggregation
+from penstock.operators.base import ERROR_POLICIES, Key, Operator, Source
+from penstock.operators.stateless import evaluate
+from penstock.rows import RowType, return_annotation, row_type, type_from_annotation
+from penstock.timing import Ticks, TimeKind
+
+if TYPE_CHECKING:
+    from penstock.flow import Stream
+
+_NAME = re.compile(r"[\w .:+-]{1,120}")
+
+
+class DeadLetter(NamedTuple):
+    """A row that an operator failed on, with what was raised and where."""
+
+    operator: str
+    error: str
+    where: str
+    row: str
+
+
+DEAD_LETTER = typing.cast(RowType, type_from_annotation(DeadLetter))
+
+
+def flow_name(name: str) -> None:
+    """Refuse a flow name that cannot name a directory."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise FlowError(f"a flow's name must be 1 to 120 letters, digits, spaces or . : + - _, not {name!r}")
+
+
+def operator_name(nodes: Mapping[str, Node], name: str) -> None:
+    """Refuse an empty name, or one that the flow has already."""
+    if not isinstance(name, str) or not name:
+        raise FlowError(f"an operator's name must be text, not {name!r}")
+    if name in nodes:
+        raise FlowError(f"the flow has two operators named {name!r}; give one of them another name=")
+
+
+def wrap(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    """Convert an argument, naming the operator if that fails."""
+    try:
+        return convert(value)
+    except TypeError as error:
+        raise FlowError(f"operator {name!r}: {error}") from None
+
+
+def is_callable(function: Any, name: str, what: str) -> None:
+    """Refuse something that is no function."""
+    if not callable(function):
+        raise FlowError(f"operator {name!r} takes {what}, not {function!r}")
+
+
+def field(row: RowType | None, name: str, operator: str, option: str) -> pa.Field | None:
+    """Find a field, or say which there are; None where the type is not known."""
+    if row is None:
+        return None
+    if name not in row.names:
+        close = difflib.get_close_matches(name, row.names, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise FlowError(
+            f"operator {operator!r}: {option} names the field {name!r}, but the rows have "
+            f"{', '.join(map(repr, row.names)) or 'no fields'}{hint}"
+        )
+    return row.schema.field(name)
+
+
+def key_fields(row: RowType | None, names: Sequence[str], operator: str) -> None:
+    """Check the fields of a key: they exist, they differ, and their values can be hashed alike everywhere."""
+    distinct(names, operator, "key_by")
+    for name in names:
+        found = field(row, name, operator, "key_by")
+        if found is not None and pa.types.is_nested(found.type):
+            raise FlowError(
+                f"operator {operator!r}: key_by names the field {name!r} of type {found.type}, which cannot "
+                f"be a key; use numbers, strings, dates, or a function that returns a tuple of them"
+            )
+
+
+def distinct(names: Sequence[str], operator: str, what: str) -> None:
+    """Refuse two fields of one name."""
+    twice = [name for index, name in enumerate(names) if name in names[:index]]
+    if twice:
+        raise FlowError(f"operator {operator!r}: {what} gives two fields the name {twice[0]!r}; rename one")
+
+
+def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
+    """Refuse a slack below nothing, which would make every row late."""
+    if amount < 0:
+        raise FlowError(f"operator {operator!r}: {option}={value!r} is negative; give 0 or more")
+
+
+def orderable(row: RowType | None, name: str, operator: str) -> None:
+    """Refuse an order_by whose values have no order as integers."""
+    if row is None:
+        raise FlowError(
+            f"source {operator!r}: order_by={name!r} needs to know the type of that field; give schema="
+        )
+    kind = row.schema.field(name).type
+    good = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+    )
+    if not good:
+        raise FlowError(
+            f"source {operator!r}: order_by={name!r} is of type {kind}; it must be a number, a date or a "
+            f"timestamp, so convert it in the source, or use sort() on an event time"
+        )
+
+
+def known_type(row: RowType | None, operator: str, what: str) -> RowType:
+    """Refuse an operator that needs columns on a stream whose type is not known."""
+    if row is None:
+        raise FlowError(
+            f"operator {operator!r}: {what} needs to know the rows' type; annotate what the function before "
+            f"it returns (a dataclass, NamedTuple or TypedDict), or give schema="
+        )
+    return row
+
+
+def expression(row: RowType, value: Any, operator: str) -> pa.DataType:
+    """Try an expression on no rows; return the type of its values."""
+    try:
+        return evaluate(row.encode([]), (("value", value),)).schema.field(0).type
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise FlowError(
+            f"operator {operator!r}: the expression {value} does not fit rows with the fields "
+            f"{', '.join(row.names)}: {reason}"
+        ) from None
+
+
+def predicate(row: RowType, value: Any, operator: str) -> None:
+    """Refuse a filter by an expression that is neither true nor false."""
+    kind = expression(row, value, operator)
+    if not pa.types.is_boolean(kind):
+        raise FlowError(
+            f"operator {operator!r}: the expression {value} is of type {kind}; a filter needs one that is "
+            f"true or false, for example a comparison"
+        )
+
+
+def returns(
+    function: Any, schema: Any, operator: str, *, pair: bool = False, item: bool = False
+) -> RowType | None:
+    """Find the type of the rows that a function returns: as declared, or from its annotation."""
+    is_callable(function, operator, "a function")
+    if schema is not None:
+        return row_type(schema, operator)
+    annotation = return_annotation(function)
+    for wanted in ([tuple] if pair else []) + ([Iterable] if item else []):
+        inside = typing.get_args(annotation)
+        if wanted is tuple:
+            annotation = inside[1] if typing.get_origin(annotation) is tuple and len(inside) == 2 else None
+        else:
+            annotation = inside[0] if inside else None
+    return None if annotation is None else type_from_annotation(annotation)
+
+
+def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, others: Sequence[str]) -> None:
+    """Check the fields that aggregates read, and that their names are not those of the key or window."""
+    distinct((*others, *bundle.names), operator, "aggregate()")
+    for name, aggregate in zip(bundle.names, bundle.aggregates, strict=True):
+        if isinstance(aggregate.value, str):
+            field(row, aggregate.value, operator, f"{name}={aggregate.label}(...)")
+
+
+def has_time(node: Node, operator: str, what: str) -> None:
+    """Refuse an operator of event time on a stream that has none."""
+    if node.time is None:
+        raise FlowError(
+            f"operator {operator!r}: {what} needs event time, and the rows behind {node.name!r} have none; "
+            f"give time= to every source above it, with the same kind of field"
+        )
+
+
+def unit_mismatch(operator: str, option: str, value: Any, kind: TimeKind | None) -> str:
+    """Say that a duration and the time field have different units."""
+    if kind == "integer":
+        return (
+            f"operator {operator!r}: {option}={value!r} is a duration, but the time field is an integer of "
+            f"unknown unit; give an integer in its unit, or make the field a timestamp"
+        )
+    if kind == "timestamp":
+        return (
+            f"operator {operator!r}: {option}={value!r} is a bare number, but the time field is a timestamp; "
+            f'write for example "10 min" or a timedelta'
+        )
+    return f"operator {operator!r}: {option}={value!r} needs event time; give time= to every source above it"
+
+
+def one_flow(streams: Sequence[Stream], operator: str) -> None:
+    """Refuse to join streams of different flows."""
+    names = {id(stream.flow): stream.flow.name for stream in streams}
+    if len(names) > 1:
+        raise FlowError(
+            f"operator {operator!r} joins streams of different flows ({', '.join(names.values())}); make all "
+            f"sources on one Flow"
+        )
+
+
+def same_time(left: Node, right: Node, operator: str) -> None:
+    """Refuse to join streams whose times cannot be compared."""
+    if left.time != right.time:
+        raise FlowError(
+            f"operator {operator!r} joins streams whose times differ: {left.name!r} has {left.time} and "
+            f"{right.name!r} has {right.time} times; give time= the same kind of field in all sources"
+        )
+
+
+def merge_time(graph: Graph, node: str, by: str, operator: str) -> None:
+    """Check that the sources above a merged stream have their event time in the field it merges by."""
+    for name, other in graph.nodes.items():
+        source = other.operator
+        if isinstance(source, Source) and node in graph.below(name) and source.time != by:
+            raise FlowError(
+                f"operator {operator!r}: merge(by={by!r}) needs time={by!r} on source {name!r}, which has "
+                f"time={source.time!r}"
+            )
+
+
+def same_key_types(
+    left: Key, left_row: RowType | None, right: Key, right_row: RowType | None, operator: str
+) -> None:
+    """Refuse a join whose keys can never be equal."""
+    if left.function or right.function or left_row is None or right_row is None:
+        return
+    if len(left.fields) != len(right.fields):
+        raise FlowError(
+            f"operator {operator!r} joins on ({left}) and ({right}): give both sides as many key fields"
+        )
+    for mine, other in zip(left.fields, right.fields, strict=True):
+        a, b = left_row.schema.field(mine).type, right_row.schema.field(other).type
+        numeric = all(
+            pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in (a, b)
+        )
+        if a != b and not numeric:
+            raise FlowError(
+                f"operator {operator!r} joins {mine!r} ({a}) with {other!r} ({b}), which are never equal; "
+                f"convert one of them"
+            )
+
+
+def with_errors(operator: Any, name: str) -> tuple[Operator, tuple[RowType, ...]]:
+    """Add the error port to an operator that sends dead letters."""
+    if operator.on_error not in ERROR_POLICIES:
+        raise FlowError(
+            f'operator {name!r}: on_error={operator.on_error!r}; use "fail", "skip" or "dead_letter"'
+        )
+    if operator.on_error != "dead_letter":
+        return operator, ()
+    return dataclasses.replace(operator, outputs=(*operator.outputs, "errors")), (DEAD_LETTER,)

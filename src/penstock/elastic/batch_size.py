@@ -1,0 +1,132 @@
+"""Choose how many rows a batch takes: more when behind, fewer when latency allows.
+
+A batch costs a fixed time and a time for each row; both are fitted to what was measured. More rows spread the
+fixed time over more of them and so raise what can be processed; fewer rows wait less for their batch to fill.
+The size doubles when the input backs up or the time is nearly all used, unless the fixed time is too small a
+part for that to help, and halves when half the size is expected to keep up. A backlog that is already
+shrinking is left to shrink: a hiccup must not make batches larger for good. A size that fell behind is
+remembered and not tried again until the input slows down.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from penstock.elastic.base import Action, Actions, clamp, percent
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """Report one period: what a batch took, what came in and what waits."""
+
+    rows: float
+    """Rows of a batch, mean."""
+    seconds: float
+    """Seconds to process a batch, mean."""
+    arrivals: float
+    """Rows a second that come in."""
+    backlog: float
+    """Rows that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """Hold the size, the last two measured points of the cost line, and the size that fell behind."""
+
+    size: int
+    points: tuple[tuple[float, float], ...] = ()
+    behind_at: int = 0
+    behind_arrivals: float = 0.0
+    backlog: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """Hold the bounds, and the latency target if there is one."""
+
+    name: ClassVar[str] = "batch_size"
+
+    low: int = 1
+    high: int = 1 << 20
+    initial: int = 1024
+    target: float | None = None
+    """Seconds; a batch may take no more than half of it to fill and be processed."""
+    full: float = 0.95
+    ease: float = 0.5
+    """Half the size is tried only if it is expected to be no busier than this."""
+    sensitivity: float = 0.05
+    """Double the size must be expected to save this part of the time for each row."""
+    load_change: float = 0.2
+
+    def start(self) -> BatchState:
+        """Begin with the initial size."""
+        return BatchState(clamp(self.initial, self.low, self.high))
+
+    def step(self, state: BatchState, statistics: BatchStatistics) -> tuple[BatchState, Actions]:
+        """Double, halve or keep the size."""
+        if statistics.rows <= 0:
+            return state, ()
+        before = state.backlog
+        points = _add_point(state.points, statistics.rows, statistics.seconds)
+        state = replace(state, points=points, backlog=statistics.backlog)
+        busy = statistics.arrivals * statistics.seconds / statistics.rows
+        size = state.size
+        backs_up = statistics.backlog > 2 * size and statistics.backlog >= before
+        if backs_up or busy > self.full:
+            return self._grow(state, statistics, busy)
+        half = clamp(size // 2, self.low, self.high)
+        if half == size or (half <= state.behind_at and not self._slower(state, statistics)):
+            return state, ()
+        expected = statistics.arrivals * self.batch_seconds(state, half) / half
+        if expected > self.ease:
+            return state, ()
+        if self.target is not None and self._latency(state, size, statistics.arrivals) <= self.target / 2:
+            # The target is met with room: larger batches are cheaper.
+            return state, ()
+        why = f"batches of {half} are expected to be {percent(expected)} busy and have less latency"
+        return self._change(replace(state, behind_at=0), half, why)
+
+    def _grow(
+        self, state: BatchState, statistics: BatchStatistics, busy: float
+    ) -> tuple[BatchState, Actions]:
+        size, after = state.size, clamp(2 * state.size, self.low, self.high)
+        now, then = self.batch_seconds(state, size) / size, self.batch_seconds(state, after) / after
+        at_most = statistics.arrivals * self.batch_seconds(state, self.high) / self.high
+        if then > (1 - self.sensitivity) * now and at_most > self.full:
+            # Rows that are too slow themselves stay so in batches of any size.
+            return state, ()
+        why = (
+            f"{statistics.backlog:.4g} rows wait and processing is {percent(busy)} busy: behind; "
+            f"a row costs {now:.3g} s, in batches of {after} {then:.3g} s"
+        )
+        return self._change(replace(state, behind_at=size, behind_arrivals=statistics.arrivals), after, why)
+
+    def batch_seconds(self, state: BatchState, rows: float) -> float:
+        """Return what a batch of this size is expected to take."""
+        (near_rows, near_seconds), *rest = state.points[::-1]
+        if not rest:
+            # One point does not tell the fixed part: assume that all of it is, so that no size is tried in
+            # vain.
+            return near_seconds
+        far_rows, far_seconds = rest[0]
+        slope = max(0.0, (near_seconds - far_seconds) / (near_rows - far_rows))
+        return max(near_seconds - slope * near_rows, 0.0) + slope * rows
+
+    def _latency(self, state: BatchState, size: int, arrivals: float) -> float:
+        fill = size / arrivals if arrivals > 0 else 0.0
+        return fill + self.batch_seconds(state, size)
+
+    def _slower(self, state: BatchState, statistics: BatchStatistics) -> bool:
+        return statistics.arrivals < (1 - self.load_change) * state.behind_arrivals
+
+    def _change(self, state: BatchState, after: int, why: str) -> tuple[BatchState, Actions]:
+        if after == state.size:
+            return state, ()
+        return replace(state, size=after), (Action("batch_rows", "", state.size, after, why),)
+
+
+def _add_point(
+    points: tuple[tuple[float, float], ...], rows: float, seconds: float
+) -> tuple[tuple[float, float], ...]:
+    """Keep the latest point of the latest two sizes; sizes within a tenth of each other are one."""
+    others = tuple(point for point in points if abs(point[0] - rows) > 0.1 * max(point[0], rows))
+    return (*others[-1:], (rows, seconds))

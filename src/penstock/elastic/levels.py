@@ -1,0 +1,257 @@
+"""Settle on the level with the best throughput, by trust and trends, and notice when the load changes.
+
+The core of the thread level and of the waiting concurrency: a *level* is any number that can be turned up and
+down and whose throughput is measured once a period. A measured level is trusted until the load changes.
+
+    warming    the first samples are not used: queues that fill up look like throughput
+    searching  `search.propose` names the next level to measure: one sample where throughput is steady, more
+               where successive samples differ by more than the sensitivity
+    confirming at the chosen level, until its record has `noise_limit` samples; if it turns out worse than it
+               looked, the search goes on, so that one lucky sample does not decide
+    settled    nothing changes until more than `noise_limit` samples in a row differ from the trusted
+               throughput by `load_change`, all on the same side: then the load has changed
+
+Two things keep noise from moving a settled level: what successive samples usually differ by is learned and
+widens the threshold, and a change that ends on the level and throughput it began with was a false alarm,
+after which the threshold stays above what raised it. A load that returns is found in `memory` and needs no
+search.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from penstock.elastic import search
+from penstock.elastic.memory import Memory, PastLoad, agrees, forget, recall, remember
+from penstock.elastic.search import Record
+
+WARMING, SEARCHING, CONFIRMING, SETTLED = "warming", "searching", "confirming", "settled"
+
+# Deviations within three times the usual one are taken for noise, up to a cap: without it, a spell of wild
+# samples would blind the watch to any later change.
+_NOISE_WIDTH = 3.0
+_WIDEST = 0.6
+_NOISE_WEIGHT = 0.2
+# The first level of a search is measured more than once, to know the noise before the first comparison.
+_FIRST_SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LevelState:
+    """Hold the level of the moment and all that was learned about the load."""
+
+    level: int
+    phase: str = WARMING
+    seen: int = 0
+    last: float = 0.0
+    """The sample before, or 0 if it was taken at another level."""
+    records: tuple[Record, ...] = ()
+    moves: int = 0
+    """Changes of level since the load changed."""
+    noise: float = 0.0
+    """The standard deviation of a sample, as a fraction, learned from successive ones."""
+    tolerance: float = 0.0
+    """The deviation that false alarms have shown to mean nothing."""
+    suspects: int = 0
+    """Samples in a row that differ on one side; negative when they are below."""
+    suspect_mean: float = 0.0
+    alarm: float = 0.0
+    """The deviation that was taken for the last change of load, until the new level is known."""
+    memory: Memory = ()
+    untried: Memory = ()
+    """Past loads whose level is measured first, because their curves do not cover the level of the moment."""
+    recalled: PastLoad | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Hold the settings of a level search."""
+
+    low: int
+    high: int
+    sensitivity: float = 0.05
+    load_change: float = 0.2
+    noise_limit: int = 5
+    warmup: int = 2
+    memory_limit: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that leave no level."""
+        if not 1 <= self.low <= self.high:
+            raise ValueError(f"levels need 1 <= low <= high, not {self.low} and {self.high}")
+
+    def observe(
+        self, state: LevelState, throughput: float, low: int = 1, ceiling: int | None = None
+    ) -> tuple[LevelState, str]:
+        """Take one sample at the level of the moment; return the next state and the reason for its level.
+
+        `low` raises the lower bound for this step. Levels above `ceiling` that were not measured under this
+        load are out of reach for this step, as when the machine is busy.
+        """
+        bottom = min(max(self.low, low), self.high)
+        reach = self.high
+        if ceiling is not None:
+            reach = min(reach, max(ceiling, state.level, bottom, *(record.level for record in state.records)))
+        if throughput <= 0:
+            return state, "nothing flowed: no evidence for or against any level"
+        if state.level < bottom:
+            return self._move(state, bottom), f"the lowest level allowed is {bottom}"
+        if state.phase == WARMING:
+            if state.seen < self.warmup:
+                why = f"sample {state.seen + 1} of {self.warmup} is not used: queues are still filling"
+                return replace(state, seen=state.seen + 1), why
+            state = replace(state, phase=SEARCHING)
+        state = self._listen(state, throughput)
+        if state.phase == SETTLED:
+            return self._watch(state, throughput, (bottom, reach))
+        return self._learn(state, throughput, (bottom, reach))
+
+    def _listen(self, state: LevelState, throughput: float) -> LevelState:
+        """Learn the noise from successive samples at one level: a change of load shows in one pair only."""
+        noise = state.noise
+        if state.last > 0:
+            # Two samples differ by 1.13 standard deviations in the mean.
+            difference = abs(throughput - state.last) / ((throughput + state.last) / 2) / 1.13
+            if state.phase == SETTLED:
+                # One jump may be the load itself: it must not widen the threshold beyond its own size.
+                difference = min(difference, 2 * max(noise, self.load_change / _NOISE_WIDTH))
+            noise += (difference - noise) * (_NOISE_WEIGHT if noise or state.phase == SETTLED else 1.0)
+        return replace(state, noise=noise, last=throughput)
+
+    def _learn(self, state: LevelState, throughput: float, bounds: tuple[int, int]) -> tuple[LevelState, str]:
+        """Add the sample to the level's record, then go where the records point."""
+        known = {record.level: record for record in state.records}
+        own = known.get(state.level)
+        known[state.level] = own.add(throughput) if own else Record(state.level, throughput, throughput)
+        state = replace(state, records=search.ordered(known.values()))
+        if state.untried:
+            return self._try_past_load(state, throughput, bounds)
+        taken, wanted = known[state.level].count, self._wanted(state)
+        if state.phase == SEARCHING and taken < wanted:
+            return (
+                state,
+                f"sample {taken} of {wanted} at {state.level}: successive ones differ by {state.noise:.0%}",
+            )
+        return self._decide(state, bounds)
+
+    def _wanted(self, state: LevelState) -> int:
+        """Return how many samples of a level can be told from those of another."""
+        if len(state.records) == 1:
+            return min(_FIRST_SAMPLES, self.noise_limit)
+        # The mean of n samples deviates by 1/sqrt(n) of what one does.
+        return max(1, min(self.noise_limit, math.ceil((state.noise / self.sensitivity) ** 2)))
+
+    def _decide(self, state: LevelState, bounds: tuple[int, int]) -> tuple[LevelState, str]:
+        low, high = bounds
+        records = tuple(record for record in state.records if record.level >= low)
+        if state.recalled is None and state.moves < search.probe_budget(self.low, self.high):
+            probe = search.propose(records, low, high, self.sensitivity, state.noise)
+            if probe is not None:
+                return replace(self._move(state, probe.level), phase=SEARCHING), probe.why
+        choice = search.preferred(records, self.sensitivity, state.noise)
+        full = choice.count >= self.noise_limit
+        if choice.level != state.level:
+            top = search.best(records)
+            why = f"{choice.level} gives {choice.mean:.4g}/s; the best is {top.mean:.4g}/s at {top.level}"
+            return replace(self._move(state, choice.level), phase=SETTLED if full else CONFIRMING), why
+        if not full:
+            why = f"{choice.level} gives {choice.mean:.4g}/s: sample {choice.count} of {self.noise_limit}"
+            return replace(state, phase=CONFIRMING), why
+        return self._settle(state, choice, bounds)
+
+    def _settle(self, state: LevelState, choice: Record, bounds: tuple[int, int]) -> tuple[LevelState, str]:
+        """Stop searching, unless the load has changed since the level was first measured."""
+        later = choice.mean
+        if choice.count > 1:
+            later = (choice.mean * choice.count - choice.first) / (choice.count - 1)
+        if abs(later / choice.first - 1) > self._threshold(state):
+            memory = forget(state.memory, state.recalled) if state.recalled else state.memory
+            why = f"throughput at {choice.level} went from {choice.first:.4g}/s to {later:.4g}/s meanwhile"
+            return self._restart(replace(state, memory=memory), later, bounds, why)
+        tolerance = 0.0 if state.alarm else state.tolerance
+        left = state.memory[0] if state.memory else None
+        back = left is not None and left.level == choice.level
+        if state.alarm and left and back and agrees(left, choice.level, later, self.load_change / 2):
+            # The load had not changed: what raised this alarm must not raise it again.
+            tolerance = max(state.tolerance, 1.25 * abs(state.alarm))
+        settled = replace(state, phase=SETTLED, suspects=0, tolerance=tolerance, alarm=0.0, recalled=None)
+        return settled, f"settled on {choice.level}: {choice.mean:.4g}/s, mean of {choice.count} samples"
+
+    def _watch(self, state: LevelState, throughput: float, bounds: tuple[int, int]) -> tuple[LevelState, str]:
+        """Compare a sample with the trusted throughput of the settled level."""
+        own = next((record for record in state.records if record.level == state.level), None)
+        if own is None:
+            return self._learn(replace(state, phase=SEARCHING), throughput, bounds)
+        deviation = throughput / own.mean - 1
+        threshold = self._threshold(state)
+        if abs(deviation) <= threshold:
+            why = f"{throughput:.4g}/s is within {threshold:.0%} of the trusted {own.mean:.4g}/s"
+            return replace(state, suspects=0), why
+        side = 1 if deviation > 0 else -1
+        run = 1 + (abs(state.suspects) if state.suspects * side > 0 else 0)
+        mean = (state.suspect_mean * (run - 1) + throughput) / run
+        state = replace(state, suspects=side * run, suspect_mean=mean)
+        change = mean / own.mean - 1
+        why = f"{run} samples in a row differ from the trusted {own.mean:.4g}/s, by {change:+.0%}"
+        if run <= self.noise_limit:
+            return state, f"{why}; more than {self.noise_limit} would mean a change of load"
+        past = PastLoad(state.level, state.records)
+        memory = remember(state.memory, past, self.load_change / 2, self.memory_limit)
+        state = replace(state, memory=memory, alarm=change)
+        return self._restart(state, mean, bounds, f"{why}: the load has changed")
+
+    def _restart(
+        self, state: LevelState, mean: float, bounds: tuple[int, int], why: str
+    ) -> tuple[LevelState, str]:
+        """Trust nothing but the new throughput, and look the load up before searching."""
+        low, high = bounds
+        past = tuple(load for load in state.memory if low <= load.level <= high)
+        fresh = replace(
+            state,
+            phase=SEARCHING,
+            records=(Record(state.level, mean, mean),),
+            moves=0,
+            suspects=0,
+            suspect_mean=0.0,
+            untried=(),
+            recalled=None,
+        )
+        known = recall(past, state.level, mean, self.load_change / 2)
+        if known is not None:
+            return self._recall(fresh, known), f"{why}; it is one seen before, settled on {known.level}"
+        untried = tuple(load for load in past if search.expected(load.records, state.level) is None)
+        if untried:
+            to = untried[0].level
+            return self._move(
+                replace(fresh, untried=untried), to
+            ), f"{why}; {to} is where a past load settled"
+        state, next_why = self._decide(fresh, bounds)
+        return state, f"{why}; {next_why}"
+
+    def _try_past_load(
+        self, state: LevelState, throughput: float, bounds: tuple[int, int]
+    ) -> tuple[LevelState, str]:
+        """Check whether the load is the past one at whose level this sample was taken."""
+        load, rest = state.untried[0], state.untried[1:]
+        if agrees(load, state.level, throughput, self.load_change / 2):
+            return self._recall(state, load), f"{throughput:.4g}/s is what a past load gave at {load.level}"
+        later = tuple(past for past in rest if all(past.level != r.level for r in state.records))
+        state = replace(state, untried=later)
+        if later:
+            to = later[0].level
+            return self._move(state, to), f"not the load that settled on {load.level}: measure {to}"
+        return self._decide(state, bounds)
+
+    def _recall(self, state: LevelState, load: PastLoad) -> LevelState:
+        """Trust a past load's records again, and confirm its level with fresh samples."""
+        known = search.expected(load.records, load.level) or 0.0
+        records = (*(r for r in load.records if r.level != load.level), Record(load.level, known, known))
+        there = replace(state, records=search.ordered(records), phase=CONFIRMING, untried=(), recalled=load)
+        return self._move(there, load.level)
+
+    def _move(self, state: LevelState, level: int) -> LevelState:
+        if level == state.level:
+            return state
+        return replace(state, level=level, moves=state.moves + 1, last=0.0)
+
+    def _threshold(self, state: LevelState) -> float:
+        return min(_WIDEST, max(self.load_change, _NOISE_WIDTH * state.noise, state.tolerance))

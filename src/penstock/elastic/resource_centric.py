@@ -1,0 +1,36 @@
+"""Balance by moving keys between single-core executors of a whole operator: the resource-centric baseline.
+
+Every executor is one core, so both skew and scaling are met by repartitioning the operator's key space. The
+moves come from the same balance as the executor-centric approach, as the paper has it for fairness; what
+differs is the price: each is preceded by a synchronization with every upstream executor, and its state
+crosses nodes.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.elastic.base import Action, Actions, NoState
+from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCentric:
+    """Hold the balance threshold, shared with the executor-centric approach."""
+
+    name: ClassVar[str] = "resource_centric"
+
+    threshold: float = 1.2
+
+    def start(self) -> NoState:
+        """Return the empty state."""
+        return NoState()
+
+    def step(self, state: NoState, statistics: ShardStatistics) -> tuple[NoState, Actions]:
+        """Return the shards that change executor, as repartitionings of the operator."""
+        _, actions = ShardBalance(self.threshold).step(state, statistics)
+        return state, tuple(
+            Action("repartition", each.target, each.before, each.after, each.why)
+            if each.what == "shard"
+            else each
+            for each in actions
+        )

@@ -1,0 +1,134 @@
+"""Search a throughput curve for its best level, from the levels measured so far.
+
+The curve is assumed to rise, reach a top, and then stay or fall. The search holds no state of its own: it
+looks at the records that are trusted and names the level whose measurement would tell the most.
+
+1. *Wide probe.* Double upwards, then halve downwards, until a level is worse than the best by more than the
+   sensitivity, or the bound is reached. Levels are compared with the best one, never with their neighbour, so
+   a curve that climbs in steps too small to see is still climbed.
+2. *Bisection.* The top lies between the best level and its measured neighbours; halve the wider of the two
+   gaps until both are one. On a curve whose steps can be told apart this ends exactly on the top.
+3. *Thrift.* Among the levels that are nearly as good, look for a lower one. What may be given up grows with
+   the share of threads saved, from nothing to the sensitivity for half of them: each doubling must pay, and
+   by more than the noise of the two means could feign.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Keep what was measured at one level: the first trusted throughput, the mean and the sample count."""
+
+    level: int
+    first: float
+    mean: float
+    count: int = 1
+
+    def add(self, throughput: float) -> "Record":
+        """Return the record with one more sample."""
+        count = self.count + 1
+        return Record(self.level, self.first, self.mean + (throughput - self.mean) / count, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Name the level to measure next, and why."""
+
+    level: int
+    why: str
+
+
+def ordered(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records by level."""
+    return tuple(sorted(records, key=lambda record: record.level))
+
+
+def best(records: Sequence[Record]) -> Record:
+    """Return the record with the highest mean; of equals, the one with the fewest threads."""
+    return max(records, key=lambda record: (record.mean, -record.level))
+
+
+def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0) -> Record:
+    """Return the lowest level that gives up no more than its saving is worth.
+
+    `noise` is the standard deviation of one sample, as a fraction. The best of many noisy records is best
+    partly by luck, so twice the threads must show their gain beyond the standard error.
+    """
+    top = best(records)
+    for record in records:
+        if record.level >= top.level:
+            break
+        doublings = math.log2(top.level / record.level)
+        allowed = sensitivity * min(1.0, doublings)
+        if doublings >= 1:
+            allowed += noise * math.sqrt(1 / record.count + 1 / top.count)
+        if record.mean >= top.mean * (1 - allowed):
+            return record
+    return top
+
+
+def propose(
+    records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0
+) -> Probe | None:
+    """Return the level whose measurement is missing most, or None when the top is known.
+
+    `records` must be ordered by level and must not be empty.
+    """
+    top = best(records)
+    clearly_less = top.mean * (1 - sensitivity)
+    first, last = records[0], records[-1]
+    if last.level < high and last.mean >= clearly_less:
+        to = min(2 * last.level, high)
+        return Probe(to, f"no fall seen up to {last.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
+    if first.level > low and first.mean >= clearly_less:
+        to = max(first.level // 2, low)
+        return Probe(
+            to, f"no fall seen down to {first.level} (best {top.mean:.4g}/s at {top.level}): try {to}"
+        )
+    return _between(records, top, "top") or _between(
+        records, preferred(records, sensitivity, noise), "thrift"
+    )
+
+
+def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | None:
+    """Halve the wider gap beside a record; for thrift only the gap below counts."""
+    at = records.index(around)
+    below = records[at - 1].level if at > 0 else around.level
+    above = records[at + 1].level if at + 1 < len(records) else around.level
+    left, right = around.level - below, above - around.level
+    if reason == "thrift":
+        if left <= 1:
+            return None
+        to = (below + around.level) // 2
+        return Probe(to, f"{around.level} gives {around.mean:.4g}/s and {below} clearly less: try {to}")
+    if max(left, right) <= 1:
+        return None
+    to = (below + around.level) // 2 if left >= right else (around.level + above + 1) // 2
+    return Probe(
+        to, f"the top lies between {below} and {above} (best {around.mean:.4g}/s at {around.level}): try {to}"
+    )
+
+
+def expected(records: Sequence[Record], level: int) -> float | None:
+    """Return the throughput that the records imply at a level, or None outside the levels they cover."""
+    below = [record for record in records if record.level <= level]
+    above = [record for record in records if record.level >= level]
+    if not below or not above:
+        return None
+    left, right = below[-1], above[0]
+    if left.level == right.level:
+        return left.mean
+    share = math.log(level / left.level) / math.log(right.level / left.level)
+    return left.mean + share * (right.mean - left.mean)
+
+
+def probe_budget(low: int, high: int) -> int:
+    """Return how many changes of level one search may make, whatever it measures.
+
+    Doubling and halving visit at most log2 + 1 levels each way, bisection at most two halvings of a gap that
+    is no wider than the range, thrift one more; the rest lets noisy records be measured again.
+    """
+    return 5 * (math.ceil(math.log2(max(2, high / low))) + 2)

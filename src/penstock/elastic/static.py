@@ -1,0 +1,21 @@
+"""Change nothing, ever: the static baseline of every controller."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.elastic.base import Actions, NoState
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Hold no settings."""
+
+    name: ClassVar[str] = "static"
+
+    def start(self) -> NoState:
+        """Return the empty state."""
+        return NoState()
+
+    def step(self, state: NoState, statistics: object) -> tuple[NoState, Actions]:
+        """Look at any statistics and do nothing."""
+        return state, ()

@@ -1,0 +1,103 @@
+"""Choose the number of worker threads of a PE (Streams, section 4.2), with a memory of past loads.
+
+The rules of trust and trends are those of `levels`; here are the bounds of a PE. The lowest level is 1 where
+no operator blocks, and one more than the largest number of input ports of an operator that may block, so that
+the scheduler cannot cause a deadlock. The highest is the number of logical processors, or more where
+operators wait.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from penstock.elastic.base import Action, Actions, clamp, percent
+from penstock.elastic.levels import Levels, LevelState
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStatistics:
+    """Report one period of a PE."""
+
+    throughput: float
+    """Rows a second, summed over *all* operators: the sink alone is blind to work upstream of it."""
+    cpu_usage: float = 0.0
+    """The whole machine's, 0 to 1: other PEs may run on it."""
+    unsuspended: int = 0
+    """Workers that were told to leave and are still inside operator code."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadState:
+    """Hold the search, and the workers that would not leave."""
+
+    levels: LevelState
+    unsuspendable: int = 0
+    busy_at: int | None = None
+    """The lowest level at which the machine was seen too busy, until it is seen not to be."""
+
+
+def lowest_level(input_ports_of_blocking_operators: tuple[int, ...] = ()) -> int:
+    """Return the fewest workers that the scheduler may leave a PE."""
+    return 1 + max(input_ports_of_blocking_operators, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLevel:
+    """Hold the settings: Streams' own in production, for a period of 10 s."""
+
+    name: ClassVar[str] = "thread_level"
+
+    low: int = 1
+    high: int = 1
+    initial: int = 1
+    sensitivity: float = 0.05
+    load_change: float = 0.2
+    noise_limit: int = 5
+    warmup: int = 2
+    cpu_limit: float = 0.8
+    memory_limit: int = 8
+
+    @property
+    def search(self) -> Levels:
+        """Return the settings of the level search."""
+        return Levels(
+            self.low,
+            self.high,
+            self.sensitivity,
+            self.load_change,
+            self.noise_limit,
+            self.warmup,
+            self.memory_limit,
+        )
+
+    def start(self) -> ThreadState:
+        """Begin at the initial level, knowing nothing."""
+        return ThreadState(LevelState(clamp(self.initial, self.low, self.high)))
+
+    def _busy_at(self, state: ThreadState, statistics: ThreadStatistics) -> int | None:
+        """Return the level above which no new one may be tried, or None."""
+        level, known = state.levels.level, state.busy_at
+        if statistics.cpu_usage > self.cpu_limit:
+            return level if known is None else min(known, level)
+        return None if known is not None and level >= known else known
+
+    def step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
+        """Take the period's throughput and name the level of the next period."""
+        if statistics.unsuspended > state.unsuspendable:
+            # The period did not run at the level it was meant to: its throughput says nothing about that
+            # level.
+            return replace(state, unsuspendable=statistics.unsuspended), ()
+        busy_at = self._busy_at(state, statistics)
+        levels, why = self.search.observe(
+            state.levels,
+            statistics.throughput,
+            # Those that cannot leave hold their threads; one more must be free to run the rest.
+            low=statistics.unsuspended + 1,
+            ceiling=busy_at,
+        )
+        after = ThreadState(levels, statistics.unsuspended, busy_at)
+        if levels.level == state.levels.level:
+            return after, ()
+        if busy_at is not None:
+            limit = percent(self.cpu_limit)
+            why = f"{why} (CPU usage exceeds {limit} at {busy_at}: only levels measured before lie above it)"
+        return after, (Action("thread_level", "", state.levels.level, levels.level, why),)

@@ -1,0 +1,88 @@
+"""Choose how many rows a waiting operator keeps in flight.
+
+An operator that waits (a lookup, a remote model) leaves its worker free for other rows meanwhile. If a row
+computes for c seconds and waits for w, then (c + w) / c rows in flight keep a worker busy: that is where the
+search begins. What lies beyond depends on whom the operator waits for, so from there throughput decides, by
+the trust and trends of `levels`: a service that slows down under more requests shows no gain and gets no more
+of them.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from penstock.elastic.base import Action, Actions, clamp
+from penstock.elastic.levels import Levels, LevelState
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStatistics:
+    """Report one period of a waiting operator."""
+
+    throughput: float
+    wait_seconds: float
+    """Waiting, mean a row."""
+    cpu_seconds: float
+    """Computing, mean a row."""
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingState:
+    """Hold the search, and whether it has been given its starting point."""
+
+    levels: LevelState
+    guessed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingConcurrency:
+    """Hold the settings."""
+
+    name: ClassVar[str] = "waiting_concurrency"
+
+    low: int = 1
+    high: int = 1024
+    initial: int = 1
+    largest_guess: int = 64
+    """Where the search begins if rows hardly compute: the far side may not stand more at once."""
+    sensitivity: float = 0.05
+    load_change: float = 0.2
+    noise_limit: int = 5
+    memory_limit: int = 8
+
+    @property
+    def search(self) -> Levels:
+        """Return the settings of the level search; the guess takes the place of the unused samples."""
+        return Levels(
+            self.low, self.high, self.sensitivity, self.load_change, self.noise_limit, 0, self.memory_limit
+        )
+
+    def start(self) -> WaitingState:
+        """Begin with the initial number of rows in flight."""
+        return WaitingState(LevelState(clamp(self.initial, self.low, self.high)))
+
+    def guess(self, statistics: WaitingStatistics) -> int:
+        """Return how many rows keep the workers busy, from waiting against computing time."""
+        most = min(self.high, self.largest_guess)
+        total = statistics.wait_seconds + statistics.cpu_seconds
+        if statistics.cpu_seconds * most <= total * statistics.workers:
+            return max(self.low, most)
+        return clamp(math.ceil(statistics.workers * total / statistics.cpu_seconds), self.low, most)
+
+    def step(self, state: WaitingState, statistics: WaitingStatistics) -> tuple[WaitingState, Actions]:
+        """Go to the model's answer first, then where throughput points."""
+        before = state.levels.level
+        if statistics.throughput > 0 and not state.guessed:
+            guess = self.guess(statistics)
+            after = WaitingState(replace(state.levels, level=guess), guessed=True)
+            why = (
+                f"a row waits {statistics.wait_seconds:.3g} s and computes {statistics.cpu_seconds:.3g} s: "
+                f"{guess} keep {statistics.workers} workers busy"
+            )
+        else:
+            levels, why = self.search.observe(state.levels, statistics.throughput)
+            after = replace(state, levels=levels)
+        if after.levels.level == before:
+            return after, ()
+        return after, (Action("in_flight", "", before, after.levels.level, why),)

@@ -1,0 +1,100 @@
+"""The immutable graph of a flow: nodes by name, each with the ports that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.errors import FlowError
+from penstock.operators.base import Operator
+from penstock.rows import RowType
+from penstock.timing import TimeKind
+
+
+@dataclass(frozen=True)
+class Port:
+    """Name an output of a node."""
+
+    node: str
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator in its place: what it does, what it reads, and what its rows are."""
+
+    name: str
+    operator: Operator
+    inputs: tuple[Port, ...]
+    types: tuple[RowType | None, ...]
+    """The row type of each output port, None where undeclared."""
+    time: TimeKind | None
+    """The unit of event time of the rows, None where they have none."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Connect an output port to an input port. `index` is its place among the edges that leave its node."""
+
+    source: Port
+    target: str
+    port: int
+    index: int
+
+
+class Graph:
+    """Nodes in an order in which each stands behind those that it reads."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self.nodes = {name: nodes[name] for name in _sorted(nodes)}
+        self.declared = list(nodes)
+        self.edges: list[Edge] = []
+        self.outgoing: dict[str, list[Edge]] = {name: [] for name in nodes}
+        # In the order in which consumers were declared: this is the order of a fan-out.
+        for node in nodes.values():
+            for port, read in enumerate(node.inputs):
+                edge = Edge(read, node.name, port, len(self.outgoing[read.node]))
+                self.outgoing[read.node].append(edge)
+                self.edges.append(edge)
+
+    def below(self, name: str) -> set[str]:
+        """Return the node and all nodes that its rows can reach."""
+        found, todo = {name}, [name]
+        while todo:
+            for edge in self.outgoing[todo.pop()]:
+                if edge.target not in found:
+                    found.add(edge.target)
+                    todo.append(edge.target)
+        return found
+
+
+def _sorted(nodes: Mapping[str, Node]) -> list[str]:
+    """Sort topologically, keeping the order of declaration where it is free; refuse a cycle, naming it."""
+    done: dict[str, bool] = {}
+    order: list[str] = []
+    for root in nodes:
+        path: list[tuple[str, int]] = [(root, 0)] if root not in done else []
+        while path:
+            name, child = path.pop()
+            if child == 0:
+                if done.get(name):
+                    continue
+                done[name] = False
+            inputs = nodes[name].inputs
+            if child == len(inputs):
+                done[name] = True
+                order.append(name)
+                continue
+            path.append((name, child + 1))
+            above = inputs[child].node
+            if done.get(above) is False:
+                names = [step for step, _ in path]
+                cycle = [*names[names.index(above) :], above]
+                raise FlowError(
+                    f"the flow has a cycle: {' -> '.join(reversed(cycle))}; a flow runs from sources to "
+                    f"sinks, so break it, for example by keeping the fed-back value in the state of a keyed "
+                    f"operator"
+                )
+            if above not in done:
+                path.append((above, 0))
+    return order

@@ -1,0 +1,344 @@
+"""What the driver knows of a source: which rows are new, and when there will be no more."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow.parquet as pq
+
+from penstock.errors import SourceError
+from penstock.ingress.paths import exists, list_files, open_path
+from penstock.ingress.splits import Split
+from penstock.read import Files, Generated, Items, Reader, Socket
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one source gives to one epoch: splits to read, and where the source stands behind them."""
+
+    splits: tuple[Split, ...]
+    offset: Json
+    """Enough to find the next rows after a restart."""
+    logged: Json
+    """Enough to read the same rows again after a crash."""
+    rows: int | None
+    """How many rows, where that is known."""
+    backlog: int | None = None
+    """How many rows are known to wait behind this slice."""
+
+
+class Feed(Protocol):
+    """A source as the driver sees it."""
+
+    def poll(self, limit: int) -> Slice | None:
+        """Return about `limit` new rows, or None where there are none now."""
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        """Return a slice that was logged before a crash."""
+
+    def restore(self, offset: Json) -> None:
+        """Go on behind what was committed."""
+
+    def exhausted(self) -> bool:
+        """Tell whether no more rows will come; asked after a poll that returned None."""
+
+    def close(self) -> None:
+        """Let go of what is held open."""
+
+
+class ItemFeed:
+    """Rows of a Python iterable."""
+
+    def __init__(self, reader: Items, source: str) -> None:
+        self._reader, self._source, self._taken = reader, source, 0
+        self._iterator: Iterator[Any] | None = None
+
+    def poll(self, limit: int) -> Slice | None:
+        if self._iterator is None:
+            self._iterator = iter(self._reader.items)
+            skipped = sum(1 for _ in itertools.islice(self._iterator, self._taken))
+            if skipped < self._taken:
+                raise SourceError(f"source {self._source!r}: {self._taken} rows were processed before the restart, but "
+                                  f"the iterable now has {skipped}; give one that repeats its rows")
+        rows = list(itertools.islice(self._iterator, limit))
+        if not rows:
+            return None
+        start, self._taken = self._taken, self._taken + len(rows)
+        return self._slice(start, rows)
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        self._iterator, self._taken = None, logged["start"]
+        found = self.poll(logged["stop"] - logged["start"])
+        if found is None or self._taken != logged["stop"]:
+            raise SourceError(f"source {self._source!r}: the iterable no longer has the rows {logged['start']} to "
+                              f"{logged['stop']} of an epoch that was begun before the restart")
+        return found
+
+    def restore(self, offset: Json) -> None:
+        self._iterator, self._taken = None, offset["taken"]
+
+    def exhausted(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._iterator = None
+
+    def _slice(self, start: int, rows: list[Any]) -> Slice:
+        split = Split(0, start, start + len(rows), payload=pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
+        span = {"start": start, "stop": start + len(rows)}
+        return Slice((split,), {"taken": start + len(rows)}, span, len(rows))
+
+
+class GeneratedFeed:
+    """Rows made by a function of their numbers, at a rate or as fast as they are taken."""
+
+    def __init__(self, reader: Generated, clock: Callable[[], float]) -> None:
+        self._reader, self._clock, self._taken = reader, clock, 0
+        self._began: tuple[float, int] | None = None
+
+    def poll(self, limit: int) -> Slice | None:
+        stop = self._available(limit)
+        if stop <= self._taken:
+            return None
+        taken = min(stop, self._taken + limit)
+        found = self._slice(self._taken, taken, stop - taken if self._reader.rows_per_second else None)
+        self._taken = taken
+        return found
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        self._taken = logged["stop"]
+        return self._slice(logged["start"], logged["stop"], None)
+
+    def restore(self, offset: Json) -> None:
+        self._taken = offset["taken"]
+
+    def exhausted(self) -> bool:
+        return self._reader.rows is not None and self._taken >= self._reader.rows
+
+    def close(self) -> None:
+        self._began = None
+
+    def _available(self, limit: int) -> int:
+        most = self._taken + limit
+        if self._reader.rows_per_second is not None:
+            if self._began is None:
+                self._began = (self._clock(), self._taken)
+            began, first = self._began
+            most = first + int((self._clock() - began) * self._reader.rows_per_second)
+        return most if self._reader.rows is None else min(most, self._reader.rows)
+
+    def _slice(self, start: int, stop: int, backlog: int | None) -> Slice:
+        span = {"start": start, "stop": stop}
+        return Slice((Split(0, start, stop),), {"taken": stop}, span, stop - start, backlog)
+
+
+class SocketFeed:
+    """Lines from a TCP server. The log keeps the lines themselves: nothing else could bring them back."""
+
+    def __init__(self, reader: Socket, source: str) -> None:
+        self._reader, self._source, self._taken = reader, source, 0
+        self._lines: queue.Queue[str | None] = queue.Queue(maxsize=1_000_000)
+        self._socket: socket.socket | None = None
+        self._ended = False
+
+    def poll(self, limit: int) -> Slice | None:
+        if self._socket is None and not self._ended:
+            self._connect()
+        lines: list[str] = []
+        while len(lines) < limit and not self._ended:
+            try:
+                line = self._lines.get_nowait()
+            except queue.Empty:
+                break
+            if line is None:
+                self._ended = True
+            else:
+                lines.append(line)
+        return self._slice(self._taken, lines) if lines else None
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        return self._slice(logged["start"], logged["lines"])
+
+    def restore(self, offset: Json) -> None:
+        self._taken = offset["taken"]
+
+    def exhausted(self) -> bool:
+        return self._ended
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _slice(self, start: int, lines: list[str]) -> Slice:
+        self._taken = start + len(lines)
+        rows = pickle.dumps([(line,) for line in lines], pickle.HIGHEST_PROTOCOL)
+        split = Split(0, start, self._taken, payload=rows)
+        return Slice((split,), {"taken": self._taken}, {"start": start, "lines": lines}, len(lines),
+                     self._lines.qsize())
+
+    def _connect(self) -> None:
+        address = (self._reader.host, self._reader.port)
+        try:
+            self._socket = socket.create_connection(address, timeout=10)
+        except OSError as error:
+            raise SourceError(f"source {self._source!r}: no server answers at {address[0]}:{address[1]} ({error}); start "
+                              f"it first") from None
+        self._socket.settimeout(None)
+        threading.Thread(target=self._receive, args=(self._socket,), daemon=True, name="penstock-socket").start()
+
+    def _receive(self, connection: socket.socket) -> None:
+        try:
+            with connection.makefile("r", encoding="utf-8", errors="replace", newline="\n") as lines:
+                for line in lines:
+                    self._lines.put(line.rstrip("\r\n"))
+        except OSError:
+            pass  # closed by us, or by the server: both are the end
+        self._lines.put(None)
+
+
+class FileFeed:
+    """Files of a directory: each is taken once, in the order of modification time and then name."""
+
+    def __init__(self, reader: Files, source: str) -> None:
+        self._reader, self._source = reader, source
+        self._seen: set[str] = set()
+        self._waiting: list[tuple[str, int | None]] = []
+        """Files that were listed and not yet taken, with their number of rows where that is known."""
+        self._next_row = 0
+        """Where in the first waiting file the next slice begins."""
+        self._began: str | None = None
+
+    def poll(self, limit: int) -> Slice | None:
+        if not self._waiting:
+            self._list()
+        if not self._waiting:
+            return None
+        splits: list[Split] = []
+        left = limit
+        ordinal = 0
+        while self._waiting and left > 0:
+            path, count = self._waiting[0]
+            if count is None:
+                splits.append(Split(ordinal, 0, 0, path))
+                # A text file is taken whole, because its rows cannot be counted without reading it.
+                left -= max(1, limit // 8)
+                self._take_first()
+            else:
+                stop = min(count, self._next_row + left)
+                splits.append(Split(ordinal, self._next_row, stop, path))
+                left -= stop - self._next_row
+                self._next_row = stop
+                if stop == count:
+                    self._take_first()
+            ordinal += 1
+        rows = sum(s.stop - s.start for s in splits) if all(s.stop for s in splits) else None
+        backlog = sum((count or 0) for _, count in self._waiting) - self._next_row
+        return Slice(tuple(splits), self._offset(splits), {"splits": [s.to_json() for s in splits]}, rows, backlog)
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        splits = tuple(Split(**split) for split in logged["splits"])
+        return Slice(splits, offset, logged, None)
+
+    def restore(self, offset: Json) -> None:
+        """Take in one committed offset; called for each that was logged, in order."""
+        self._seen.update(offset.get("seen", ()))
+        self._seen.update(offset["taken"])
+        partial = offset.get("partial")
+        self._waiting, self._next_row, self._began = [], 0, None
+        if partial:
+            self._began, self._next_row = partial["path"], partial["row"]
+            self._seen.discard(self._began)
+
+    def full_offset(self) -> Json:
+        """Return an offset that needs no earlier one."""
+        offset: Json = {"seen": sorted(self._seen), "taken": []}
+        if self._next_row and self._waiting:
+            offset["partial"] = {"path": self._waiting[0][0], "row": self._next_row}
+        return offset
+
+    def exhausted(self) -> bool:
+        return not self._reader.follow and not self._waiting
+
+    def close(self) -> None:
+        self._waiting = []
+
+    def _offset(self, splits: list[Split]) -> Json:
+        offset: Json = {"taken": [s.path for s in splits if s.path in self._seen]}
+        if self._next_row and self._waiting:
+            offset["partial"] = {"path": self._waiting[0][0], "row": self._next_row}
+        return offset
+
+    def _take_first(self) -> None:
+        path, _ = self._waiting.pop(0)
+        self._seen.add(path)
+        self._next_row = 0
+
+    def _list(self) -> None:
+        if not exists(self._reader.path):
+            if self._reader.follow:
+                return
+            raise SourceError(f"source {self._source!r}: there is no {self._reader.path}")
+        found = [file for file in list_files(self._reader.path) if file.path not in self._seen]
+        # A file that an earlier epoch began comes first, whatever its time.
+        found.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
+        self._waiting = [(file.path, self._count(file.path)) for file in found]
+        self._waiting = [(path, count) for path, count in self._waiting if count != 0]
+        self._began = None
+
+    def _count(self, path: str) -> int | None:
+        if self._reader.format != "parquet":
+            return None
+        try:
+            with open_path(path) as file:
+                return int(pq.ParquetFile(file).metadata.num_rows)
+        except OSError as error:
+            raise SourceError(f"source {self._source!r}: the file {path} cannot be read as parquet: "
+                              f"{str(error).splitlines()[0]}; remove it, or write it elsewhere and move it in when it is "
+                              f"complete") from None
+
+
+def make_feed(reader: Reader, source: str, clock: Callable[[], float]) -> Feed:
+    """Make the feed of a reader that the driver reads itself."""
+    if isinstance(reader, Items):
+        return ItemFeed(reader, source)
+    if isinstance(reader, Generated):
+        return GeneratedFeed(reader, clock)
+    if isinstance(reader, Socket):
+        return SocketFeed(reader, source)
+    if isinstance(reader, Files):
+        return FileFeed(reader, source)
+    raise TypeError(f"source {source!r}: {reader!r} is fed by Spark")
+
+
+def cut_splits(splits: tuple[Split, ...], pieces: int) -> list[list[Split]]:
+    """Divide splits in about equal contiguous groups, one a task, cutting those whose rows are counted."""
+    counted = all(split.path is None or split.stop for split in splits)
+    if not counted or any(split.payload for split in splits):
+        groups: list[list[Split]] = [[] for _ in range(min(pieces, len(splits)))]
+        for index, split in enumerate(splits):
+            groups[index * len(groups) // len(splits)].append(split)
+        return groups
+    total = sum(split.stop - split.start for split in splits)
+    size = max(1, -(-total // pieces))
+    groups, room = [[]], size
+    for split in splits:
+        start = split.start
+        while start < split.stop:
+            stop = min(split.stop, start + room)
+            groups[-1].append(replace(split, start=start, stop=stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                groups.append([])
+                room = size
+    return [group for group in groups if group]

@@ -1,0 +1,72 @@
+"""Reach files by path or URI through `pyarrow.fs`, so that local disks and object stores are alike."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyarrow import fs
+
+
+class Found(NamedTuple):
+    """A file as it was listed."""
+
+    path: str
+    modified: int
+    """Nanoseconds since 1970."""
+    size: int
+
+
+@lru_cache(maxsize=64)
+def _filesystem(prefix: str) -> fs.FileSystem:
+    return fs.FileSystem.from_uri(prefix)[0]
+
+
+def locate(path: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path or URI, and the path inside it."""
+    if "://" in path:
+        system, inside = fs.FileSystem.from_uri(path)
+        return system, inside
+    return _local(), str(Path(path).absolute())
+
+
+@lru_cache(maxsize=1)
+def _local() -> fs.FileSystem:
+    return fs.LocalFileSystem()
+
+
+def open_path(path: str) -> Any:
+    """Open a file for reading at random."""
+    system, inside = locate(path)
+    return system.open_input_file(inside)
+
+
+def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
+    """List the files below a directory (or the one file), hidden ones left out, in no particular order."""
+    system, inside = locate(path)
+    info = system.get_file_info(inside)
+    if info.type == fs.FileType.File:
+        infos = [info]
+    elif info.type == fs.FileType.Directory:
+        infos = system.get_file_info(fs.FileSelector(inside, recursive=True))
+    else:
+        infos = []
+    prefix = path.split("://", 1)[0] + "://" if "://" in path else ""
+    root = inside if info.type == fs.FileType.Directory else ""
+    return [
+        Found(prefix + item.path, item.mtime_ns or 0, item.size)
+        for item in infos
+        if item.type == fs.FileType.File and not _hidden(item.path[len(root):]) and item.size
+        and (not suffixes or item.path.endswith(suffixes))
+    ]
+
+
+def exists(path: str) -> bool:
+    """Tell whether there is a file or directory."""
+    system, inside = locate(path)
+    return bool(system.get_file_info(inside).type != fs.FileType.NotFound)
+
+
+def _hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/") if part)

@@ -1,0 +1,33 @@
+"""Find the schema of files before the run, by looking into the first of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from penstock.errors import FlowError
+from penstock.ingress.paths import list_files, open_path
+from penstock.read import Files
+
+
+def infer_schema(reader: Files, source: str) -> pa.Schema:
+    """Return the schema of a directory's first file."""
+    found = sorted(list_files(reader.path), key=lambda f: (f.modified, f.path))
+    if not found:
+        raise FlowError(f"source {source!r}: there are no files in {reader.path!r} to take the schema from; give schema=, "
+                        f"or put the first file there")
+    path = found[0].path
+    try:
+        with open_path(path) as file:
+            if reader.format == "parquet":
+                return pq.read_schema(file)
+            if reader.format == "json":
+                return pa.json.open_json(file).schema
+            if not reader.options.get("header", True):
+                raise FlowError(f"source {source!r}: a CSV without header needs schema=")
+            parse = pa.csv.ParseOptions(delimiter=reader.options.get("delimiter", ","))
+            return pa.csv.open_csv(file, parse_options=parse).schema
+    except (pa.ArrowException, OSError) as error:
+        raise FlowError(f"source {source!r}: {path} cannot be read as {reader.format}: {str(error).splitlines()[0]}") from None

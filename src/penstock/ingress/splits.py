@@ -1,0 +1,178 @@
+"""Read one split of a source: a piece that can be named in a log and read in any process, any number of times."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from penstock.errors import SourceError
+from penstock.ingress.paths import open_path
+from penstock.read import Files, Generated, Items, Reader, Socket
+from penstock.rows import RowType
+
+BATCH_ROWS = 65_536
+ROW_BITS = 33
+"""A position inside a source is (ordinal of the file or split << ROW_BITS) + row."""
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A piece of a source. What is used depends on the reader: a file and rows of it, a range, or rows themselves."""
+
+    ordinal: int
+    start: int = 0
+    stop: int = 0
+    path: str | None = None
+    payload: bytes | None = None
+    """Rows that only the driver has, pickled."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the split for the log; rows are left out unless nothing else can bring them back."""
+        return {"ordinal": self.ordinal, "start": self.start, "stop": self.stop, "path": self.path}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a split as they are read: columns, or Python rows where the type is not declared."""
+
+    positions: Positions
+    columns: pa.RecordBatch | None
+    rows: list[Any] | None
+
+
+def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -> Iterator[Piece]:
+    """Read a split in order."""
+    if isinstance(reader, Files):
+        assert row is not None
+        yield from _read_file(reader, row, split, source)
+    elif isinstance(reader, Generated):
+        assert row is not None
+        for start in range(split.start, split.stop, BATCH_ROWS):
+            stop = min(start + BATCH_ROWS, split.stop)
+            table = reader.function(start, stop)
+            if table.num_rows != stop - start:
+                raise SourceError(f"source {source!r}: the generator gave {table.num_rows} rows for the row numbers "
+                                  f"{start} to {stop}; it must give {stop - start}")
+            yield from _pieces(row, table, split, start - split.start, source)
+    elif isinstance(reader, (Items, Socket)):
+        rows = pickle.loads(split.payload or b"")
+        yield from item_pieces(row, rows, split, source)
+    else:
+        raise TypeError(f"{reader!r} is not read by splits")
+
+
+def item_pieces(row: RowType | None, rows: list[Any], split: Split, source: str) -> Iterator[Piece]:
+    """Give rows from memory as pieces."""
+    for start in range(0, len(rows), BATCH_ROWS):
+        part = rows[start:start + BATCH_ROWS]
+        positions = _positions(split, start, len(part))
+        if row is None:
+            yield Piece(positions, None, part)
+        else:
+            yield Piece(positions, row.encode(part), None)
+
+
+def _positions(split: Split, start: int, count: int) -> Positions:
+    first = (split.ordinal << ROW_BITS) + split.start + start
+    return np.arange(first, first + count, dtype=np.int64)
+
+
+def _pieces(row: RowType, table: pa.Table, split: Split, start: int, source: str) -> Iterator[Piece]:
+    """Cast a table to the source's type and cut it in batches."""
+    table = cast_table(row, table, source, split.path)
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        if batch.num_rows:
+            yield Piece(_positions(split, start, batch.num_rows), batch, None)
+            start += batch.num_rows
+
+
+def cast_table(row: RowType, table: pa.Table | pa.RecordBatch, source: str, where: str | None) -> Any:
+    """Bring a table to the declared columns and types, or say which does not fit."""
+    if table.schema.equals(row.schema):
+        return table
+    place = f" in {where}" if where else ""
+    columns = []
+    for field in row.schema:
+        index = table.schema.get_field_index(field.name)
+        if index < 0:
+            raise SourceError(f"source {source!r}{place}: there is no column {field.name!r}; the columns are "
+                              f"{', '.join(table.schema.names)}")
+        column = table.column(index)
+        try:
+            columns.append(column if column.type == field.type else column.cast(
+                field.type, safe=not pa.types.is_timestamp(field.type)))
+        except pa.ArrowException as error:
+            raise SourceError(f"source {source!r}{place}: column {field.name!r} is of type {column.type} and does not "
+                              f"fit {field.type}: {str(error).splitlines()[0]}") from None
+    make = pa.Table if isinstance(table, pa.Table) else pa.RecordBatch
+    return make.from_arrays(columns, schema=row.schema)
+
+
+def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterator[Piece]:
+    assert split.path is not None
+    try:
+        with open_path(split.path) as file:
+            if reader.format == "parquet":
+                yield from _read_parquet(row, file, split, source)
+                return
+            batches = _open_text(reader, row, file)
+            start = 0
+            for batch in batches:
+                if batch.num_rows:
+                    yield Piece(_positions(split, start, batch.num_rows),
+                                cast_table(row, batch, source, split.path), None)
+                    start += batch.num_rows
+    except FileNotFoundError:
+        raise SourceError(f"source {source!r}: the file {split.path} is gone; it was there when the epoch was planned, "
+                          f"so restore it, or start with a new checkpoint") from None
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"source {source!r}: the file {split.path} cannot be read as {reader.format}: "
+                          f"{str(error).splitlines()[0]}") from None
+
+
+def _read_parquet(row: RowType, file: Any, split: Split, source: str) -> Iterator[Piece]:
+    """Read rows [start, stop) of a Parquet file, touching only the row groups that hold them."""
+    parquet = pq.ParquetFile(file)
+    names = [name for name in row.names if name in parquet.schema_arrow.names]
+    wanted, before = [], 0
+    first = 0
+    for group in range(parquet.num_row_groups):
+        count = parquet.metadata.row_group(group).num_rows
+        if before + count > split.start and before < split.stop:
+            if not wanted:
+                first = before
+            wanted.append(group)
+        before += count
+    at = first
+    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=wanted, columns=names, use_threads=False):
+        low, high = max(split.start - at, 0), min(split.stop - at, batch.num_rows)
+        at += batch.num_rows
+        if low < high:
+            part = cast_table(row, batch.slice(low, high - low), source, split.path)
+            yield Piece(_positions(split, at - batch.num_rows + low - split.start, high - low), part, None)
+
+
+def _open_text(reader: Files, row: RowType, file: Any) -> Iterator[pa.RecordBatch]:
+    """Open a CSV or JSON file as a stream of batches."""
+    if reader.format == "csv":
+        header = reader.options.get("header", True)
+        read = pa.csv.ReadOptions(use_threads=False, block_size=4 << 20,
+                                  column_names=None if header else row.names)
+        parse = pa.csv.ParseOptions(delimiter=reader.options.get("delimiter", ","))
+        convert = pa.csv.ConvertOptions(column_types=row.schema, include_columns=row.names)
+        yield from pa.csv.open_csv(file, read, parse, convert)
+        return
+    options = pa.json.ReadOptions(use_threads=False, block_size=4 << 20)
+    parse_json = pa.json.ParseOptions(explicit_schema=row.schema, unexpected_field_behavior="ignore")
+    yield from pa.json.open_json(file, read_options=options, parse_options=parse_json)

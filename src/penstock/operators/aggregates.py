@@ -1,0 +1,225 @@
+"""Built-in aggregates: each folds row after row, in order, so that results equal a plain loop's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import FlowError
+from penstock.rows import Row, RowType, any_getter, arrow_type
+
+
+@dataclass(frozen=True)
+class Agg:
+    """Describe one aggregate: where its values come from, how they fold, and what comes out."""
+
+    label: str
+    value: str | Callable[[Row], Any] | None
+    start: Callable[[], Any]
+    step: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any]
+    type_of: Callable[[pa.DataType | None], pa.DataType | None]
+    in_place: bool = False
+    """Whether `step` changes its state; it must not fail then, because a row that fails changes nothing."""
+
+    def reader(self) -> Callable[[Row], Any] | None:
+        """Return the function that reads this aggregate's value from a row."""
+        if self.value is None or callable(self.value):
+            return self.value
+        return any_getter([self.value])
+
+
+def _same(kind: pa.DataType | None) -> pa.DataType | None:
+    return kind
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _none() -> Any:
+    return None
+
+
+def _count_step(count: int, _: Any) -> int:
+    return count + 1
+
+
+def count() -> Agg:
+    """Count rows."""
+    return Agg("count", None, int, _count_step, _identity, lambda _: pa.int64())
+
+
+def _sum_step(total: Any, value: Any) -> Any:
+    if value is None:
+        return total
+    if isinstance(value, bool):
+        value = int(value)
+    return value if total is None else total + value
+
+
+def sum(value: str | Callable[[Row], Any]) -> Agg:
+    """Add up a field, or a function of the row; null where there was no value."""
+    return Agg("sum", value, _none, _sum_step, _identity, _sum_type)
+
+
+def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
+    if kind is None:
+        return None
+    return pa.int64() if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else kind
+
+
+def _min_step(best: Any, value: Any) -> Any:
+    if value is None:
+        return best
+    return value if best is None or value < best else best
+
+
+def min(value: str | Callable[[Row], Any]) -> Agg:
+    """Keep the smallest value; of equal ones the first."""
+    return Agg("min", value, _none, _min_step, _identity, _same)
+
+
+def _max_step(best: Any, value: Any) -> Any:
+    if value is None:
+        return best
+    return value if best is None or value > best else best
+
+
+def max(value: str | Callable[[Row], Any]) -> Agg:
+    """Keep the largest value; of equal ones the first."""
+    return Agg("max", value, _none, _max_step, _identity, _same)
+
+
+def _mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
+    return state if value is None else (state[0] + value, state[1] + 1)
+
+
+def mean(value: str | Callable[[Row], Any]) -> Agg:
+    """Average a field."""
+    return Agg(
+        "mean",
+        value,
+        lambda: (0, 0),
+        _mean_step,
+        lambda s: s[0] / s[1] if s[1] else None,
+        lambda _: pa.float64(),
+    )
+
+
+def first(value: str | Callable[[Row], Any]) -> Agg:
+    """Keep the first row's value."""
+    return Agg("first", value, _none, lambda s, v: (v,) if s is None else s, lambda s: s and s[0], _same)
+
+
+def last(value: str | Callable[[Row], Any]) -> Agg:
+    """Keep the last row's value."""
+    return Agg("last", value, _none, lambda _, v: v, _identity, _same)
+
+
+def collect(value: str | Callable[[Row], Any]) -> Agg:
+    """Collect the values in a list, in order."""
+    return Agg(
+        "collect",
+        value,
+        list,
+        _collect_step,
+        list,
+        lambda kind: None if kind is None else pa.list_(kind),
+        in_place=True,
+    )
+
+
+def _collect_step(values: list[Any], value: Any) -> list[Any]:
+    values.append(value)
+    return values
+
+
+def fold(
+    start: Callable[[], Any],
+    step: Callable[[Any, Row], Any],
+    result: Callable[[Any], Any] | None = None,
+    returns: Any = None,
+) -> Agg:
+    """Fold whole rows by a function of your own: `step(state, row) -> state`."""
+    return Agg(
+        "fold",
+        _identity,
+        start,
+        step,
+        result or _identity,
+        lambda _: None if returns is None else arrow_type(returns),
+    )
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Several aggregates under their names; the state is one list."""
+
+    names: tuple[str, ...]
+    aggregates: tuple[Agg, ...]
+
+    def step(self, state: list[Any] | None, row: Row) -> list[Any]:
+        """Take one row in; the old state is left as it was, so that a row that fails changes nothing."""
+        if state is None:
+            state = [aggregate.start() for aggregate in self.aggregates]
+        values = [None if read is None else read(row) for read in self._readers]
+        result = [
+            old if aggregate.in_place else aggregate.step(old, value)
+            for aggregate, old, value in zip(self.aggregates, state, values, strict=True)
+        ]
+        for index in self._in_place:
+            result[index] = self.aggregates[index].step(result[index], values[index])
+        return result
+
+    @cached_property
+    def _readers(self) -> list[Callable[[Row], Any] | None]:
+        return [aggregate.reader() for aggregate in self.aggregates]
+
+    @cached_property
+    def _in_place(self) -> list[int]:
+        return [index for index, aggregate in enumerate(self.aggregates) if aggregate.in_place]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"names": self.names, "aggregates": self.aggregates}
+
+    def results(self, state: list[Any]) -> list[Any]:
+        """Return the value of each aggregate."""
+        return [aggregate.result(value) for aggregate, value in zip(self.aggregates, state, strict=True)]
+
+    def fields(self, row: RowType | None) -> list[pa.Field] | None:
+        """Return the fields of the results, or None where a type is unknown."""
+        fields = []
+        for name, aggregate in zip(self.names, self.aggregates, strict=True):
+            source = None
+            if isinstance(aggregate.value, str) and row is not None:
+                source = row.schema.field(aggregate.value).type
+            kind = aggregate.type_of(source)
+            if kind is None:
+                return None
+            fields.append(pa.field(name, kind))
+        return fields
+
+    def functions(self) -> list[Any]:
+        """List the user's functions."""
+        return [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
+
+
+def aggregation(aggregates: dict[str, Any], operator: str) -> Aggregation:
+    """Check and bundle named aggregates."""
+    if not aggregates:
+        raise FlowError(
+            f"operator {operator!r}: aggregate() needs at least one aggregate, for example "
+            f'aggregate(total=ps.agg.sum("value"))'
+        )
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Agg):
+            raise FlowError(
+                f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
+                f"sum(field), min, max, mean, first, last, collect or fold"
+            )
+    return Aggregation(tuple(aggregates), tuple(aggregates.values()))

@@ -1,0 +1,173 @@
+"""The primitives that engines know. Everything else in this package is composed of them.
+
+An operator says what happens to rows; it never says where or when. Engines know five primitives: `Source`,
+`Stateless` (a row to rows, no memory), `Union` (ordered fan-in), `Keyed` (a `Logic` with state for each key,
+or for the whole stream) and `Sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from penstock.rows import Row, RowType
+from penstock.timing import BEFORE, Ticks, TimeKind, ticks_to_time
+
+Kind = Literal["source", "stateless", "partitioned", "stateful", "sink"]
+OnError = Literal["fail", "skip", "dead_letter"]
+Emits = Literal["one", "many", "timed"]
+Position = Any
+"""Where a row stands in the order of its stream: opaque, comparable. An int here, a tuple there."""
+
+ERROR_POLICIES: tuple[OnError, ...] = ("fail", "skip", "dead_letter")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What every primitive has: the names of its output ports, and what happens to a row that fails."""
+
+    kind: ClassVar[Kind]
+    outputs: tuple[str, ...] = field(default=("out",), kw_only=True)
+    on_error: OnError = field(default="fail", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Source(Operator):
+    """Bring rows in. `reader` says from where; the engine knows how."""
+
+    kind: ClassVar[Kind] = "source"
+    reader: Any = None
+    order_by: tuple[str, ...] = ()
+    time: str | None = None
+    slack: Ticks = 0
+
+
+@dataclass(frozen=True)
+class Union(Operator):
+    """Join streams into one, rows in the order of their positions."""
+
+    kind: ClassVar[Kind] = "stateless"
+
+
+@dataclass(frozen=True)
+class Sink(Operator):
+    """Take rows out. `writer` says where to; the engine knows how."""
+
+    kind: ClassVar[Kind] = "sink"
+    writer: Any = None
+    outputs: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Key:
+    """Say how a row's key is found: field names, or a function."""
+
+    fields: tuple[str, ...] = ()
+    function: Callable[[Row], Any] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names under which the key appears in rows that Penstock makes."""
+        return self.fields or ("key",)
+
+    def values(self, key: Any) -> tuple[Any, ...]:
+        """Return the key as one value a name."""
+        return key if len(self.fields) > 1 else (key,)
+
+    def __str__(self) -> str:
+        return ", ".join(self.fields) if self.fields else getattr(self.function, "__name__", "function")
+
+
+@dataclass(frozen=True)
+class Keyed(Operator):
+    """Run a `Logic` over the rows of each key (partitioned), or over the whole stream (stateful)."""
+
+    logic: Logic = None  # type: ignore[assignment]
+    keys: tuple[Key, ...] | None = None
+
+    @property
+    def kind(self) -> Kind:  # type: ignore[override]
+        """Tell a partitioned operator from a stateful one."""
+        return "partitioned" if self.keys is not None else "stateful"
+
+
+class Context:
+    """What a `Logic` sees of the row or timer at hand, and where it puts what it emits.
+
+    An engine sets the first group before each call and empties the second group after it.
+    """
+
+    __slots__ = ("emitted", "key", "kind", "position", "registered", "time", "watermark")
+
+    def __init__(self, kind: TimeKind = "integer") -> None:
+        self.kind = kind
+        self.key: Any = None
+        self.time: Ticks = 0
+        """Of the row or timer at hand; for a timer at FOREVER the watermark just before the end."""
+        self.watermark: Ticks = BEFORE
+        self.position: Position = 0
+        self.emitted: list[tuple[int, Row, Ticks]] = []
+        self.registered: list[tuple[Ticks, Position]] = []
+
+    def emit(self, row: Row, time: Ticks | None = None, port: int = 0) -> None:
+        """Send a row out, by default at the event time of the row or timer at hand."""
+        self.emitted.append((port, row, self.time if time is None else time))
+
+    def timer(self, fire: Ticks, opened: Position) -> Ticks:
+        """Ask for `on_timer` once the watermark is at `fire`; a time that has passed means the next mark."""
+        fire = max(fire, self.watermark + 1)
+        self.registered.append((fire, opened))
+        return fire
+
+    def show(self, moment: Ticks) -> Any:
+        """Show ticks as the user knows them."""
+        return ticks_to_time(moment, self.kind)
+
+
+class Logic:
+    """What a keyed operator does with one key's rows, timers and state.
+
+    State is whatever `on_row` and `on_timer` return: it must pickle, and None means that the key is
+    forgotten. A logic object itself holds parameters only, so that one object serves every key, shard and
+    process.
+    """
+
+    emits: ClassVar[Emits] = "many"
+    """one: exactly one row for a row; many: any number; timed: rows also come out when a mark passes."""
+    ports: int = 1
+    mark_delay: Ticks = 0
+    """How far the marks that leave are behind those that arrive (a sorter holds rows back)."""
+    needs_time: bool = False
+    mark_grid: tuple[Ticks, Ticks] | None = None
+    """(period, offset): only marks that cross a multiple of the period matter. None: every mark does."""
+
+    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+        """Run rows in order where `emits = "one"`: the tight loop. On an error len(out) tells the row."""
+        raise NotImplementedError  # only logics that emit one row for a row are folded
+
+    def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
+        """Take one row; emit through the context; return the key's new state."""
+        raise NotImplementedError
+
+    def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
+        """Take a timer that is due; return the key's new state."""
+        return state
+
+    def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
+        """Return the state without a timer that was due, also where `on_timer` failed and is passed over."""
+        return state
+
+    def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
+        """List the timers that a key's state is waiting for; read when state is loaded."""
+        return ()
+
+    def output_type(
+        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
+    ) -> RowType | None:
+        """Tell the type of the rows that come out of port 0, as far as it is known before the run."""
+        return None
+
+    def functions(self) -> list[Any]:
+        """List the user's functions, for the check that they can be shipped."""
+        return []

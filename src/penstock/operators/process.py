@@ -1,0 +1,138 @@
+"""A class of the user's own with state and timers for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from penstock.operators.base import Context, Emits, Key, Logic, Position
+from penstock.rows import Row, RowType
+from penstock.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
+
+
+class Process:
+    """Derive from this for full control of a key's state and timers.
+
+    `on_row` takes each row of the key in order; `on_timer` takes the timers that were set; `on_end` runs once
+    for each key when the source is exhausted. State lives in `context.state`, never in the object itself: one
+    object serves every key, and a key may be served by another process in the next epoch.
+    """
+
+    def on_row(self, row: Row, context: ProcessContext) -> None:
+        """Take one row of the key."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_row(self, row, context)")
+
+    def on_timer(self, time: Any, context: ProcessContext) -> None:
+        """Take a timer that is due."""
+
+    def on_end(self, context: ProcessContext) -> None:
+        """Take the end of the stream."""
+
+
+class _KeyState(NamedTuple):
+    value: Any
+    timers: tuple[Ticks, ...]
+    opened: Position
+    time: Ticks
+    """The latest time of the key's rows and timers: its end is not before that."""
+
+
+class ProcessContext:
+    """What a `Process` sees: the key, its state, the time, and ways to emit and to set timers."""
+
+    __slots__ = ("_context", "_timers", "key", "state")
+
+    def __init__(self, context: Context, state: Any, timers: set[Ticks]) -> None:
+        self._context, self._timers = context, timers
+        self.key = context.key
+        self.state = state
+        """The key's state: assign to it. None forgets the key, once it has no timers."""
+
+    @property
+    def time(self) -> Any:
+        """Return the event time of the row or timer at hand."""
+        return self._context.show(self._context.time)
+
+    @property
+    def watermark(self) -> Any:
+        """Return the watermark: no timer at or before it is still waiting. None before the first row."""
+        mark = self._context.watermark
+        return None if mark == BEFORE else self._context.show(mark)
+
+    def emit(self, row: Row) -> None:
+        """Send a row downstream."""
+        self._context.emit(row)
+
+    def set_timer(self, time: Any) -> None:
+        """Ask for `on_timer` when the watermark is at a time; one that has passed fires at the next mark."""
+        self._timers.add(max(time_to_ticks(time), self._context.watermark + 1))
+
+    def cancel_timer(self, time: Any) -> None:
+        """Forget a timer."""
+        self._timers.discard(time_to_ticks(time))
+
+
+@dataclass(frozen=True)
+class ProcessLogic(Logic):
+    """Run a `Process`. State: the user's value, the timers that wait, the position of the opening row."""
+
+    emits: ClassVar[Emits] = "timed"
+    process: Process
+    returns: RowType | None = None
+
+    def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
+        held = state or _KeyState(None, (), context.position, context.time)
+        result = self._call(context, held, lambda view: self.process.on_row(row, view))
+        if state is None and result is not None and self._has_end:
+            context.timer(FOREVER, held.opened)
+        return result
+
+    def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
+        if state is None or state.opened != opened:
+            return state
+        if fire == FOREVER:
+            context.time = max(context.time, state.time)
+            return self._call(context, state, self.process.on_end)
+        if fire not in state.timers:
+            return state
+        rest = self._without(state, fire)
+        return self._call(context, rest, lambda view: self.process.on_timer(context.show(fire), view))
+
+    def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
+        rest = self._without(state, fire)
+        return None if rest.value is None and not rest.timers else rest
+
+    def _without(self, state: _KeyState, fire: Ticks) -> _KeyState:
+        return state._replace(timers=tuple(timer for timer in state.timers if timer != fire))
+
+    def _call(self, context: Context, held: _KeyState, action: Any) -> _KeyState | None:
+        timers = set(held.timers)
+        view = ProcessContext(context, held.value, timers)
+        action(view)
+        if self.returns is not None:
+            normalize = self.returns.normalize
+            context.emitted = [(port, normalize(row), time) for port, row, time in context.emitted]
+        for timer in sorted(timers - set(held.timers)):
+            context.timer(timer, held.opened)
+        if view.state is None and not timers:
+            return None
+        return _KeyState(view.state, tuple(sorted(timers)), held.opened, max(held.time, context.time))
+
+    def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
+        if state is None:
+            return []
+        ends = [FOREVER] if self._has_end else []
+        return [(timer, state.opened) for timer in (*state.timers, *ends)]
+
+    @property
+    def _has_end(self) -> bool:
+        return type(self.process).on_end is not Process.on_end
+
+    def output_type(
+        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
+    ) -> RowType | None:
+        return self.returns
+
+    def functions(self) -> list[Any]:
+        return [self.process]

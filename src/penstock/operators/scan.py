@@ -1,0 +1,152 @@
+"""Running state: one output for each row (scan, aggregate, reduce), or any number (flat_scan)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from penstock.operators.aggregates import Aggregation
+from penstock.operators.base import Context, Emits, Key, Logic
+from penstock.rows import Row, RowType, record_class
+from penstock.timing import TimeKind
+
+
+@dataclass(frozen=True)
+class Scan(Logic):
+    """Call `function(state, row) -> (state, output)`; a key begins with `initial()`."""
+
+    emits: ClassVar[Emits] = "one"
+    function: Callable[[Any, Row], tuple[Any, Row]]
+    initial: Callable[[], Any]
+    returns: RowType | None = None
+
+    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+        function, initial, get, append = self.function, self.initial, states.get, out.append
+        for key, row in zip(keys, rows, strict=True):
+            state = get(key)
+            if state is None:
+                state = initial()
+            states[key], output = function(state, row)
+            append(output)
+
+    def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
+        state, output = self.function(self.initial() if state is None else state, row)
+        context.emit(output if self.returns is None else self.returns.normalize(output))
+        return state
+
+    def output_type(
+        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
+    ) -> RowType | None:
+        return self.returns
+
+    def functions(self) -> list[Any]:
+        return [self.function, self.initial]
+
+
+@dataclass(frozen=True)
+class FlatScan(Logic):
+    """Call `function(state, row) -> (state, outputs)`: any number of outputs for a row."""
+
+    emits: ClassVar[Emits] = "many"
+    function: Callable[[Any, Row], tuple[Any, Any]]
+    initial: Callable[[], Any]
+    returns: RowType | None = None
+
+    def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
+        state, outputs = self.function(self.initial() if state is None else state, row)
+        for output in list(outputs):
+            context.emit(output if self.returns is None else self.returns.normalize(output))
+        return state
+
+    def output_type(
+        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
+    ) -> RowType | None:
+        return self.returns
+
+    def functions(self) -> list[Any]:
+        return [self.function, self.initial]
+
+
+@dataclass(frozen=True)
+class Reduce(Logic):
+    """Combine rows by `function(accumulated, row)`, beginning with the first row; emit the running value."""
+
+    emits: ClassVar[Emits] = "one"
+    function: Callable[[Any, Row], Any]
+    returns: RowType | None = None
+
+    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+        function, get, append = self.function, states.get, out.append
+        for key, row in zip(keys, rows, strict=True):
+            state = get(key)
+            states[key] = state = row if state is None else function(state, row)
+            append(state)
+
+    def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
+        state = row if state is None else self.function(state, row)
+        context.emit(state)
+        return state
+
+    def output_type(
+        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
+    ) -> RowType | None:
+        return self.returns or inputs[0]
+
+    def functions(self) -> list[Any]:
+        return [self.function]
+
+
+@dataclass(frozen=True)
+class Aggregate(Logic):
+    """Emit the running aggregates of the key after each row."""
+
+    emits: ClassVar[Emits] = "one"
+    aggregation: Aggregation
+    key: Key | None
+
+    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+        get, append = states.get, out.append
+        for key, row in zip(keys, rows, strict=True):
+            states[key] = state = self.aggregation.step(get(key), row)
+            append(self._output(key, state))
+
+    def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
+        state = self.aggregation.step(state, row)
+        context.emit(self._output(context.key, state))
+        return state
+
+    def _output(self, key: Any, state: Any) -> Row:
+        names = self.key.names if self.key else ()
+        values = self.key.values(key) if self.key else ()
+        cls = record_class((*names, *self.aggregation.names))
+        return tuple.__new__(cls, (*values, *self.aggregation.results(state)))
+
+    def output_type(
+        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
+    ) -> RowType | None:
+        return aggregate_type(self.aggregation, self.key, inputs[0], ())
+
+    def functions(self) -> list[Any]:
+        return self.aggregation.functions()
+
+
+def key_fields(key: Key | None, row: RowType | None) -> list[pa.Field] | None:
+    """Return the fields of a key in rows that Penstock makes, or None where a type is unknown."""
+    if key is None:
+        return []
+    if row is None or key.function is not None:
+        return None
+    return [row.schema.field(name).remove_metadata() for name in key.fields]
+
+
+def aggregate_type(
+    aggregation: Aggregation, key: Key | None, row: RowType | None, middle: Sequence[pa.Field]
+) -> RowType | None:
+    """Return the type of (key, window, aggregates) rows, or None where a part of it is unknown."""
+    keys, results = key_fields(key, row), aggregation.fields(row)
+    if keys is None or results is None:
+        return None
+    return RowType(pa.schema([*keys, *middle, *results]), "record")

@@ -1,0 +1,57 @@
+"""Put a batch that was split by shard together again.
+
+A partitioned operator cuts batch `n` into parts, and several workers process them. The batch's slot in the
+reorder buffer is filled once, by whoever finishes the last part, with the rows merged by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.order.primitives import EMPTY, Empty, Primitives, Ring
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+class SplitBatch(Generic[P, T]):
+    """Collect the results of a batch's parts and merge them when the last one is in.
+
+    A batch without rows has no parts and nobody would finish it: whoever splits the batch must offer the
+    empty result itself, so zero parts are refused here.
+    """
+
+    def __init__(self, primitives: Primitives, parts: int, merge: Callable[[Sequence[P]], T]) -> None:
+        if parts < 1:
+            raise ValueError("a batch without parts is finished at once: offer its empty result instead")
+        self._parts = parts
+        self._merge = merge
+        self._results: Ring[P | Empty] = primitives.ring("results", parts, EMPTY)
+        self._missing = primitives.counter("missing", parts)
+
+    def finish(self, part: int, result: P) -> T | Empty:
+        """Hand in one part's result; the last one gets the merged batch, the others `EMPTY`.
+
+        The result is stored before the count goes down, so whoever brings it to zero finds them all.
+        """
+        self._results.store(part, result)
+        if self._missing.add(-1) > 1:
+            return EMPTY
+        results = [self._results.load(index) for index in range(self._parts)]
+        return self._merge([result for result in results if result is not EMPTY])
+
+
+def merge_order(positions: Sequence[Sequence[Any] | npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Return the order in which to take the rows of the concatenated parts so that positions ascend.
+
+    Positions are unique within a stream; should two be equal, the earlier part comes first.
+    """
+    if all(isinstance(part, np.ndarray) and part.ndim == 1 for part in positions):
+        together = [np.asarray(part) for part in positions] or [np.empty(0, np.int64)]
+        return np.argsort(np.concatenate(together), kind="stable").astype(np.int64)
+    flat = [tuple(p) if isinstance(p, Sequence | np.ndarray) else (p,) for part in positions for p in part]
+    return np.array(sorted(range(len(flat)), key=flat.__getitem__), dtype=np.int64)

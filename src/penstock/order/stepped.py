@@ -1,0 +1,318 @@
+"""Build the primitives so that a controller is asked before every single step: what the explorer uses.
+
+Each operation of each primitive becomes a `Step` that is handed to `SteppedPrimitives.perform`, which takes
+it when it sees fit. Values are kept in plain fields, since steps are taken one at a time; every object also
+keeps its value in a comparable form, so that two moments of two runs can be recognized as the same state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from penstock.order.primitives import EMPTY
+
+S = TypeVar("S", bound="Stepped")
+
+
+class Access(Enum):
+    """What a step does with the value of its object."""
+
+    READ = "the thread learns something, the value stays"
+    WRITE = "the value is replaced or extended unseen"
+    UPDATE = "the thread learns something and the value may change"
+
+
+READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Step:
+    """One operation on one object, about to be performed."""
+
+    target: Stepped
+    name: str
+    access: Access
+    effect: Callable[[], Any]
+    argument: object
+    enabled: Callable[[], bool] | None
+    """Whether the step can be taken now; None stands for always."""
+
+    def depends_on(self, other: Step) -> bool:
+        """Say whether the order of the two steps can matter."""
+        if self.access is READ and other.access is READ:
+            return False
+        return self.target is other.target or self.target.everything or other.target.everything
+
+    def __str__(self) -> str:
+        argument = "" if self.argument is EMPTY else repr(self.argument)
+        return f"{self.target.name}.{self.name}({argument})"
+
+
+class Stepped:
+    """An object whose operations are steps."""
+
+    everything = False
+    """Whether this stands for all objects together: what a pause waits for."""
+
+    def __init__(self, perform: Callable[[Step], Any], name: str, value: Any = None) -> None:
+        self.name = name
+        self.value = value
+        self.identity: tuple[int, int] = (0, 0)
+        self.key: Hashable = comparable(value)
+        self._perform = perform
+
+    def refresh(self) -> None:
+        """Bring the comparable value up to date."""
+        self.key = comparable(self.value)
+
+    def do(
+        self,
+        name: str,
+        access: Access,
+        effect: Callable[[], Any],
+        argument: object = EMPTY,
+        enabled: Callable[[], bool] | None = None,
+    ) -> Any:
+        """Ask the controller to take one step on this object."""
+        return self._perform(Step(self, name, access, effect, argument, enabled))
+
+    def set(self, value: Any) -> None:
+        """Replace the value: the effect of many steps."""
+        self.value = value
+
+
+class SteppedTryLock(Stepped):
+    """The value is the number of free places; None is without limit."""
+
+    def __init__(self, perform: Callable[[Step], Any], name: str, permits: int | None) -> None:
+        super().__init__(perform, name, permits)
+        self._permits = permits
+
+    def try_acquire(self) -> bool:
+        return bool(self.do("try_acquire", UPDATE, self._take))
+
+    def release(self) -> None:
+        self.do("release", WRITE, self._give)
+
+    def _take(self) -> bool:
+        if self.value is None:
+            return True
+        taken: bool = self.value > 0
+        self.value -= taken
+        return taken
+
+    def _give(self) -> None:
+        if self._permits is not None:
+            assert self.value < self._permits, f"{self.name} was released by somebody who did not hold it"
+            self.value += 1
+
+
+class SteppedLock(Stepped):
+    """The value is whether the lock is free."""
+
+    def acquire(self) -> None:
+        self.do("acquire", UPDATE, lambda: self.set(False), enabled=lambda: bool(self.value))
+
+    def release(self) -> None:
+        self.do("release", WRITE, lambda: self.set(True))
+
+
+class SteppedCounter(Stepped):
+    """The value is the count."""
+
+    def load(self) -> int:
+        return int(self.do("load", READ, lambda: self.value))
+
+    def add(self, delta: int) -> int:
+        return int(self.do("add", UPDATE, lambda: self._replace(self.value + delta), argument=delta))
+
+    def exchange(self, value: int) -> int:
+        return int(self.do("exchange", UPDATE, lambda: self._replace(value), argument=value))
+
+    def _replace(self, value: int) -> int:
+        before: int = self.value
+        self.value = value
+        return before
+
+
+class SteppedCell(Stepped):
+    """The value is the reference."""
+
+    def load(self) -> Any:
+        return self.do("load", READ, lambda: self.value)
+
+    def store(self, value: Any) -> None:
+        self.do("store", WRITE, lambda: self.set(value), argument=value)
+
+
+class SteppedRing:
+    """Every slot is an object of its own, so steps on different slots are independent."""
+
+    def __init__(self, slots: Sequence[SteppedCell]) -> None:
+        self._slots = slots
+
+    def load(self, index: int) -> Any:
+        return self._slots[index].load()
+
+    def store(self, index: int, value: Any) -> None:
+        self._slots[index].store(value)
+
+
+class SteppedFifo(Stepped):
+    """The value is a deque."""
+
+    def push(self, item: Any) -> None:
+        self.do("push", WRITE, lambda: self.value.append(item), argument=item)
+
+    def push_front(self, item: Any) -> None:
+        self.do("push_front", WRITE, lambda: self.value.appendleft(item), argument=item)
+
+    def pop(self) -> Any:
+        return self.do("pop", UPDATE, lambda: self.value.popleft() if self.value else EMPTY)
+
+    def discard(self, item: Any) -> bool:
+        return bool(self.do("discard", UPDATE, lambda: self._remove(item), argument=item))
+
+    def size(self) -> int:
+        return int(self.do("size", READ, lambda: len(self.value)))
+
+    def _remove(self, item: Any) -> bool:
+        present = item in self.value
+        if present:
+            self.value.remove(item)
+        return present
+
+
+class SteppedTable(Stepped):
+    """The value is a dict."""
+
+    def put(self, key: Hashable, value: Any) -> None:
+        self.do("put", WRITE, lambda: self.value.__setitem__(key, value), argument=key)
+
+    def take(self, key: Hashable) -> Any:
+        return self.do("take", UPDATE, lambda: self.value.pop(key, EMPTY), argument=key)
+
+    def size(self) -> int:
+        return int(self.do("size", READ, lambda: len(self.value)))
+
+
+class SteppedParker(Stepped):
+    """The value is whether a wake-up is there. Time-outs never strike: polling must not hide a lost one."""
+
+    def park(self, timeout: float | None) -> bool:
+        return bool(self.do("park", UPDATE, self._consume, enabled=lambda: bool(self.value)))
+
+    def unpark(self) -> None:
+        self.do("unpark", WRITE, lambda: self.set(True))
+
+    def _consume(self) -> bool:
+        woken: bool = self.value
+        self.value = False
+        return woken
+
+
+class SteppedLog(Stepped):
+    """The value is a list that threads append to and the final check reads."""
+
+    def append(self, item: Any) -> None:
+        self.do("append", WRITE, lambda: self.value.append(item), argument=item)
+
+    @property
+    def entries(self) -> list[Any]:
+        """All that was appended, in order."""
+        return list(self.value)
+
+
+class SteppedPrimitives(ABC):
+    """Make primitives whose steps are given to `perform`, and know the value of all of them."""
+
+    def __init__(self) -> None:
+        self._objects: list[Stepped] = []
+        self._made: dict[int, int] = {}
+        self.whole = self._new(Stepped(self.perform, "world"))
+        self.whole.everything = True
+
+    @abstractmethod
+    def perform(self, step: Step) -> Any:
+        """Take a step, now or later, and return its result."""
+
+    @abstractmethod
+    def maker(self) -> int:
+        """Return a number for the thread that is running."""
+
+    def values(self) -> Hashable:
+        """Return the values of all objects in comparable form."""
+        return tuple(made.key for made in self._objects)
+
+    def log(self, name: str) -> SteppedLog:
+        """Make a log that threads append to and the check reads; appending is a step like any other."""
+        return self._new(SteppedLog(self.perform, name, []))
+
+    def try_lock(self, name: str, permits: int | None = 1) -> SteppedTryLock:
+        """Make a try-lock."""
+        return self._new(SteppedTryLock(self.perform, name, permits))
+
+    def lock(self, name: str) -> SteppedLock:
+        """Make a waiting lock."""
+        return self._new(SteppedLock(self.perform, name, True))
+
+    def counter(self, name: str, initial: int = 0) -> SteppedCounter:
+        """Make a counter."""
+        return self._new(SteppedCounter(self.perform, name, initial))
+
+    def cell(self, name: str, initial: Any) -> SteppedCell:
+        """Make a cell."""
+        return self._new(SteppedCell(self.perform, name, initial))
+
+    def ring(self, name: str, size: int, initial: Any) -> SteppedRing:
+        """Make `size` cells."""
+        return SteppedRing([self.cell(f"{name}[{index}]", initial) for index in range(size)])
+
+    def fifo(self, name: str) -> SteppedFifo:
+        """Make a queue."""
+        return self._new(SteppedFifo(self.perform, name, deque()))
+
+    def table(self, name: str) -> SteppedTable:
+        """Make a table."""
+        return self._new(SteppedTable(self.perform, name, {}))
+
+    def parker(self, name: str) -> SteppedParker:
+        """Make a parker."""
+        return self._new(SteppedParker(self.perform, name, False))
+
+    def _new(self, made: S) -> S:
+        # An object is known by who made it and as which, so that it has one identity in every schedule.
+        maker = self.maker()
+        self._made[maker] = self._made.get(maker, 0) + 1
+        made.identity = (maker, self._made[maker])
+        self._objects.append(made)
+        self._objects.sort(key=lambda known: known.identity)
+        return made
+
+
+def comparable(value: Any) -> Hashable:
+    """Turn a value into one that equals another exactly if the two are the same to the code under test.
+
+    Containers and dataclasses go by their content, other objects by their `name`; an object with neither
+    is refused, for two of them could not be told apart from run to run.
+    """
+    if value is None or isinstance(value, bool | int | float | str | Enum):
+        return value
+    if isinstance(value, tuple | list | deque):
+        return tuple(comparable(item) for item in value)
+    if isinstance(value, dict):
+        return tuple(sorted((comparable(key), comparable(item)) for key, item in value.items()))
+    if isinstance(value, Stepped):
+        return value.identity
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        content = tuple(comparable(getattr(value, field.name)) for field in dataclasses.fields(value))
+        return (type(value).__name__, content)
+    name = getattr(value, "name", None)
+    if isinstance(name, str):
+        return (type(value).__name__, name)
+    raise TypeError(f"cannot compare {value!r} between runs: give it a name or make it a dataclass")

@@ -1,0 +1,1 @@
+"""Inside a processing element: chunks of rows through operators, in order."""

@@ -1,0 +1,126 @@
+"""A chunk: some rows of one stream with their positions and times, as columns, as Python rows, or as both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.rows import Row, RowType
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass
+class Chunk:
+    """Rows of one stream. Either form of the rows is made from the other when it is first asked for."""
+
+    positions: list[Ints]
+    """One array a component of the position."""
+    times: Ints | None
+    type: RowType | None
+    columns: pa.RecordBatch | None = None
+    rows: list[Row] | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions[0])
+
+    def get_rows(self) -> list[Row]:
+        """Return the rows as Python values."""
+        if self.rows is None:
+            assert self.type is not None
+            assert self.columns is not None
+            self.rows = self.type.decode(self.columns)
+        return self.rows
+
+    def get_columns(self) -> pa.RecordBatch:
+        """Return the rows as columns; raises `RowTypeError` where a value does not fit the declared type."""
+        if self.columns is None:
+            assert self.type is not None
+            assert self.rows is not None
+            self.columns = self.type.encode(self.rows)
+        return self.columns
+
+    def select(self, index: Ints) -> Chunk:
+        """Return the rows with these numbers, in this order."""
+        rows = None
+        if self.rows is not None:
+            held = self.rows
+            rows = [held[i] for i in index.tolist()]
+        columns = None if self.columns is None else self.columns.take(pa.array(index))
+        return Chunk([p[index] for p in self.positions], None if self.times is None else self.times[index],
+                     self.type, columns, rows)
+
+    def slice(self, start: int, stop: int) -> Chunk:
+        """Return consecutive rows; copies nothing but references."""
+        return Chunk([p[start:stop] for p in self.positions],
+                     None if self.times is None else self.times[start:stop], self.type,
+                     None if self.columns is None else self.columns.slice(start, stop - start),
+                     None if self.rows is None else self.rows[start:stop])
+
+    def replace_rows(self, rows: list[Row], row_type: RowType | None) -> Chunk:
+        """Return other rows at the same positions."""
+        return Chunk(self.positions, self.times, row_type, None, rows)
+
+    def widened(self, width: int) -> Chunk:
+        """Return the chunk with its positions padded to a width."""
+        missing = width - len(self.positions)
+        if missing <= 0:
+            return self
+        zeros = np.zeros(len(self), np.int64)
+        return Chunk([*self.positions, *[zeros] * missing], self.times, self.type, self.columns, self.rows)
+
+    def extended(self, component: Ints) -> Chunk:
+        """Return the chunk with one more component of the position."""
+        return Chunk([*self.positions, component], self.times, self.type, self.columns, self.rows)
+
+    def position(self, index: int) -> tuple[int, ...]:
+        """Return the position of one row."""
+        return tuple(int(component[index]) for component in self.positions)
+
+    def sorted(self) -> Chunk:
+        """Return the rows in the order of their positions."""
+        order = sorting_order(self.positions)
+        return self if order is None else self.select(order)
+
+
+def sorting_order(positions: Sequence[Ints]) -> Ints | None:
+    """Return the order that sorts positions, or None where they are sorted."""
+    first = positions[0]
+    if len(first) < 2:
+        return None
+    if len(positions) == 1:
+        if (first[1:] >= first[:-1]).all():
+            return None
+        return np.argsort(first, kind="stable")
+    if (first[1:] > first[:-1]).all():
+        return None
+    # np.lexsort takes the most significant key last.
+    order = np.lexsort(tuple(reversed(positions)))
+    return None if (order[1:] > order[:-1]).all() else order.astype(np.int64)
+
+
+def concat(chunks: Sequence[Chunk]) -> Chunk:
+    """Put chunks of one stream behind one another."""
+    if len(chunks) == 1:
+        return chunks[0]
+    width = max(len(chunk.positions) for chunk in chunks)
+    chunks = [chunk.widened(width) for chunk in chunks]
+    positions = [np.concatenate([chunk.positions[i] for chunk in chunks]) for i in range(width)]
+    times = None if chunks[0].times is None else np.concatenate([_times(chunk) for chunk in chunks])
+    row_type = chunks[0].type
+    if row_type is not None and all(chunk.columns is not None for chunk in chunks):
+        return Chunk(positions, times, row_type, pa.concat_batches([chunk.columns for chunk in chunks]))
+    rows: list[Any] = []
+    for chunk in chunks:
+        rows.extend(chunk.get_rows())
+    return Chunk(positions, times, row_type, None, rows)
+
+
+def _times(chunk: Chunk) -> Ints:
+    assert chunk.times is not None
+    return chunk.times

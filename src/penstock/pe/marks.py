@@ -1,0 +1,87 @@
+"""Work out, for one operator, when its watermark rises: the lowest of all routes that marks take to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.pe.chunk import Ints
+from penstock.positions import MarkRoute
+from penstock.timing import BEFORE, FOREVER, Ticks
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The rises of a watermark, in order: where, and to what."""
+
+    positions: list[Ints]
+    values: Ints
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def before(self, bound: int | None) -> tuple[Steps, Steps]:
+        """Divide at a bound of the first component."""
+        cut = len(self) if bound is None else int(np.searchsorted(self.positions[0], bound, "left"))
+        return (Steps([p[:cut] for p in self.positions], self.values[:cut]),
+                Steps([p[cut:] for p in self.positions], self.values[cut:]))
+
+
+def rises(times: Ints, start: Ticks) -> Ints:
+    """Return the numbers of the rows whose time is later than all before them and than `start`."""
+    if len(times) == 0:
+        return np.empty(0, np.int64)
+    highest = np.maximum.accumulate(times)
+    before = np.concatenate([[start], np.maximum(highest[:-1], start)])
+    return np.flatnonzero(times > before)
+
+
+def crossing(values: Ints, start: Ticks, grids: Sequence[tuple[Ticks, Ticks, Ticks]]) -> Ints:
+    """Return which rising marks cross an edge of some grid (period, offset, delay): the others change nothing."""
+    keep = np.zeros(len(values), bool)
+    for period, offset, delay in grids:
+        cells = (values - delay - offset) // period
+        first = (start - delay - offset) // period
+        keep |= cells > np.concatenate([[first], cells[:-1]])
+    return np.flatnonzero(keep)
+
+
+def arrival(routes: Sequence[MarkRoute], steps: dict[str, Steps], start: dict[str, Ticks], width: int) -> Steps:
+    """Merge the marks of all sources as they arrive at one operator; keep the steps that raise its watermark."""
+    positions: list[list[Ints]] = [[] for _ in range(width)]
+    values, route_of = [], []
+    for number, route in enumerate(routes):
+        found = steps.get(route.source)
+        if found is None or len(found) == 0:
+            continue
+        for i, component in enumerate(found.positions):
+            positions[i].append(component)
+        for i, constant in enumerate(route.path):
+            positions[len(found.positions) + i].append(np.full(len(found), constant, np.int64))
+        values.append(np.where(found.values == FOREVER, FOREVER, found.values - route.delay))
+        route_of.append(np.full(len(found), number, np.int64))
+    if not values:
+        return Steps([np.empty(0, np.int64) for _ in range(width)], np.empty(0, np.int64))
+    columns = [np.concatenate(parts) for parts in positions]
+    order = np.lexsort(tuple(reversed(columns)))
+    columns = [column[order] for column in columns]
+    value, number_of = np.concatenate(values)[order], np.concatenate(route_of)[order]
+    lowest = None
+    for number, route in enumerate(routes):
+        first = _delayed(start[route.source], route.delay)
+        mine = np.maximum.accumulate(np.maximum(np.where(number_of == number, value, first), first))
+        lowest = mine if lowest is None else np.minimum(lowest, mine)
+    assert lowest is not None
+    keep = rises(lowest, watermark(routes, start))
+    return Steps([column[keep] for column in columns], lowest[keep])
+
+
+def watermark(routes: Sequence[MarkRoute], marks: dict[str, Ticks]) -> Ticks:
+    """Return an operator's watermark from those of the sources."""
+    return min(_delayed(marks[route.source], route.delay) for route in routes)
+
+
+def _delayed(mark: Ticks, delay: Ticks) -> Ticks:
+    return mark if mark in (FOREVER, BEFORE) else mark - delay

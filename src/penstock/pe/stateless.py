@@ -1,0 +1,176 @@
+"""Run operators without memory over chunks. User functions are called by C loops; a failing row is found by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from penstock.checks import DEAD_LETTER, DeadLetter
+from penstock.graph import Node
+from penstock.operators.base import Union
+from penstock.operators.stateless import (
+    SKIPPED,
+    Columnar,
+    Filter,
+    FilterExpression,
+    FlatMap,
+    Map,
+    Split,
+    Stateless,
+)
+from penstock.pe.chunk import Chunk, Ints
+from penstock.pe.failures import Failures
+from penstock.rows import Row
+
+Outputs = dict[int, Chunk]
+
+
+def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
+    """Take a chunk through an operator without memory; return a chunk for each output port that has rows."""
+    operator = node.operator
+    if isinstance(operator, Union):
+        return {0: Chunk(chunk.positions, chunk.times, node.types[0], chunk.columns, chunk.rows)
+                if node.types[0] is not None else _undeclared(chunk)}
+    assert isinstance(operator, Stateless)
+    if isinstance(operator, Columnar):
+        return _run_columnar(node, operator, chunk, failures)
+    rows = chunk.get_rows()
+    if isinstance(operator, Map):
+        shaped = operator.returns is not None and operator.returns.form == "record"
+        function = (lambda row: operator.shape(operator.function(row))) if shaped else operator.function
+        results, letters, skipped = call(node, function, rows, chunk, failures)
+        outputs = {0: _without_skipped(chunk, results, node) if skipped else chunk.replace_rows(results, node.types[0])}
+    elif isinstance(operator, Filter):
+        results, letters, skipped = call(node, operator.predicate, rows, chunk, failures)
+        keep = np.flatnonzero(np.fromiter(map(_holds if skipped else bool, results), bool, len(results)))
+        outputs = {0: chunk if len(keep) == len(rows) else chunk.select(keep)}
+    elif isinstance(operator, FlatMap):
+        results, letters, skipped = call(node, operator.many, rows, chunk, failures)
+        outputs = {0: _flatten(chunk, results, node)}
+    else:
+        assert isinstance(operator, Split)
+        results, letters, skipped = call(node, operator.port, rows, chunk, failures)
+        ports = np.fromiter((-1 if r is SKIPPED else r for r in results), np.int64, len(results))
+        outputs = {int(port): chunk.select(np.flatnonzero(ports == port)) for port in np.unique(ports) if port >= 0}
+    if letters:
+        outputs[node.operator.outputs.index("errors")] = letters_chunk(
+            chunk, letters, len(chunk.positions) + operator.expands)
+    return {port: out for port, out in outputs.items() if len(out)}
+
+
+def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures
+         ) -> tuple[list[Any], list[tuple[int, DeadLetter]], bool]:
+    """Call a function for each row. A row that fails leaves `SKIPPED`; under "fail" nothing behind it is called.
+
+    Returns the results, the dead letters with the numbers of their rows, and whether any row was skipped.
+    """
+    results: list[Any] = []
+    letters: list[tuple[int, DeadLetter]] = []
+    skipped = False
+    while len(results) < len(rows):
+        try:
+            # `extend` keeps what it has when the iterator raises, so the length tells which row failed.
+            results.extend(map(function, rows[len(results):] if results else rows))
+            if len(results) < len(rows):
+                raise RuntimeError("the function raised StopIteration")
+        except Exception as error:
+            index, skipped = len(results), True
+            letter = failures.report(node, error, rows[index], chunk.position(index))
+            if node.operator.on_error == "fail":
+                results.extend([SKIPPED] * (len(rows) - index))
+                break
+            results.append(SKIPPED)
+            if letter is not None:
+                letters.append((index, letter))
+    return results, letters, skipped
+
+
+def letters_chunk(chunk: Chunk, letters: list[tuple[int, DeadLetter]], width: int) -> Chunk:
+    """Make the chunk of dead letters, each at the position of its row."""
+    index = np.array([i for i, _ in letters], np.int64)
+    times = None if chunk.times is None else chunk.times[index]
+    made = Chunk([p[index] for p in chunk.positions], times, DEAD_LETTER, None, [letter for _, letter in letters])
+    return made.widened(width)
+
+
+def _holds(result: Any) -> bool:
+    return result is not SKIPPED and bool(result)
+
+
+def _undeclared(chunk: Chunk) -> Chunk:
+    """Forget the type of rows that meet rows of another type."""
+    return Chunk(chunk.positions, chunk.times, None, None, chunk.get_rows())
+
+
+def _without_skipped(chunk: Chunk, results: list[Any], node: Node) -> Chunk:
+    keep = np.array([i for i, result in enumerate(results) if result is not SKIPPED], np.int64)
+    return Chunk([p[keep] for p in chunk.positions], None if chunk.times is None else chunk.times[keep],
+                 node.types[0], None, [result for result in results if result is not SKIPPED])
+
+
+def _flatten(chunk: Chunk, results: list[Any], node: Node) -> Chunk:
+    lists = [() if result is SKIPPED else result for result in results]
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    index, emission = expansion(counts)
+    positions = [*(p[index] for p in chunk.positions), emission]
+    times = None if chunk.times is None else chunk.times[index]
+    return Chunk(positions, times, node.types[0], None, list(chain.from_iterable(lists)))
+
+
+def expansion(counts: Ints) -> tuple[Ints, Ints]:
+    """Return, for rows that each became `counts` rows, the input row of each output row and its emission index."""
+    index = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    starts = np.cumsum(counts) - counts
+    return index, np.arange(len(index), dtype=np.int64) - starts[index]
+
+
+def _run_columnar(node: Node, operator: Columnar, chunk: Chunk, failures: Failures) -> Outputs:
+    try:
+        columns = chunk.get_columns()
+        if isinstance(operator, FilterExpression):
+            mask = operator.mask(columns).to_numpy(zero_copy_only=False)
+            return {0: chunk.select(np.flatnonzero(mask))} if mask.any() else {}
+        result, index = operator.batch(columns)
+    except Exception:
+        if len(chunk) == 1:
+            return _run_one(node, operator, chunk, failures)
+        # Row by row, to find the row that fails: results do not depend on the cut.
+        return _run_each(node, operator, chunk, failures)
+    index = np.arange(len(chunk), dtype=np.int64) if index is None else np.asarray(index, np.int64)
+    positions = [p[index] for p in chunk.positions]
+    if operator.expands:
+        positions.append(expansion(np.bincount(index, minlength=len(chunk)))[1])
+    times = None if chunk.times is None else chunk.times[index]
+    return {0: Chunk(positions, times, node.types[0], result)} if result.num_rows else {}
+
+
+def _run_each(node: Node, operator: Columnar, chunk: Chunk, failures: Failures) -> Outputs:
+    from penstock.pe.chunk import concat
+
+    parts: dict[int, list[Chunk]] = {}
+    for index in range(len(chunk)):
+        known = len(failures.fatal)
+        for port, part in _run_columnar(node, operator, chunk.slice(index, index + 1), failures).items():
+            parts.setdefault(port, []).append(part)
+        if len(failures.fatal) > known:
+            break
+    return {port: concat(chunks) for port, chunks in parts.items()}
+
+
+def _run_one(node: Node, operator: Columnar, chunk: Chunk, failures: Failures) -> Outputs:
+    try:
+        results = operator.one(chunk.get_rows()[0])
+    except Exception as error:
+        letter = failures.report(node, error, chunk.get_rows()[0], chunk.position(0))
+        if letter is None:
+            return {}
+        port = node.operator.outputs.index("errors")
+        return {port: letters_chunk(chunk, [(0, letter)], len(chunk.positions) + operator.expands)}
+    rows = [row for _, row in results]
+    index, emission = expansion(np.array([len(rows)]))
+    positions = [p[index] for p in chunk.positions] + ([emission] if operator.expands else [])
+    times = None if chunk.times is None else chunk.times[index]
+    return {0: Chunk(positions, times, node.types[0], None, rows)} if rows else {}

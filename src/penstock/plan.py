@@ -1,0 +1,98 @@
+"""Turn a flow into a plan, checked as a whole, with the layout of positions: what engines run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.errors import FlowError
+from penstock.flow import Flow
+from penstock.graph import Edge, Graph, Node
+from penstock.operators.base import Keyed, Sink, Source
+from penstock.positions import Layout, layout
+
+MAX_SOURCES = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A flow that can run."""
+
+    name: str
+    graph: Graph
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """Return the operators, each behind those that it reads."""
+        return self.graph.nodes
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Return the layout of positions."""
+        return layout(self.graph)
+
+    @cached_property
+    def sources(self) -> list[Node]:
+        """Return the sources in the order in which they were declared."""
+        nodes = (self.nodes[name] for name in self.graph.declared)
+        return [node for node in nodes if isinstance(node.operator, Source)]
+
+    @cached_property
+    def sinks(self) -> list[Node]:
+        """Return the sinks."""
+        return [node for node in self.nodes.values() if isinstance(node.operator, Sink)]
+
+    @cached_property
+    def keyed(self) -> list[Node]:
+        """Return the operators with state."""
+        return [node for node in self.nodes.values() if isinstance(node.operator, Keyed)]
+
+    def is_cut(self, edge: Edge) -> bool:
+        """Tell whether rows leave their process on an edge, and so take their declared type there."""
+        return isinstance(self.nodes[edge.target].operator, (Keyed, Sink))
+
+
+def make_plan(flow: Flow) -> Plan:
+    """Check a flow as a whole and make its plan."""
+    plan = Plan(flow.name, flow.graph())
+    if not plan.sources:
+        raise FlowError(f"flow {flow.name!r} has no source; begin with flow.source(name, reader)")
+    if len(plan.sources) > MAX_SOURCES:
+        raise FlowError(f"flow {flow.name!r} has {len(plan.sources)} sources; {MAX_SOURCES} is the most")
+    _check_connected(plan)
+    _check_reaches_sink(plan)
+    _check_order_by(plan)
+    return plan
+
+
+def _check_connected(plan: Plan) -> None:
+    for name, node in plan.nodes.items():
+        if not node.inputs and not isinstance(node.operator, Source):
+            raise FlowError(f"stream {name!r} is read but never defined; call connect(stream) on it")
+
+
+def _check_reaches_sink(plan: Plan) -> None:
+    if not plan.sinks:
+        raise FlowError(f"flow {plan.name!r} has no sink; end a stream with .sink(name, writer)")
+    sinks = {node.name for node in plan.sinks}
+    for name in plan.nodes:
+        if not plan.graph.below(name) & sinks:
+            raise FlowError(
+                f"the rows of operator {name!r} reach no sink; end the stream with .sink(name, writer), or "
+                f"remove the operator"
+            )
+
+
+def _check_order_by(plan: Plan) -> None:
+    """Refuse sources whose rows cannot be put in one order."""
+    widths = {
+        node.name: len(node.operator.order_by) for node in plan.sources if isinstance(node.operator, Source)
+    }
+    if len(set(widths.values())) > 1:
+        without = min(widths, key=lambda name: widths[name])
+        given = max(widths, key=lambda name: widths[name])
+        raise FlowError(
+            f"source {given!r} has an order_by of {widths[given]} fields and source {without!r} of "
+            f"{widths[without]}; give all sources of a flow as many, or none, so that their rows have one "
+            f"order"
+        )

@@ -1,0 +1,181 @@
+"""Say where rows come from. A reader describes; the engine reads.
+
+The order of a source without `order_by` is its own: for directories the files by modification time and then
+name, rows as they stand in the file; for items their index; for a Spark DataFrame its partitions and rows;
+for Kafka partition and offset; for a socket the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.rows import RowType, infer_row_type, row_type
+
+FileFormat = Literal["parquet", "json", "csv"]
+_SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files in a directory. `follow` waits for more; otherwise the source ends with what is there."""
+
+    path: str
+    format: FileFormat
+    schema: Any = None
+    follow: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    by_name: bool = False
+    """Order files by name alone: for directories whose names were made in order."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """A Python iterable. It is read again from its start after a restart, so it must give the same rows."""
+
+    items: Iterable[Any]
+    schema: Any = None
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Rows made by `function(start, stop) -> table` for a growing range of row numbers."""
+
+    function: Callable[[int, int], pa.Table]
+    schema: Any
+    rows_per_second: float | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Lines of text from a TCP server, logged before they are processed, so none is lost in a crash."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A Spark DataFrame: a streaming one is followed, a batch one is read once, in epochs."""
+
+    frame: Any
+
+    @property
+    def streaming(self) -> bool:
+        """Tell whether the DataFrame is a streaming one."""
+        return bool(self.frame.isStreaming)
+
+    @cached_property
+    def own_width(self) -> int:
+        """Return how many numbers tell a row's place; a batch DataFrame is read from files, where one will do."""
+        if not self.streaming:
+            return 1
+        from penstock.spark.frames import place_columns
+
+        return len(place_columns(self.frame))
+
+
+Reader = Files | Items | Generated | Socket | Frame
+
+
+def parquet(path: str, *, schema: Any = None, follow: bool = False) -> Files:
+    """Read a directory (or file) of Parquet."""
+    return Files(str(path), "parquet", schema, follow)
+
+
+def json(path: str, *, schema: Any = None, follow: bool = False) -> Files:
+    """Read a directory (or file) of JSON lines."""
+    return Files(str(path), "json", schema, follow)
+
+
+def csv(
+    path: str, *, schema: Any = None, follow: bool = False, header: bool = True, delimiter: str = ","
+) -> Files:
+    """Read a directory (or file) of CSV."""
+    return Files(str(path), "csv", schema, follow, {"header": header, "delimiter": delimiter})
+
+
+def items(values: Iterable[Any], *, schema: Any = None) -> Items:
+    """Read a Python iterable: for tests and first steps."""
+    return Items(values, schema)
+
+
+def generate(
+    function: Callable[[int, int], pa.Table],
+    *,
+    schema: Any,
+    rows_per_second: float | None = None,
+    rows: int | None = None,
+) -> Generated:
+    """Make rows by a function of the row numbers [start, stop); it must be deterministic.
+
+    Without `rows_per_second` rows are made as fast as they are processed; without `rows` the source never
+    ends.
+    """
+    return Generated(function, schema, rows_per_second, rows)
+
+
+def rate(rows_per_second: float, *, rows: int | None = None) -> Generated:
+    """Make rows (timestamp, value) at a steady rate: value counts from 0."""
+    schema = {"timestamp": pa.timestamp("us", "UTC"), "value": pa.int64()}
+    return Generated(_Rate(rows_per_second), schema, rows_per_second, rows)
+
+
+@dataclass(frozen=True)
+class _Rate:
+    rows_per_second: float
+
+    def __call__(self, start: int, stop: int) -> pa.Table:
+        import numpy as np
+
+        value = np.arange(start, stop, dtype=np.int64)
+        ticks = (value * (1e6 / self.rows_per_second)).astype(np.int64)
+        return pa.table({"timestamp": pa.array(ticks, pa.timestamp("us", "UTC")), "value": value})
+
+
+def socket(host: str, port: int) -> Socket:
+    """Read lines of text from a TCP server; a row has the one field `value`."""
+    return Socket(host, port)
+
+
+def frame(dataframe: Any) -> Frame:
+    """Read a Spark DataFrame, streaming or batch."""
+    return Frame(dataframe)
+
+
+def as_reader(value: Any) -> Reader:
+    """Take a reader as it is; wrap a DataFrame or an iterable."""
+    if isinstance(value, (Files, Items, Generated, Socket, Frame)):
+        return value
+    if hasattr(value, "isStreaming"):
+        return Frame(value)
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return Items(value)
+    raise TypeError(
+        f"{value!r} is no source; use ps.read.parquet(...), json, csv, items, generate, rate, socket, "
+        f"frame, a Spark DataFrame or an iterable"
+    )
+
+
+def reader_type(reader: Reader, name: str) -> RowType | None:
+    """Find the row type of a source, before anything runs."""
+    if isinstance(reader, Socket):
+        return row_type({"value": str}, name)
+    if isinstance(reader, Frame):
+        from penstock.spark.frames import frame_schema
+
+        return row_type(frame_schema(reader.frame), name)
+    if reader.schema is not None:
+        return row_type(reader.schema, name)
+    if isinstance(reader, Files):
+        from penstock.ingress.schemas import infer_schema
+
+        return row_type(infer_schema(reader, name), name)
+    if isinstance(reader, Items) and isinstance(reader.items, (list, tuple)):
+        return infer_row_type(reader.items[:_SAMPLE])
+    return None

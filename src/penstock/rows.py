@@ -1,0 +1,401 @@
+"""Turn rows into Arrow columns and back: one `RowType` for each declared stream.
+
+A row is whatever the user's functions see: a `Record` (named fields, made from a schema), an instance of the
+user's own NamedTuple or dataclass, a dict (TypedDict), or a bare value. A stream without a declared type has
+the type None, and its rows cross a shuffle pickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import types
+import typing
+from array import array
+from collections import namedtuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache, partial
+from operator import attrgetter, index, itemgetter
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.errors import FlowError, RowTypeError
+
+Row = Any
+Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+_SCALARS: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    dt.datetime: TIMESTAMP,
+    dt.date: pa.date32(),
+    dt.timedelta: pa.duration("us"),
+}
+_BARE = (*_SCALARS, type(None))
+
+
+class Record(tuple[Any, ...]):
+    """Hold one row's values; read them as `row.field`, `row["field"]` or by index."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...] = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str):
+            try:
+                index = self._fields.index(index)
+            except ValueError:
+                raise KeyError(f"no field {index!r}; the fields are {', '.join(self._fields)}") from None
+        return tuple.__getitem__(self, index)
+
+    def asdict(self) -> dict[str, Any]:
+        """Return the row as a dict of field to value."""
+        return dict(zip(self._fields, self, strict=True))
+
+    def replace(self, **changes: Any) -> Record:
+        """Return a copy with some fields changed."""
+        unknown = changes.keys() - set(self._fields)
+        if unknown:
+            raise KeyError(f"no field {sorted(unknown)[0]!r}; the fields are {', '.join(self._fields)}")
+        values = [changes.get(name, value) for name, value in zip(self._fields, self, strict=True)]
+        return make_record(self._fields, values)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+        return f"Row({inside})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_record, (self._fields, tuple(self))
+
+
+@lru_cache(maxsize=4096)
+def record_class(names: tuple[str, ...]) -> type[Record]:
+    """Make the record class of these field names; the same names always give the same class."""
+    # The getters of a named tuple run in C. Names that are no identifiers stay readable as row["a name"].
+    base: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    slots: tuple[str, ...] = base._fields
+    getters = {name: base.__dict__[slot] for name, slot in zip(names, slots, strict=True)}
+    return type("Row", (Record,), {**getters, "__slots__": (), "_fields": names})
+
+
+def make_record(names: Sequence[str], values: Iterable[Any]) -> Record:
+    """Make one record; the inverse of pickling it."""
+    return tuple.__new__(record_class(tuple(names)), values)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowType:
+    """Describe a declared stream: its Arrow schema, and the Python form that its rows take."""
+
+    schema: pa.Schema
+    form: Form
+    cls: type | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Return the field names."""
+        return list(self.schema.names)
+
+    def decode(self, columns: pa.RecordBatch | pa.Table) -> list[Row]:
+        """Make the rows of a record batch."""
+        lists = [column_values(columns.column(i)) for i in range(len(self.schema))]
+        if self.form == "scalar":
+            return lists[0]
+        if not lists:
+            return [tuple.__new__(self._tuple_class())] * columns.num_rows
+        rows = zip(*lists, strict=True)
+        if self.form == "dict":
+            names = self.schema.names
+            return [dict(zip(names, row, strict=True)) for row in rows]
+        if self.form == "dataclass":
+            assert self.cls is not None
+            cls = self.cls
+            return [cls(*row) for row in rows]
+        return list(map(partial(tuple.__new__, self._tuple_class()), rows))
+
+    def encode(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Make a record batch of rows; raise `RowTypeError` naming the first value that does not fit."""
+        columns = self._columns(rows)
+        arrays = []
+        for field, values in zip(self.schema, columns, strict=True):
+            try:
+                arrays.append(_column(values, field.type))
+            except _MISFITS:
+                raise self._misfit(rows, field, values) from None
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def normalize(self, row: Row) -> Row:
+        """Give a dict or dataclass that a function returned the record form that its schema declares."""
+        if self.form != "record" or type(row) is record_class(tuple(self.schema.names)):
+            return row
+        return tuple.__new__(record_class(tuple(self.schema.names)), self._values(row, 0))
+
+    def roundtrip(self, row: Row) -> Row:
+        """Return the row as it arrives behind a shuffle."""
+        return self.decode(self.encode([row]))[0]
+
+    def getter(self, names: Sequence[str]) -> Callable[[Row], Any]:
+        """Return a function that reads one field, or a tuple of several, from a row."""
+        if self.form == "scalar" or any("." in name for name in names):
+            return any_getter(names)  # `attrgetter` would take a dot for a path
+        return itemgetter(*names) if self.form == "dict" else attrgetter(*names)
+
+    def _tuple_class(self) -> Any:
+        return self.cls if self.cls is not None else record_class(tuple(self.schema.names))
+
+    def _columns(self, rows: Sequence[Row]) -> list[Sequence[Any]]:
+        """Transpose rows into one sequence of values a field."""
+        width = len(self.schema)
+        if self.form == "scalar":
+            return [rows]
+        if not rows:
+            return [()] * width
+        expected = self._tuple_class() if self.form in ("record", "tuple") else None
+        if expected is not None and set(map(type, rows)) == {expected}:
+            return list(zip(*rows, strict=True))
+        values = [self._values(row, index) for index, row in enumerate(rows)]
+        return list(zip(*values, strict=True)) if width else []
+
+    def _values(self, row: Row, index: int) -> tuple[Any, ...]:
+        """Read one row's values in schema order, whatever its form, or say what is missing."""
+        names = self.schema.names
+        if isinstance(row, dict):
+            extra = row.keys() - set(names)
+            if extra:
+                name = sorted(map(str, extra))[0]
+                raise RowTypeError(index, name, row[name], f"row with the fields {', '.join(names)}")
+            missing = [field.name for field in self.schema if field.name not in row and not field.nullable]
+            if missing:
+                raise RowTypeError(index, missing[0], None, "(the field is missing)")
+            return tuple(row.get(name) for name in names)
+        if isinstance(row, tuple):
+            fields = getattr(row, "_fields", None)
+            if fields is not None and set(fields) == set(names):
+                return tuple(
+                    row[fields.index(name)] if fields != tuple(names) else row[i]
+                    for i, name in enumerate(names)
+                )
+            if fields is None and len(row) == len(names):
+                return row
+        elif dataclasses.is_dataclass(row) and {f.name for f in dataclasses.fields(row)} == set(names):
+            return tuple(getattr(row, name) for name in names)
+        raise RowTypeError(index, "(row)", row, f"row with the fields {', '.join(names)}")
+
+    def _misfit(self, rows: Sequence[Row], field: pa.Field, values: Sequence[Any]) -> RowTypeError:
+        """Find the first value of a column that Arrow refuses."""
+        for number, value in enumerate(values):
+            try:
+                _column([value], field.type)
+            except _MISFITS:
+                return RowTypeError(number, field.name, value, str(field.type))
+        return RowTypeError(0, field.name, rows[0], str(field.type))
+
+
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Make a column, refusing what would lose something: Arrow by itself makes the integer 1 of 1.5."""
+    if pa.types.is_integer(kind):
+        return _integers(values, kind)
+    leaf = kind
+    while pa.types.is_list(leaf):
+        leaf = leaf.value_type
+    if leaf is not kind and pa.types.is_integer(leaf):
+        return pa.array(values).cast(kind)  # a cast is strict
+    return pa.array(values, kind)
+
+
+def _integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        # Faster than `pa.array`, and strict.
+        whole = pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(array("q", values))])
+    except (TypeError, OverflowError):  # nulls, large unsigned numbers, or a misfit
+        return pa.array([None if value is None else int(index(value)) for value in values], kind)
+    return whole if kind == pa.int64() else whole.cast(kind)
+
+
+def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python values, by the fastest way that is exact."""
+    kind = column.type
+    if column.null_count == 0:
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+            values: list[Any] = (
+                column.to_numpy(zero_copy_only=False).tolist()
+                if isinstance(column, pa.Array)
+                else column.to_numpy().tolist()
+            )
+            return values
+        if pa.types.is_timestamp(kind) and kind.unit == "us":
+            numbers = column.cast(pa.timestamp("us")) if kind.tz else column
+            plain = (
+                numbers.to_numpy(zero_copy_only=False).tolist()
+                if isinstance(numbers, pa.Array)
+                else numbers.to_numpy().tolist()
+            )
+            if kind.tz is None:
+                return plain  # type: ignore[no-any-return]
+            return [moment.replace(tzinfo=dt.UTC) for moment in plain]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def normalize_schema(schema: pa.Schema) -> pa.Schema:
+    """Bring a source's schema to the types that rows use: microsecond timestamps, no dictionaries."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return plain(kind.value_type)
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", "UTC") if kind.tz else pa.timestamp("us")
+        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return pa.string()
+        if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+            return pa.binary()
+        return kind
+
+    return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema])
+
+
+def record_type(schema: pa.Schema) -> RowType:
+    """Describe rows that are records with this schema's fields."""
+    return RowType(normalize_schema(schema), "record")
+
+
+def row_type(declared: Any, operator: str) -> RowType | None:
+    """Make the row type of what a user declared: a schema, a dict of types, a class, or a plain type."""
+    if declared is None or isinstance(declared, RowType):
+        return declared
+    if isinstance(declared, pa.Schema):
+        return record_type(declared)
+    if isinstance(declared, dict):
+        fields = {
+            name: kind if isinstance(kind, pa.DataType) else arrow_type(kind)
+            for name, kind in declared.items()
+        }
+        unknown = [name for name, kind in fields.items() if kind is None]
+        if unknown:
+            raise FlowError(
+                f"operator {operator!r}: the field {unknown[0]!r} is declared as {declared[unknown[0]]!r}, "
+                f"which has no Arrow type; use int, float, str, bool, bytes, datetime, date, list[...] or a "
+                f"pyarrow type"
+            )
+        return record_type(pa.schema(list(fields.items())))
+    if isinstance(declared, type) or typing.get_origin(declared) is not None:
+        return type_from_annotation(declared)
+    raise FlowError(
+        f"operator {operator!r}: schema={declared!r} is not a schema; give a dataclass, NamedTuple, "
+        f"TypedDict, a dict of field to type, or a pyarrow.Schema"
+    )
+
+
+def type_from_annotation(annotation: Any) -> RowType | None:
+    """Make the row type of an annotation, or None where the rows are arbitrary objects."""
+    if isinstance(annotation, type) and (
+        dataclasses.is_dataclass(annotation)
+        or hasattr(annotation, "_fields")
+        or typing.is_typeddict(annotation)
+    ):
+        return _class_type(annotation)
+    kind = arrow_type(annotation)
+    return None if kind is None else RowType(pa.schema([pa.field("value", kind)]), "scalar")
+
+
+def _class_type(cls: type) -> RowType | None:
+    try:
+        hints = typing.get_type_hints(cls)
+    except (NameError, TypeError):
+        return None  # annotations that cannot be resolved: the rows cross a shuffle pickled
+    if dataclasses.is_dataclass(cls):
+        names, form = [f.name for f in dataclasses.fields(cls)], "dataclass"
+    elif typing.is_typeddict(cls):
+        names, form = list(hints), "dict"
+    else:
+        names, form = list(cls._fields), "tuple"  # type: ignore[attr-defined]
+    kinds = [arrow_type(hints.get(name)) for name in names]
+    if any(kind is None for kind in kinds):
+        return None
+    schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
+    return RowType(schema, typing.cast(Form, form), cls)
+
+
+def arrow_type(annotation: Any) -> pa.DataType | None:
+    """Return the Arrow type of a Python annotation, or None where it has none."""
+    if isinstance(annotation, pa.DataType):
+        return annotation
+    if isinstance(annotation, Hashable) and annotation in _SCALARS:
+        return _SCALARS[annotation]
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        rest = [part for part in inside if part is not type(None)]
+        return arrow_type(rest[0]) if len(rest) == 1 else None
+    if origin is list and inside:
+        item = arrow_type(inside[0])
+        return None if item is None else pa.list_(item)
+    if origin is typing.Annotated:
+        return arrow_type(inside[0])
+    return None
+
+
+def return_annotation(function: Callable[..., Any]) -> Any:
+    """Return what a function is annotated to return, or None."""
+    target: Any = function if not isinstance(function, partial) else function.func
+    if not isinstance(target, (types.FunctionType, types.MethodType, type)):
+        target = type(target).__call__  # an object that can be called
+    try:
+        return typing.get_type_hints(target).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+
+
+def infer_row_type(rows: Sequence[Row]) -> RowType | None:
+    """Guess the row type of sample rows: their own class, or the fields of dicts."""
+    if not rows:
+        return None
+    first = rows[0]
+    if all(isinstance(row, dict) for row in rows):
+        return _infer_fields(rows)
+    if all(isinstance(row, Record) for row in rows):
+        return _infer_fields([row.asdict() for row in rows])
+    if all(type(row) is type(first) for row in rows):
+        found = type_from_annotation(type(first))
+        return found if found is None or found.form != "scalar" or _fits(found, rows) else None
+    return None
+
+
+def _fits(row: RowType, values: Sequence[Row]) -> bool:
+    """Tell whether bare values fit their type: a Python integer may be larger than any of Arrow's."""
+    try:
+        row.encode(values)
+    except RowTypeError:
+        return False
+    return True
+
+
+def _infer_fields(rows: Sequence[dict[str, Any]]) -> RowType | None:
+    """Guess the fields of dicts; one that is missing here and there is null there."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    try:
+        kinds = [(name, pa.array([row.get(name) for row in rows]).type) for name in names]
+        return record_type(pa.schema(kinds))
+    except _MISFITS:
+        return None
+
+
+def any_getter(names: Sequence[str]) -> Callable[[Row], Any]:
+    """Return a function that reads fields from rows of any form; a bare value is its own and only field."""
+
+    def read(row: Row, name: str) -> Any:
+        if isinstance(row, dict):
+            return row[name]
+        return row if isinstance(row, _BARE) else getattr(row, name)
+
+    if len(names) == 1:
+        return lambda row: read(row, names[0])
+    return lambda row: tuple(read(row, name) for name in names)

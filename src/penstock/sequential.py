@@ -1,0 +1,267 @@
+"""The reference engine: what a flow means, one row at a time, depth first.
+
+No batches, no threads, no positions: a row goes through the whole graph before the next one comes, and a mark
+goes through it just before the row that raised it. Every other engine is held to the output of this one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.checks import DeadLetter
+from penstock.errors import RowTypeError, SourceError, operator_error
+from penstock.graph import Edge, Node
+from penstock.keys import hash_value
+from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
+from penstock.operators.stateless import Stateless
+from penstock.plan import Plan
+from penstock.rows import Row, any_getter
+from penstock.timing import BEFORE, FOREVER, Ticks, time_to_ticks
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row with its event time, or (row is None and `mark` true) a mark."""
+
+    row: Row
+    time: Ticks
+    mark: bool = False
+
+
+Delivery = tuple[Edge, Item]
+
+
+@dataclass
+class _KeyedState:
+    """The state of one keyed operator: a value a key, and the timers of all keys."""
+
+    states: dict[Any, Any] = field(default_factory=dict)
+    timers: list[tuple[Ticks, Any, int, Any]] = field(default_factory=list)
+    arrivals: int = 0
+    registered: int = 0
+
+
+class SequentialEngine:
+    """Run a plan row by row. Feed it with `row` and `end`; read `results`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks}
+        self._edges = {name: plan.graph.outgoing[name] for name in plan.nodes}
+        # The watermark of each input port; sources have one port, their own.
+        self._marks: dict[str, list[Ticks]] = {
+            name: [BEFORE] * max(1, len(node.inputs)) for name, node in plan.nodes.items()
+        }
+        self._keyed = {node.name: _KeyedState() for node in plan.keyed}
+
+    def row(self, source: str, row: Row) -> None:
+        """Take the next row of the input sequence through the whole graph."""
+        node = self.plan.nodes[source]
+        operator = node.operator
+        assert isinstance(operator, Source)
+        time = self._time(source, operator, row)
+        if operator.time is not None:
+            self._mark(node, max(self._marks[source][0], time - operator.slack))
+        self._drain(self._leave(node, 0, Item(row, time)))
+
+    def late(self, source: str, row: Row) -> None:
+        """Take a row that came against the order of an epoch that is done."""
+        node = self.plan.nodes[source]
+        operator = node.operator
+        assert isinstance(operator, Source)
+        if operator.on_error == "fail":
+            raise SourceError(late_row_message(source, row))
+        self._drain(self._leave(node, 1, Item(row, self._time(source, operator, row))))
+
+    def end(self, source: str) -> None:
+        """Take the end of a source: its final mark."""
+        self._mark(self.plan.nodes[source], FOREVER)
+
+    def state(self, operator: str) -> dict[Any, Any]:
+        """Return the state of an operator by key."""
+        return dict(self._keyed[operator].states)
+
+    def _time(self, source: str, operator: Source, row: Row) -> Ticks:
+        if operator.time is None:
+            return 0
+        try:
+            return time_to_ticks(any_getter([operator.time])(row))
+        except TypeError as error:
+            raise SourceError(
+                f"source {source!r}: the field {operator.time!r} gives no event time: {error}; row: {row!r}; "
+                f"fill it in before the rows come in, or leave such rows out"
+            ) from None
+
+    def _mark(self, node: Node, mark: Ticks) -> None:
+        if mark > self._marks[node.name][0]:
+            self._marks[node.name][0] = mark
+            self._drain(self._leave_all(node, mark))
+
+    def _drain(self, deliveries: Iterator[Delivery]) -> None:
+        """Deliver depth first: what a delivery causes comes before the next one."""
+        stack = [deliveries]
+        while stack:
+            delivery = next(stack[-1], None)
+            if delivery is None:
+                stack.pop()
+            else:
+                stack.append(self._arrive(*delivery))
+
+    def _leave(self, node: Node, port: int, item: Item) -> Iterator[Delivery]:
+        for edge in self._edges[node.name]:
+            if edge.source.index == port:
+                yield edge, item
+
+    def _leave_all(self, node: Node, mark: Ticks) -> Iterator[Delivery]:
+        for edge in self._edges[node.name]:
+            yield edge, Item(None, mark, mark=True)
+
+    def _arrive(self, edge: Edge, item: Item) -> Iterator[Delivery]:
+        node = self.plan.nodes[edge.target]
+        if item.mark:
+            return self._arrive_mark(node, edge, item.time)
+        if self.plan.is_cut(edge):
+            item = self._typed(edge, item)
+        operator = node.operator
+        if isinstance(operator, Sink):
+            self.results[node.name].append(item.row)
+            return iter(())
+        if isinstance(operator, Union):
+            return self._leave(node, 0, item)
+        if isinstance(operator, Stateless):
+            return self._stateless(node, operator, item)
+        assert isinstance(operator, Keyed)
+        return self._keyed_row(node, operator, edge.port, item)
+
+    def _typed(self, edge: Edge, item: Item) -> Item:
+        """Give a row its declared type, as it does where it leaves a process."""
+        declared = self.plan.nodes[edge.source.node].types[edge.source.index]
+        if declared is None:
+            return item
+        try:
+            return Item(declared.roundtrip(item.row), item.time)
+        except RowTypeError as error:
+            raise operator_error(edge.source.node, error, item.row) from None
+
+    def _stateless(self, node: Node, operator: Stateless, item: Item) -> Iterator[Delivery]:
+        try:
+            outputs = operator.one(item.row)
+        except Exception as error:
+            yield from self._failed(node, operator.on_error, error, item)
+            return
+        for port, row in outputs:
+            yield from self._leave(node, port, Item(row, item.time))
+
+    def _keyed_row(self, node: Node, operator: Keyed, port: int, item: Item) -> Iterator[Delivery]:
+        held = self._keyed[node.name]
+        context = self._context(node, held)
+        context.time = item.time
+        held.arrivals += 1
+        context.position = held.arrivals
+        try:
+            context.key = None if operator.keys is None else key_of(operator.keys[port], item.row)
+            state = operator.logic.on_row(context, held.states.get(context.key), port, item.row)
+        except Exception as error:
+            yield from self._failed(node, operator.on_error, error, item)
+            return
+        yield from self._settle(node, held, context, state)
+
+    def _arrive_mark(self, node: Node, edge: Edge, mark: Ticks) -> Iterator[Delivery]:
+        """Raise one port's mark; when the lowest of all rises, fire what is due and pass the mark on."""
+        ports = self._marks[node.name]
+        before = min(ports)
+        ports[edge.port] = max(ports[edge.port], mark)
+        now = min(ports)
+        if now == before:
+            return
+        operator = node.operator
+        if isinstance(operator, Keyed):
+            yield from self._fire(node, operator, before, now)
+            now = now if now == FOREVER else now - operator.logic.mark_delay
+        yield from self._leave_all(node, now)
+
+    def _fire(self, node: Node, operator: Keyed, before: Ticks, mark: Ticks) -> Iterator[Delivery]:
+        held = self._keyed[node.name]
+        while held.timers and held.timers[0][0] <= mark:
+            fire, opened, _, key = heapq.heappop(held.timers)
+            context = self._context(node, held)
+            context.key, context.position = key, opened
+            context.time = fire if fire < FOREVER else before
+            try:
+                state = operator.logic.on_timer(context, held.states.get(key), fire, opened)
+            except Exception as error:
+                # The timer has been: what waited for it is gone, as if nothing had come of it.
+                context.emitted, context.registered = [], []
+                yield from self._failed(
+                    node, operator.on_error, error, Item(f"timer of key {key!r}", context.time)
+                )
+                state = operator.logic.expire(held.states.get(key), fire, opened)
+            yield from self._settle(node, held, context, state)
+
+    def _context(self, node: Node, held: _KeyedState) -> Context:
+        context = Context(node.time or "integer")
+        context.watermark = min(self._marks[node.name])
+        return context
+
+    def _settle(self, node: Node, held: _KeyedState, context: Context, state: Any) -> Iterator[Delivery]:
+        """Keep what a logic returned: state, timers, and the rows that it emitted."""
+        if state is None:
+            held.states.pop(context.key, None)
+        else:
+            held.states[context.key] = state
+        for fire, opened in context.registered:
+            held.registered += 1
+            heapq.heappush(held.timers, (fire, opened, held.registered, context.key))
+        for port, row, time in context.emitted:
+            yield from self._leave(node, port, Item(row, time))
+
+    def _failed(self, node: Node, policy: OnError, error: Exception, item: Item) -> Iterator[Delivery]:
+        problem = operator_error(node.name, error, item.row)
+        if policy == "fail":
+            raise problem from None
+        if policy == "dead_letter":
+            letter = DeadLetter(node.name, problem.error, problem.where, row_text(item.row))
+            port = node.operator.outputs.index("errors")
+            yield from self._leave(node, port, Item(letter, item.time))
+
+
+def key_of(key: Key, row: Row) -> Any:
+    """Read a row's key; one that other engines could not send to its shard is no key here either."""
+    found = key.function(row) if key.function is not None else any_getter(key.fields)(row)
+    hash_value(found)
+    return found
+
+
+def row_text(row: Row) -> str:
+    """Write a row as JSON, so that a dead letter loses nothing that can be written."""
+    fields = getattr(row, "_fields", None)
+    value = dict(zip(fields, row, strict=True)) if fields else getattr(row, "__dict__", row)
+    try:
+        return json.dumps(value, default=str)
+    except (TypeError, ValueError):  # keys that are no text, or an object inside itself
+        return repr(row)
+
+
+def late_row_message(source: str, row: Row) -> str:
+    """Say that a row came against the order of its source."""
+    return (
+        f"source {source!r}: order_by goes back behind an epoch that is done, at the row {row!r}; use "
+        f'on_late="divert" to send such rows to stream.late, or leave order_by out and use sort(slack=...) '
+        f"on an event time"
+    )
+
+
+def run_sequence(
+    plan: Plan, sequence: Iterable[tuple[str, Any]], ended: Iterable[str] = ()
+) -> SequentialEngine:
+    """Run a whole input sequence of (source, row); then the ends of the sources named in `ended`."""
+    engine = SequentialEngine(plan)
+    for source, row in sequence:
+        engine.row(source, row)
+    for source in ended:
+        engine.end(source)
+    return engine

@@ -1,0 +1,106 @@
+"""State files: what one task changed in one epoch, named by its content.
+
+A file is a header (JSON: where each shard's block is) and the blocks, each a pickled (changed keys, forgotten keys). The name
+is the hash of the whole, so that a retried task writes the same file again, and damage shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+import uuid
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from penstock.errors import CheckpointError
+from penstock.ingress.paths import locate
+from penstock.timing import Ticks
+
+_MAGIC = b"PSTK1\n"
+
+
+@dataclass(frozen=True)
+class Block:
+    """What changed in one shard of one operator."""
+
+    operator: str
+    shard: int
+    full: bool
+    """Whether the block holds the whole shard, so that nothing before it is needed."""
+    data: bytes
+    keys: int
+    next_timer: Ticks | None
+
+
+def make_block(operator: str, shard: int, full: bool, changed: dict[Any, Any], forgotten: list[Any], keys: int,
+               next_timer: Ticks | None) -> Block:
+    """Pickle the changes of a shard."""
+    try:
+        data = pickle.dumps((changed, forgotten), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise CheckpointError(f"operator {operator!r}: its state cannot be saved: {error}; keep plain values (numbers, text, "
+                              f"tuples, lists, dicts, dataclasses of an importable module) in state") from None
+    return Block(operator, shard, full, data, keys, next_timer)
+
+
+def write_file(root: str, blocks: list[Block]) -> str:
+    """Write blocks as one file; return its name."""
+    header, offset = [], 0
+    for block in blocks:
+        header.append([block.operator, block.shard, block.full, offset, len(block.data)])
+        offset += len(block.data)
+    head = json.dumps(header).encode()
+    content = b"".join([_MAGIC, struct.pack("<Q", len(head)), head, *(block.data for block in blocks)])
+    name = _name(content)
+    system, directory = locate(root)
+    target = f"{directory}/{name}"
+    if system.type_name == "local":
+        # A rename is atomic, and of the same content whoever comes first.
+        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}"
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, target)
+    else:
+        with system.open_output_stream(target) as file:
+            file.write(content)
+    return name
+
+
+def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryview]]:
+    """Read a file: for each (operator, shard), whether its block is the whole shard, and the block."""
+    system, directory = locate(root)
+    path = f"{directory}/{name}"
+    try:
+        with system.open_input_file(path) as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
+    if _name(content) != name:
+        raise CheckpointError(f"the state file {path} is damaged: its content no longer has the hash in its name; restore it "
+                              f"from a copy, or start with a new checkpoint")
+    start = len(_MAGIC) + 8
+    (length,) = struct.unpack("<Q", content[len(_MAGIC):start])
+    view = memoryview(content)[start + length:]
+    return {
+        (operator, shard): (full, view[offset:offset + size])
+        for operator, shard, full, offset, size in json.loads(content[start:start + length])
+    }
+
+
+def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) -> None:
+    """Apply the changes of a block."""
+    try:
+        changed, forgotten = pickle.loads(data)
+    except (AttributeError, ImportError) as error:
+        raise CheckpointError(f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "
+                              f"their old names") from None
+    states.update(changed)
+    for key in forgotten:
+        states.pop(key, None)
+
+
+def _name(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest() + ".state"

@@ -1,0 +1,344 @@
+"""The loop of a run on Spark: take what is new, run it as one epoch, commit, and go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import Any
+
+from penstock.errors import CheckpointError, PenstockError
+from penstock.ingress.feeds import Feed, FileFeed, Slice, cut_splits, make_feed
+from penstock.operators.base import Source
+from penstock.plan import Plan
+from penstock.read import Files, Frame
+from penstock.spark.checkpoint import Checkpoint, Position, ShardIndex
+from penstock.spark.files import make_directory
+from penstock.spark.frames import FrameFeed, Handed, is_streaming
+from penstock.spark.job import Backend, JobLost, Outcome, first_failure
+from penstock.spark.lease import Lease
+from penstock.spark.outputs import Outputs
+from penstock.spark.routing import check_table, default_tables, slice_bounds
+from penstock.spark.spec import EpochSpec
+from penstock.spark.stages import Stages
+from penstock.timing import FOREVER
+
+FULL_OFFSETS_EVERY = 50
+CLEAN_EVERY = 10
+IDLE_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run."""
+
+    checkpoint: str
+    tasks: int | None = None
+    epoch_rows: int = 1_000_000
+    every: float = 0.0
+    """Seconds from the beginning of one epoch to that of the next, at least."""
+    end: bool = True
+    """Whether the end of all sources closes windows and ends the flow, or only stops the run."""
+    retries: int = 3
+    """How often an epoch is run again when Spark loses its job."""
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """What one epoch did."""
+
+    epoch: int
+    rows_in: int
+    rows_out: dict[str, int]
+    seconds: float
+    job_seconds: float
+    backlog: int | None
+    operators: dict[str, tuple[int, int]]
+    """Rows in and out of each operator."""
+    shards: dict[str, dict[int, tuple[int, float]]]
+    """For each keyed operator and shard: rows, and seconds in user code and around it."""
+    state_bytes: dict[str, int]
+    passed_over: dict[str, int]
+    tasks: int
+    attempts: int = 1
+
+
+@dataclass
+class _Taken:
+    """What an epoch is to read."""
+
+    slices: dict[str, Slice] = field(default_factory=dict)
+    handed: Handed | None = None
+    ends: tuple[str, ...] = ()
+
+
+class SparkEngine:
+    """Run a plan on Spark, epoch by epoch."""
+
+    def __init__(self, plan: Plan, backend: Backend, options: Options,
+                 listener: Callable[[EpochStats], None] = lambda stats: None) -> None:
+        self._options, self._listener, self._backend = options, listener, backend
+        self._checkpoint = Checkpoint(options.checkpoint)
+        self._lease = Lease(options.checkpoint)
+        self._plan = plan
+        self._stop = Event()
+        self._control = Lock()
+        self._tasks = options.tasks or backend.cores
+        self._wanted_tables: dict[str, list[int]] = {}
+        self._frames: FrameFeed | None = None
+        self._position = Position()
+        self._last_offsets: dict[str, Any] = {}
+        """The newest offset of each source that is not a directory: a manifest has all of them."""
+        self.outputs: Outputs | None = None
+
+    # Control, from any thread -----------------------------------------------------------------------------------
+
+    def set_tasks(self, tasks: int) -> None:
+        """Set the number of tasks of the keyed stages from the next epoch on."""
+        if tasks < 1:
+            raise PenstockError(f"a stage needs at least one task, not {tasks}")
+        with self._control:
+            self._tasks = tasks
+
+    def set_table(self, operator: str, table: list[int]) -> None:
+        """Set which task holds each shard of an operator from the next epoch on."""
+        with self._control:
+            check_table(self._plan, operator, table, self._tasks)
+            self._wanted_tables[operator] = list(table)
+
+    def stop(self) -> None:
+        """End the run behind the epoch under way."""
+        self._stop.set()
+
+    # The loop ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until all sources are exhausted, or `stop` is called."""
+        make_directory(self._options.checkpoint)
+        self._lease.acquire()
+        feeds: dict[str, Feed] = {}
+        try:
+            self._open()
+            feeds = self._feeds()
+            self._loop(feeds)
+        finally:
+            for feed in feeds.values():
+                feed.close()
+            if self._frames is not None:
+                self._frames.stop()
+            self._lease.release()
+
+    def _open(self) -> None:
+        self._plan = self._materialised(self._plan)
+        self._stages = Stages(self._plan)
+        self._position = self._checkpoint.open(self._plan)
+        self._backend.prepare(self._stages)
+        self.outputs = Outputs(self._plan, self._options.checkpoint, self._checkpoint.id, self._backend.session)
+        self.outputs.open(self._position.epoch)
+
+    def _materialised(self, plan: Plan) -> Plan:
+        """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in them."""
+        nodes = dict(plan.nodes)
+        for node in plan.sources:
+            source = node.operator
+            assert isinstance(source, Source)
+            if isinstance(source.reader, Frame) and not source.reader.streaming:
+                path = f"{self._options.checkpoint}/sources/{node.name}"
+                _write_frame(source.reader.frame, source.order_by, path)
+                reader = Files(path, "parquet", node.types[0], by_name=True)
+                nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
+        return dataclasses.replace(plan, graph=type(plan.graph)(nodes)) if nodes != plan.nodes else plan
+
+    def _feeds(self) -> dict[str, Feed]:
+        """Make the feeds, each standing behind what was committed."""
+        feeds = {node.name: make_feed(node.operator.reader, node.name, time.monotonic)
+                 for node in self._plan.sources if isinstance(node.operator, Source) and not is_streaming(node)}
+        for offsets in self._checkpoint.offsets():
+            for name, offset in offsets.items():
+                if name in feeds:
+                    feeds[name].restore(offset)
+                    self._last_offsets[name] = offset
+        if any(is_streaming(node) for node in self._plan.sources):
+            self._frames = FrameFeed(self._plan, self._options.checkpoint)
+            self._frames.start(self._options.every, available_now=False)
+        return feeds
+
+    def _loop(self, feeds: dict[str, Feed]) -> None:
+        pending = self._checkpoint.intent(self._position.epoch + 1)
+        while not self._stop.is_set():
+            began = time.monotonic()
+            taken = self._replay(feeds, pending) if pending is not None else self._take(feeds)
+            if taken is None:
+                if self._exhausted(feeds):
+                    return
+                self._stop.wait(IDLE_SECONDS)
+                continue
+            if pending is None:
+                self._log_intent(taken)
+            pending = None
+            self._epoch(taken, feeds, began)
+            wait = self._options.every - (time.monotonic() - began)
+            if wait > 0:
+                self._stop.wait(wait)
+
+    def _take(self, feeds: dict[str, Feed]) -> _Taken | None:
+        """Take what is new from all sources; None where nothing is."""
+        taken = _Taken()
+        for name, feed in feeds.items():
+            if name not in self._position.ended:
+                found = feed.poll(self._options.epoch_rows)
+                if found is not None:
+                    taken.slices[name] = found
+        if self._frames is not None:
+            # Where everything comes from Spark there is nothing to do but wait for it.
+            taken.handed = self._frames.poll(0.0 if taken.slices or feeds else IDLE_SECONDS)
+            if taken.handed is not None and taken.handed.batch <= self._position.batch:
+                self._frames.finish(taken.handed, keep=True)  # done before a crash, but Spark did not know
+                taken.handed = None
+        if self._options.end:
+            taken.ends = tuple(name for name, feed in feeds.items()
+                               if name not in self._position.ended and name not in taken.slices and feed.exhausted())
+        return taken if taken.slices or taken.handed or taken.ends else None
+
+    def _exhausted(self, feeds: dict[str, Feed]) -> bool:
+        """Tell whether nothing will come any more."""
+        if self._frames is not None:
+            return False
+        return all(name in self._position.ended or feed.exhausted() for name, feed in feeds.items())
+
+    def _log_intent(self, taken: _Taken) -> None:
+        self._lease.check()
+        self._checkpoint.write_intent(self._position.epoch + 1, {
+            "slices": {name: {"logged": s.logged, "offset": s.offset} for name, s in taken.slices.items()},
+            "batch": None if taken.handed is None else taken.handed.batch, "ends": list(taken.ends),
+        })
+
+    def _replay(self, feeds: dict[str, Feed], intent: dict[str, Any]) -> _Taken | None:
+        """Take exactly what an epoch that was begun before a crash was to read."""
+        taken = _Taken(ends=tuple(intent["ends"]))
+        if intent["batch"] is not None:
+            if self._frames is None:
+                raise CheckpointError(f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was reading a streaming DataFrame, and the "
+                                      f"flow has none now; put it back, or start with a new checkpoint")
+            taken.handed = self._frames.poll(IDLE_SECONDS)
+            if taken.handed is None:
+                return None
+            if taken.handed.batch <= self._position.batch:
+                self._frames.finish(taken.handed, keep=True)
+                return None
+        for name, body in intent["slices"].items():
+            if name not in feeds:
+                raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
+            taken.slices[name] = feeds[name].replay(body["logged"], body["offset"])
+            feeds[name].restore(body["offset"])
+        return taken
+
+    # One epoch --------------------------------------------------------------------------------------------------
+
+    def _epoch(self, taken: _Taken, feeds: dict[str, Feed], began: float) -> None:
+        spec = self._spec(taken)
+        started = time.monotonic()
+        keep = False
+        try:
+            outcome, attempts = self._attempt(spec, taken)
+            job_seconds = time.monotonic() - started
+            if outcome.failures:
+                raise first_failure(self._plan, outcome.failures).error
+            counts = self._commit(spec, taken, feeds, outcome)
+            keep = True
+        finally:
+            if taken.handed is not None and self._frames is not None:
+                self._frames.finish(taken.handed, keep)
+        self._listener(self._stats(spec, taken, outcome, counts, time.monotonic() - began, job_seconds, attempts))
+
+    def _spec(self, taken: _Taken) -> EpochSpec:
+        position, plan = self._position, self._plan
+        with self._control:
+            tasks = self._tasks
+            tables = default_tables(self._stages, tasks, {**position.tables, **self._wanted_tables})
+        position.tables = tables
+        slices: dict[str, list[int]] = {
+            node.name: [] if taken.handed is not None else slice_bounds(plan, node, taken.slices, tasks)
+            for node in plan.sinks
+        }
+        every_table = {name: tuple(table) for name, table in tables.items()}
+        every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
+        groups: list[list[tuple[str, Any]]] = []
+        for name, found in taken.slices.items():
+            groups += [[(name, split) for split in group] for group in cut_splits(found.splits, self._backend.cores)]
+        levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
+        return EpochSpec(
+            position.epoch + 1, tuple(levels), every_table, {name: tuple(b) for name, b in slices.items()},
+            tuple(tuple(group) for group in groups) or ((),), dict(position.marks), taken.ends, position.highest,
+            {name: index.pointers() for name, index in position.state.items()}, self._options.checkpoint,
+            self._checkpoint.id, {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
+        )
+
+    def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
+        return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
+
+    def _attempt(self, spec: EpochSpec, taken: _Taken) -> tuple[Outcome, int]:
+        """Run the job; run it again where Spark lost it, because nothing of a lost job is visible."""
+        for attempt in range(1, self._options.retries + 1):
+            try:
+                return self._backend.run(spec, None if taken.handed is None else taken.handed.frame), attempt
+            except JobLost as error:
+                if attempt == self._options.retries or self._stop.is_set():
+                    raise PenstockError(f"epoch {spec.epoch}: Spark's job failed {attempt} times: {error}") from None
+        raise AssertionError("an epoch is attempted at least once")
+
+    def _commit(self, spec: EpochSpec, taken: _Taken, feeds: dict[str, Feed], outcome: Outcome) -> dict[str, int]:
+        """Make the epoch's rows visible and its state the truth, in that order."""
+        position = self._position
+        assert self.outputs is not None
+        self._lease.check()
+        counts = self.outputs.publish(spec.epoch, outcome.parts)
+        for name, blocks in outcome.state:
+            for operator, shard, full, size, keys, timer in blocks:
+                position.state.setdefault(operator, ShardIndex()).add(name, shard, full, size, keys, timer)
+        position.epoch = spec.epoch
+        position.batch = position.batch if taken.handed is None else taken.handed.batch
+        position.marks.update(outcome.marks)
+        position.marks.update(dict.fromkeys(taken.ends, FOREVER))
+        position.highest = max(filter(None, (position.highest, outcome.highest)), default=None)
+        position.ended += [name for name in taken.ends if name not in position.ended]
+        position.rows_in += sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
+        for part in outcome.parts:
+            if part.schema is not None:
+                position.sink_schemas[part.sink] = part.schema.hex()
+        full = spec.epoch % FULL_OFFSETS_EVERY == 1
+        offsets = {name: found.offset for name, found in taken.slices.items()}
+        if full:
+            offsets.update({name: feed.full_offset() for name, feed in feeds.items() if isinstance(feed, FileFeed)})
+        self._last_offsets.update(offsets)
+        whole = {name: offset for name, offset in self._last_offsets.items() if not isinstance(feeds[name], FileFeed)}
+        self._checkpoint.commit(position, self._lease.fence, {**whole, **offsets}, full, counts)
+        if spec.epoch % CLEAN_EVERY == 0:
+            self._checkpoint.clean(position)
+        return counts
+
+    def _stats(self, spec: EpochSpec, taken: _Taken, outcome: Outcome, counts: dict[str, int], seconds: float,
+               job_seconds: float, attempts: int) -> EpochStats:
+        operators = {name: (outcome.rows_in.get(name, 0), outcome.rows_out.get(name, 0)) for name in self._plan.nodes}
+        shards: dict[str, dict[int, tuple[int, float]]] = {}
+        for timing in outcome.timings:
+            for name, load in timing["load"].items():
+                shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
+        backlogs = [found.backlog for found in taken.slices.values()]
+        return EpochStats(
+            spec.epoch, sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources), counts, seconds, job_seconds,
+            sum(b or 0 for b in backlogs) if backlogs else None, operators, shards,
+            {name: index.bytes() for name, index in self._position.state.items()}, outcome.passed_over, self._tasks,
+            attempts,
+        )
+
+
+def _write_frame(frame: Any, order_by: tuple[str, ...], path: str) -> None:
+    """Write a batch DataFrame as Parquet, once; the marker of a finished write is Spark's own."""
+    from penstock.ingress.paths import exists
+
+    if not exists(f"{path}/_SUCCESS"):
+        ordered = frame.orderBy(*order_by) if order_by else frame
+        ordered.write.mode("overwrite").parquet(path)

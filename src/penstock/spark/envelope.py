@@ -1,0 +1,143 @@
+"""What goes from one level to the next: envelopes, each with one Arrow batch of rows for one task.
+
+One schema serves every edge, so that Spark shuffles a few large rows instead of many small ones and never sees the
+user's types.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.pe.chunk import Chunk, Ints
+from penstock.pe.marks import Steps
+from penstock.rows import RowType
+
+SCHEMA = pa.schema([
+    ("task", pa.int32()), ("level", pa.int32()), ("target", pa.int32()), ("edge", pa.int32()), ("kind", pa.int32()),
+    ("position", pa.int64()), ("payload", pa.binary()),
+])
+DDL = "task int, level int, target int, edge int, kind int, position long, payload binary"
+_ROWS_KEY = b"penstock.rows"
+
+
+class Kind(IntEnum):
+    """What an envelope holds."""
+
+    DATA = 0
+    MARK = 1
+    META = 2
+    ERROR = 3
+    WAKE = 4
+    """Nothing: it makes sure that the task runs, because Spark does not call Python for a task without rows."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One row of a shuffle."""
+
+    level: int
+    """The level that it is for; one more than the last means the driver."""
+    target: int
+    """The task of that level."""
+    edge: int
+    """The edge whose rows these are; for marks the number of the source."""
+    kind: Kind
+    position: int
+    """The first component of the first position, by which a task orders what it gets."""
+    payload: bytes | pa.Buffer
+
+
+def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
+    """Write envelopes as a record batch, each addressed to a task of the next level, which may pass it on."""
+    return pa.RecordBatch.from_arrays([
+        pa.array([e.target % next_tasks for e in envelopes], pa.int32()),
+        pa.array([e.level for e in envelopes], pa.int32()),
+        pa.array([e.target for e in envelopes], pa.int32()),
+        pa.array([e.edge for e in envelopes], pa.int32()),
+        pa.array([int(e.kind) for e in envelopes], pa.int32()),
+        pa.array([e.position for e in envelopes], pa.int64()),
+        pa.array([memoryview(e.payload) for e in envelopes], pa.binary()),
+    ], schema=SCHEMA)
+
+
+def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
+    """Read envelopes; payloads are views into the batch."""
+    _, levels, targets, edges, kinds, positions = (batch.column(i).to_pylist() for i in range(6))
+    payloads = batch.column(6)
+    return [
+        Envelope(level, target, edge, Kind(kind), position, payloads[i].as_buffer())
+        for i, (level, target, edge, kind, position) in enumerate(
+            zip(levels, targets, edges, kinds, positions, strict=True))
+    ]
+
+
+def pack(chunk: Chunk, shards: Ints | None) -> pa.Buffer:
+    """Write a chunk, and the shard of each row where there is one, as Arrow IPC."""
+    arrays: list[Any] = [pa.array(p) for p in chunk.positions]
+    names = [f"p{i}" for i in range(len(arrays))]
+    if chunk.times is not None:
+        arrays.append(pa.array(chunk.times))
+        names.append("time")
+    if shards is not None:
+        arrays.append(pa.array(shards.astype(np.uint16)))
+        names.append("shard")
+    metadata = None
+    if chunk.type is None:
+        metadata = {_ROWS_KEY: pickle_rows(chunk.get_rows())}
+    else:
+        columns = chunk.get_columns()
+        arrays.extend(columns.columns)
+        names.extend(f"c{i}" for i in range(columns.num_columns))
+    schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)], metadata)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def unpack(payload: pa.Buffer | bytes, row: RowType | None) -> tuple[Chunk, Ints | None]:
+    """Read a chunk and the shards of its rows."""
+    reader = pa.ipc.open_stream(payload)
+    batch = reader.read_next_batch()
+    names = batch.schema.names
+    width = sum(name.startswith("p") for name in names)
+    positions = [batch.column(i).to_numpy() for i in range(width)]
+    at = width
+    times = shards = None
+    if at < len(names) and names[at] == "time":
+        times = batch.column(at).to_numpy()
+        at += 1
+    if at < len(names) and names[at] == "shard":
+        shards = batch.column(at).to_numpy().astype(np.int64)
+        at += 1
+    if row is None:
+        rows = pickle.loads((reader.schema.metadata or {})[_ROWS_KEY])
+        return Chunk(positions, times, None, None, rows), shards
+    columns = pa.RecordBatch.from_arrays(batch.columns[at:], schema=row.schema)
+    return Chunk(positions, times, row, columns), shards
+
+
+def pack_steps(steps: Steps) -> bytes:
+    """Write marks."""
+    file = io.BytesIO()
+    np.save(file, np.stack([*steps.positions, steps.values]), allow_pickle=False)
+    return file.getvalue()
+
+
+def unpack_steps(payload: pa.Buffer | bytes) -> Steps:
+    """Read marks."""
+    matrix = np.load(io.BytesIO(bytes(payload)), allow_pickle=False)
+    return Steps(list(matrix[:-1]), matrix[-1])
+
+
+def pickle_rows(rows: list[Any]) -> bytes:
+    """Pickle rows of no declared type; classes of the main program travel by name, with the shipped flow."""
+    return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)

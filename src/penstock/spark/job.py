@@ -1,0 +1,212 @@
+"""Run one epoch as one Spark job, and gather what its tasks report."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.pe.failures import Failure
+from penstock.plan import Plan
+from penstock.positions import Layout
+from penstock.spark.envelope import DDL, Kind
+from penstock.spark.parts import Part
+from penstock.spark.session import engine_session
+from penstock.spark.ship import ship
+from penstock.spark.spec import EpochSpec
+from penstock.spark.stages import Stages
+from penstock.timing import Ticks
+
+StateBlock = tuple[str, int, bool, int, int, Ticks | None]
+"""(operator, shard, whole, bytes, keys, next timer)."""
+
+
+@dataclass
+class Outcome:
+    """What the tasks of an epoch reported."""
+
+    parts: list[Part] = field(default_factory=list)
+    state: list[tuple[str, list[StateBlock]]] = field(default_factory=list)
+    marks: dict[str, Ticks] = field(default_factory=dict)
+    highest: tuple[int, ...] | None = None
+    rows_in: dict[str, int] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    timings: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Backend(Protocol):
+    """What runs epochs: Spark, or, in tests, one process that plays its part."""
+
+    cores: int
+    session: Any
+
+    def prepare(self, stages: Stages) -> None:
+        """Get ready to run the epochs of a flow."""
+
+    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+        """Run an epoch; `frame` has the rows of DataFrame sources, if there are any. Raises `JobLost`."""
+
+
+class JobLost(Exception):
+    """Spark gave a job up: nothing of it is visible, and it may be run again."""
+
+
+class SparkBackend:
+    """Build and run the job of an epoch on Spark."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = engine_session(session)
+        self._context = self.session.sparkContext
+        self.cores = max(1, int(self._context.defaultParallelism))
+        # In local mode there is one executor, so that every task is where its shards are.
+        self._anchored = not self._context.master.startswith("local[") and self._context.master != "local"
+        self._anchors: dict[int, Any] = {}
+        self._timings = self._context.accumulator([], _list_parameter())
+
+    def prepare(self, stages: Stages) -> None:
+        """Send the flow to the workers."""
+        self._stages, self._packed = stages, ship(self._context, stages.plan)
+
+    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+        """Run an epoch as one job."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        self._context.setJobDescription(f"{self._stages.plan.name}: epoch {spec.epoch}")
+        self._timings.value = []
+        try:
+            rows = self._job(spec, frame).collect()
+        except (Py4JError, PySparkException) as error:
+            self._forget_anchors()
+            raise JobLost(_short(error)) from None
+        return gather(rows, list(self._timings.value))
+
+    def _job(self, spec: EpochSpec, frame: Any | None) -> Any:
+        session = self.session if frame is None else frame.sparkSession
+        # One partition a group of splits; there is always one, which wakes the tasks of the levels below.
+        levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *([] if frame is None else [frame])]
+        inputs = [level.mapInArrow(self._function(spec, 0), DDL) for level in levels]
+        made = inputs[0] if len(inputs) == 1 else inputs[0].unionAll(inputs[1])
+        for level in range(1, self._stages.last + 1):
+            tasks = spec.tasks[level]
+            made = made.repartitionById(tasks, "task")
+            if self._anchored:
+                made = self._anchor(session, made, tasks)
+            made = made.mapInArrow(self._function(spec, level), DDL)
+        return made.select("kind", "payload")
+
+    def _function(self, spec: EpochSpec, level: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        packed, timings = self._packed, self._timings
+
+        def level_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from penstock.spark.entry import run_task
+
+            return run_task(packed, spec, level, batches, timings)
+
+        return level_task
+
+    def _anchor(self, session: Any, made: Any, tasks: int) -> Any:
+        """Join with a frame that is held by the executors, one row a task: Spark then runs each task where its row is."""
+        from pyspark.sql import functions as F
+
+        anchor = self._anchors.get(tasks)
+        if anchor is None:
+            anchor = session.range(0, tasks, 1, tasks).select(F.col("id").cast("int").alias("anchor"))
+            anchor = anchor.repartitionById(tasks, "anchor").persist()
+            anchor.count()
+            self._anchors[tasks] = anchor
+        # An outer join, so that a task to which nothing was sent still runs where its shards are.
+        joined = anchor.hint("merge").join(made, F.col("anchor") == F.col("task"), "left")
+        return joined.where("task is not null").drop("anchor")
+
+    def _forget_anchors(self) -> None:
+        """Let the executors choose anew: they have changed."""
+        for anchor in self._anchors.values():
+            anchor.unpersist()
+        self._anchors.clear()
+
+
+def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Outcome:
+    """Read what tasks sent to the driver: (kind, payload) of each envelope."""
+    outcome = Outcome(timings=timings)
+    for kind, payload in rows:
+        body = pickle.loads(bytes(payload))
+        if kind == Kind.ERROR:
+            outcome.failures.append(body)
+        elif "part" in body:
+            outcome.parts.append(body["part"])
+        elif "state" in body:
+            outcome.state.append(body["state"])
+        elif "marks" in body:
+            for source, mark in body["marks"].items():
+                outcome.marks[source] = max(mark, outcome.marks.get(source, mark))
+            outcome.highest = max(filter(None, (outcome.highest, body["highest"])), default=None)
+        else:
+            _, _, rows_in, rows_out, passed_over = body["counts"]
+            for total, part in ((outcome.rows_in, rows_in), (outcome.rows_out, rows_out),
+                                (outcome.passed_over, passed_over)):
+                for name, count in part.items():
+                    total[name] = total.get(name, 0) + count
+    return outcome
+
+
+def _short(error: Exception) -> str:
+    """Return the line of a JVM error that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
+    causes = [line for line in lines if line.startswith("Caused by:") or "Error" in line or "lost" in line.lower()]
+    return (causes[-1] if causes else lines[0] if lines else type(error).__name__)[:400]
+
+
+def first_failure(plan: Plan, failures: list[Failure]) -> Failure:
+    """Return the failure that a one-row-at-a-time run would have met first."""
+    order = {name: number for number, name in enumerate(plan.nodes)}
+
+    def place(failure: Failure) -> tuple[Any, ...]:
+        # What failed outside of any operator (a file, a state file) says more than what it made fail.
+        return (failure.operator != "", *full_position(plan, failure), order.get(failure.operator, -1))
+
+    return min(failures, key=place)
+
+
+def full_position(plan: Plan, failure: Failure) -> tuple[int, ...]:
+    """Put the edges of fan-outs that never meet again back into a position: they too say what comes first."""
+    layout: Layout = plan.layout
+    if failure.operator not in plan.nodes:
+        return failure.position
+    path: list[int] = []
+    name = failure.operator
+    inserts: list[tuple[int, int]] = []
+    while plan.nodes[name].inputs:
+        edges = [edge for edge in plan.graph.edges if edge.target == name]
+        if len(edges) > 1:
+            break  # above a fan-in the edges are in the position already, or lead to one place
+        edge = edges[0]
+        above = edge.source.node
+        if len(plan.graph.outgoing[above]) > 1 and above not in layout.fanouts:
+            inserts.append((layout.shapes[above].out_width, edge.index))
+        name = above
+    path = list(failure.position)
+    for place, index in sorted(inserts, reverse=True):
+        path.insert(min(place, len(path)), index)
+    return tuple(path)
+
+
+def _list_parameter() -> Any:
+    from pyspark.accumulators import AccumulatorParam
+
+    class ListParameter(AccumulatorParam):  # type: ignore[misc,type-arg]
+        """Collect lists."""
+
+        def zero(self, value: list[Any]) -> list[Any]:
+            return []
+
+        def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:
+            value1.extend(value2)
+            return value1
+
+    return ListParameter()

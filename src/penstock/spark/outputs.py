@@ -1,0 +1,119 @@
+"""Make an epoch's rows visible: rename directories, call functions, keep results. Runs on the driver, epoch by epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import CheckpointError, FlowError
+from penstock.graph import Node
+from penstock.ingress.paths import exists
+from penstock.operators.base import Sink
+from penstock.plan import Plan
+from penstock.rows import Row
+from penstock.spark.files import list_names, make_directory, move, read_json, remove, write_json
+from penstock.spark.parts import Part, frame_staging, read_payload, staging
+from penstock.write import Callback, Console, Directory, FrameCallback, Memory
+
+
+class Outputs:
+    """The sinks of a run, as the driver sees them."""
+
+    def __init__(self, plan: Plan, checkpoint: str, checkpoint_id: str, session: Any) -> None:
+        self._plan, self._checkpoint, self._id, self._session = plan, checkpoint, checkpoint_id, session
+        self.results: dict[str, list[Row]] = {
+            node.name: [] for node in plan.sinks if isinstance(_writer(node), Memory)
+        }
+
+    def open(self, committed: int) -> None:
+        """Claim the sinks' directories; refuse one that holds the rows of another run."""
+        paths: dict[str, str] = {}
+        for node in self._plan.sinks:
+            writer = _writer(node)
+            if not isinstance(writer, Directory):
+                continue
+            if writer.path in paths:
+                raise FlowError(f"the sinks {paths[writer.path]!r} and {node.name!r} both write to {writer.path}; give each a "
+                                f"directory of its own")
+            paths[writer.path] = node.name
+            owner = read_json(f"{writer.path}/_penstock/owner.json")
+            rows = [name for name in list_names(writer.path) if name.startswith("epoch=")]
+            if owner is not None and owner["checkpoint"] != self._id and rows:
+                raise CheckpointError(f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
+                                      f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}")
+            make_directory(f"{writer.path}/_penstock/staging")
+            write_json(f"{writer.path}/_penstock/owner.json",
+                       {"checkpoint": self._id, "flow": self._plan.name, "path": self._checkpoint, "sink": node.name})
+            for name in list_names(f"{writer.path}/_penstock/staging"):
+                remove(f"{writer.path}/_penstock/staging/{name}")
+            for name in rows:
+                if int(name.removeprefix("epoch=")) > committed + 1:
+                    raise CheckpointError(f"sink {node.name!r}: {writer.path}/{name} is newer than the checkpoint, which ends at "
+                                          f"epoch {committed}; the checkpoint was replaced by an older one: restore it, or "
+                                          f"remove both")
+
+    def publish(self, epoch: int, parts: list[Part]) -> dict[str, int]:
+        """Make the rows of an epoch visible at each sink; return how many there are."""
+        counts = {}
+        for node in self._plan.sinks:
+            mine = sorted((part for part in parts if part.sink == node.name), key=lambda part: part.slice)
+            counts[node.name] = sum(part.rows for part in mine)
+            self._publish_one(node, epoch, mine, counts[node.name])
+        return counts
+
+    def _publish_one(self, node: Node, epoch: int, parts: list[Part], rows: int) -> None:
+        writer = _writer(node)
+        if isinstance(writer, Directory):
+            source, target = staging(writer, epoch), f"{writer.path}/epoch={epoch:09d}"
+            if rows and not exists(target):
+                move(source, target)
+            elif exists(source):
+                remove(source)  # published by an attempt that crashed before its manifest: the same rows
+        elif isinstance(writer, FrameCallback):
+            where = frame_staging(self._checkpoint, node.name, epoch)
+            if rows:
+                writer.function(staged_frame(self._session, where, [p.slice for p in parts if p.rows]), epoch)
+            if exists(where):
+                remove(where)
+        elif rows:
+            row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+            values = [value for part in parts for chunk in read_payload(part, row) for value in chunk]
+            if isinstance(writer, Memory):
+                self.results[node.name].extend(values)
+            elif isinstance(writer, Callback):
+                writer.function(values, epoch)
+            elif isinstance(writer, Console):
+                _print(node.name, epoch, values, writer.limit)
+
+
+def staged_frame(session: Any, where: str, slices: list[int]) -> Any:
+    """Return part files as a DataFrame whose partitions and rows are in order."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    import pyarrow.parquet as pq
+
+    from penstock.ingress.paths import open_path
+
+    files = [f"{where}/part-{number:05d}.parquet" for number in slices]
+    with open_path(files[0]) as file:
+        schema = from_arrow_schema(pq.read_schema(file))
+
+    def read(batches: Any) -> Any:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with open_path(files[number]) as part:
+                    yield from pq.ParquetFile(part).iter_batches()
+
+    return session.range(0, len(files), 1, len(files)).mapInArrow(read, schema)
+
+
+def _writer(node: Node) -> Any:
+    assert isinstance(node.operator, Sink)
+    return node.operator.writer
+
+
+def _print(name: str, epoch: int, rows: list[Row], limit: int) -> None:
+    print(f"{name}, epoch {epoch}: {len(rows)} rows")
+    for row in rows[:limit]:
+        print(f"  {row}")
+    if len(rows) > limit:
+        print(f"  ... {len(rows) - limit} more")

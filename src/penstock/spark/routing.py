@@ -1,0 +1,74 @@
+"""Who does what in an epoch: shards to tasks, and sinks in slices."""
+
+from __future__ import annotations
+
+from penstock.errors import FlowError
+from penstock.graph import Node
+from penstock.ingress.feeds import Slice
+from penstock.operators.base import Sink, Source
+from penstock.plan import Plan
+from penstock.positions import base_width
+from penstock.spark.positions import packed_place
+from penstock.spark.stages import Stages
+from penstock.spark.worker_state import shard_count
+from penstock.write import Directory, FrameCallback
+
+SLICE_ROWS = 100_000
+"""A sink is sliced only where each slice has about as many rows: a slice costs a task."""
+
+
+def even_table(shards: int, tasks: int, offset: int = 0) -> list[int]:
+    """Give each task the same number of shards."""
+    return [(offset + shard * tasks // shards) % tasks for shard in range(shards)]
+
+
+def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None:
+    """Refuse a table that does not fit its operator."""
+    node = next((node for node in plan.keyed if node.name == operator), None)
+    if node is None:
+        names = ", ".join(repr(node.name) for node in plan.keyed) or "none"
+        raise FlowError(f"there is no keyed operator {operator!r} to route; the flow has {names}")
+    count = shard_count(node)
+    if len(table) != count:
+        raise FlowError(f"operator {operator!r} has {count} shards, the table names {len(table)}")
+    if any(not 0 <= task < tasks for task in table):
+        raise FlowError(f"the table of operator {operator!r} names tasks outside 0 to {tasks - 1}; set the number of tasks first")
+
+
+def default_tables(stages: Stages, tasks: int, known: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Return the table of each keyed operator: the one it has, if it fits, or an even one."""
+    tables = {}
+    for number, node in enumerate(stages.plan.keyed):
+        count = shard_count(node)
+        table = known.get(node.name)
+        # Operators of one shard go to different tasks, so that they can run side by side.
+        fits = table is not None and len(table) == count and max(table) < tasks
+        tables[node.name] = table if fits and table is not None else even_table(count, tasks, number if count == 1 else 0)
+    return tables
+
+
+def slice_bounds(plan: Plan, node: Node, slices: dict[str, Slice], tasks: int) -> list[int]:
+    """Return the positions at which the slices of a sink begin, but for the first; none where one slice must do.
+
+    Slices are cut by the place of source rows, so it must be known before the epoch is read.
+    """
+    row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+    assert isinstance(node.operator, Sink)
+    if row is None and isinstance(node.operator.writer, (Directory, FrameCallback)):
+        return []  # the schema of undeclared rows is found in one place
+    counted = [found.rows for found in slices.values()]
+    ordered = any(isinstance(s.operator, Source) and s.operator.order_by for s in plan.sources)
+    if ordered or base_width(plan.graph) != 1 or any(rows is None for rows in counted):
+        return []
+    total = sum(rows or 0 for rows in counted)
+    count = min(tasks, total // SLICE_ROWS)
+    bounds: list[int] = []
+    passed = 0
+    for number, source in enumerate(plan.sources):
+        for split in slices[source.name].splits if source.name in slices else ():
+            size = split.stop - split.start
+            while len(bounds) + 1 < count and passed + size > (len(bounds) + 1) * total // count:
+                row_number = split.start + (len(bounds) + 1) * total // count - passed
+                bounds.append(packed_place(number, split.ordinal, row_number))
+            passed += size
+    return bounds

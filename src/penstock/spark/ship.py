@@ -1,0 +1,169 @@
+"""Bring the flow, Penstock itself and the user's modules to the workers, so that nothing is installed there by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickletools
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from penstock.errors import FlowError
+from penstock.graph import Graph, Node
+from penstock.operators.base import Sink, Source
+from penstock.plan import Plan
+from penstock.positions import own_width
+from penstock.read import Frame, Items
+from penstock.write import Callback, FrameCallback
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Framed:
+    """Stands for a DataFrame in the workers, which never need it."""
+
+    own_width: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """What workers get: the plan without what only the driver can use, and the classes of the main program."""
+
+    plan: Plan
+    main_classes: dict[str, type]
+    roots: dict[str, str]
+    """For each zip of user modules, the directory that its files came from: errors name the user's own files."""
+
+
+def pack_plan(plan: Plan, roots: dict[str, str]) -> bytes:
+    """Pickle a plan for the workers; name the operator whose function cannot be."""
+    from pyspark import cloudpickle
+
+    stripped = {name: _stripped(node) for name, node in plan.nodes.items()}
+    for name, node in stripped.items():
+        try:
+            cloudpickle.dumps(node.operator)
+        except Exception as error:
+            raise FlowError(
+                f"operator {name!r}: its function cannot be pickled, so it cannot be sent to the workers: {error}; it, or "
+                f"something it refers to, holds a connection, a lock, a file or the like: make that inside the function"
+            ) from None
+    main = sys.modules.get("__main__")
+    classes = {key: value for key, value in vars(main).items()
+               if isinstance(value, type) and value.__module__ == "__main__"} if main else {}
+    bundle = Bundle(Plan(plan.name, Graph(stripped)), {}, roots)
+    try:
+        return bytes(cloudpickle.dumps(dataclasses.replace(bundle, main_classes=classes)))
+    except Exception:
+        # A class of the main program that the flow does not use may be beyond pickling.
+        return bytes(cloudpickle.dumps(bundle))
+
+
+def unpack_plan(data: bytes) -> Bundle:
+    """Unpickle a bundle in a worker, and let the classes of the main program be found by name there."""
+    from pyspark import cloudpickle
+
+    bundle: Bundle = cloudpickle.loads(data)
+    main = sys.modules["__main__"]
+    for name, cls in bundle.main_classes.items():
+        if not hasattr(main, name):
+            setattr(main, name, cls)
+    return bundle
+
+
+def _stripped(node: Node) -> Node:
+    operator = node.operator
+    if isinstance(operator, Source) and isinstance(operator.reader, Items):
+        operator = dataclasses.replace(operator, reader=Items(()))
+    elif isinstance(operator, Source) and isinstance(operator.reader, Frame):
+        operator = dataclasses.replace(operator, reader=Framed(own_width(operator)))
+    elif isinstance(operator, Sink) and isinstance(operator.writer, (Callback, FrameCallback)):
+        operator = dataclasses.replace(operator, writer=type(operator.writer)(_on_the_driver))
+    return dataclasses.replace(node, operator=operator)
+
+
+def _on_the_driver(rows: Any, epoch: int) -> None:
+    raise AssertionError("callbacks are called on the driver only")
+
+
+def ship(context: Any, plan: Plan) -> bytes:
+    """Send Penstock and the user's modules to the workers of a Spark context; return the packed plan."""
+    packed = pack_plan(plan, {})
+    _add_once(context, _zip({_PACKAGE.name: _PACKAGE}, "penstock")[0])
+    roots = {}
+    for root, modules in _user_modules(packed).items():
+        path, name = _zip(modules, "modules")
+        _add_once(context, path)
+        roots[name] = root
+    return pack_plan(plan, roots) if roots else packed
+
+
+def _add_once(context: Any, path: str) -> None:
+    shipped = context.__dict__.setdefault("_penstock_shipped", set())
+    if path not in shipped:
+        context.addPyFile(path)
+        # PySpark puts the zip first on the driver's own path too; there the originals must win.
+        sys.path[:] = [entry for entry in sys.path if os.path.basename(entry) != os.path.basename(path)]
+        shipped.add(path)
+
+
+def _zip(entries: dict[str, Path], kind: str) -> tuple[str, str]:
+    """Zip files and packages under their names; the same content always has the same name."""
+    files: list[tuple[str, bytes]] = []
+    for name, path in sorted(entries.items()):
+        if path.is_dir():
+            files += [(f"{name}/{file.relative_to(path).as_posix()}", file.read_bytes())
+                      for file in sorted(path.rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
+        else:
+            files.append((name, path.read_bytes()))
+    digest = blake2b(b"".join(name.encode() + data for name, data in files), digest_size=8).hexdigest()
+    base = f"{kind}-{digest}.zip"
+    target = Path(tempfile.gettempdir()) / f"penstock-{os.getuid() if hasattr(os, 'getuid') else 0}" / base
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_suffix(f".{os.getpid()}.tmp")
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files:
+                archive.writestr(zipfile.ZipInfo(name), data)
+        temporary.replace(target)
+    return str(target), base
+
+
+def _user_modules(packed: bytes) -> dict[str, dict[str, Path]]:
+    """Find the user's modules that a pickled plan refers to, and those loaded from the same directories."""
+    names = {argument for _, argument, _ in pickletools.genops(packed) if isinstance(argument, str)}
+    wanted = {root for name in names if (root := _user_root(sys.modules.get(name))) is not None}
+    found: dict[str, dict[str, Path]] = {root: {} for root in wanted}
+    for module in list(sys.modules.values()):
+        root = _user_root(module)
+        if root in found:
+            file = Path(module.__file__ or "").resolve()
+            found[root][file.relative_to(root).as_posix()] = file
+            # A package needs the __init__ of each package around it, loaded under this name or not.
+            for parent in file.relative_to(root).parents:
+                init = Path(root) / parent / "__init__.py"
+                if parent.parts and init.exists():
+                    found[root][(parent / "__init__.py").as_posix()] = init
+    return found
+
+
+def _user_root(module: ModuleType | None) -> str | None:
+    """Return the directory on the path that a module of the user's was found in; None for all other modules."""
+    file = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "")
+    if module is None or not file or not file.endswith(".py") or name == "__main__":
+        return None
+    path = Path(file).resolve()
+    paths = sysconfig.get_paths()
+    installed = [paths["stdlib"], paths["purelib"], paths["platlib"], sys.prefix, str(_PACKAGE)]
+    if any(path.is_relative_to(Path(place).resolve()) for place in installed) or "site-packages" in path.parts:
+        return None
+    depth = len(name.split(".")) - (path.name != "__init__.py")
+    return str(path.parents[depth]) if depth < len(path.parents) else None

@@ -1,0 +1,49 @@
+"""What a task must know of its epoch: small, pickled with the job, the same for all tasks of a level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.ingress.splits import Split
+from penstock.timing import Ticks
+
+
+@dataclass(frozen=True)
+class StatePointers:
+    """Which files hold the shards of one operator: for each shard, numbers into `files`, oldest first."""
+
+    files: tuple[str, ...] = ()
+    chains: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    due: dict[int, Ticks] = field(default_factory=dict)
+    """The earliest timer of each shard that has one."""
+    full: frozenset[int] = frozenset()
+    """Shards whose chain is long: they are written whole if they change."""
+
+
+@dataclass(frozen=True)
+class EpochSpec:
+    """One epoch."""
+
+    epoch: int
+    tasks: tuple[int, ...]
+    """The number of tasks of each level."""
+    tables: dict[str, tuple[int, ...]]
+    """For each keyed operator, the task of each shard; for each sink, the task of each slice."""
+    slices: dict[str, tuple[int, ...]]
+    """For each sink, the positions at which its slices begin, but for the first."""
+    splits: tuple[tuple[tuple[str, Split], ...], ...]
+    """For each task of level 0, the (source, split) pairs that it reads."""
+    marks: dict[str, Ticks]
+    """The watermark of each source before the epoch."""
+    ends: tuple[str, ...]
+    """The sources that end with this epoch."""
+    floor: tuple[int, ...] | None
+    """The highest order_by of the epochs before; a row below it is late."""
+    state: dict[str, StatePointers]
+    checkpoint: str
+    flow_id: str
+    """Names the flow and its checkpoint in a worker's cache."""
+    sink_schemas: dict[str, bytes]
+    """The schema of a sink whose rows are not declared, once it is known."""
+    options: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,88 @@
+"""Cut a plan into levels: one Spark stage each, with a shuffle between two of them.
+
+Rows cross a shuffle where they enter a keyed operator or a sink. An operator's level is one more than the highest level of
+what it reads, or the same for operators without memory, so that all operators of a level run in the same tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.graph import Edge, Node
+from penstock.operators.base import Keyed, Sink
+from penstock.plan import Plan
+from penstock.timing import Ticks
+
+Grid = tuple[Ticks, Ticks, Ticks]
+"""(period, offset, delay): marks matter where (mark - delay - offset) reaches the next multiple of the period."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A plan with its levels."""
+
+    plan: Plan
+
+    @cached_property
+    def levels(self) -> dict[str, int]:
+        """Return the level of each operator."""
+        found: dict[str, int] = {}
+        for name, node in self.plan.nodes.items():
+            above = max((found[port.node] for port in node.inputs), default=0)
+            found[name] = above + isinstance(node.operator, (Keyed, Sink))
+        return found
+
+    @cached_property
+    def last(self) -> int:
+        """Return the highest level; what leaves it goes to the driver."""
+        return max(self.levels.values())
+
+    @cached_property
+    def edges(self) -> list[Edge]:
+        """Return the edges in a fixed order; envelopes name them by number."""
+        return self.plan.graph.edges
+
+    def entries(self, level: int) -> list[Node]:
+        """Return the keyed operators and sinks that a level begins with."""
+        return [node for name, node in self.plan.nodes.items()
+                if self.levels[name] == level and isinstance(node.operator, (Keyed, Sink))]
+
+    @cached_property
+    def mark_levels(self) -> dict[str, list[int]]:
+        """Return, for each source, the levels with operators that its marks can fire."""
+        found: dict[str, set[int]] = {source.name: set() for source in self.plan.sources}
+        for node in self.plan.keyed:
+            if _takes_marks(node):
+                for route in self.plan.layout.shapes[node.name].marks:
+                    found[route.source].add(self.levels[node.name])
+        return {source: sorted(levels) for source, levels in found.items()}
+
+    @cached_property
+    def grids(self) -> dict[str, list[Grid] | None]:
+        """Return, for each source, the grids that its marks must cross to matter; None where every mark does."""
+        found: dict[str, list[Grid] | None] = {source.name: [] for source in self.plan.sources}
+        for node in self.plan.keyed:
+            if not _takes_marks(node):
+                continue
+            assert isinstance(node.operator, Keyed)
+            grid = node.operator.logic.mark_grid
+            for route in self.plan.layout.shapes[node.name].marks:
+                known = found[route.source]
+                if grid is None or known is None:
+                    found[route.source] = None
+                else:
+                    known.append((*grid, route.delay))
+        return found
+
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """Return the operators whose rows need their event time further down."""
+        return frozenset(
+            name for name in self.plan.nodes
+            if any(_takes_marks(self.plan.nodes[other]) for other in self.plan.graph.below(name))
+        )
+
+
+def _takes_marks(node: Node) -> bool:
+    return isinstance(node.operator, Keyed) and node.operator.logic.emits == "timed"

@@ -1,0 +1,131 @@
+"""Measure event time in whole ticks: microseconds for timestamps, the user's own unit for integers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import FlowError
+
+Ticks = int
+TimeKind = Literal["timestamp", "integer"]
+FOREVER: Ticks = 1 << 62
+"""The mark at the end of a source: later than every time."""
+BEFORE: Ticks = -(1 << 62)
+"""The mark before the first row."""
+
+_UNITS = {
+    "us": 1,
+    "microsecond": 1,
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": 1_000_000,
+    "sec": 1_000_000,
+    "second": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "minute": 60_000_000,
+    "h": 3_600_000_000,
+    "hour": 3_600_000_000,
+    "d": 86_400_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+Duration = str | int | dt.timedelta
+
+
+def ticks(duration: Duration, operator: str, option: str = "size") -> tuple[Ticks, TimeKind]:
+    """Read a duration: "10 min", a timedelta, or an integer in the time field's own unit."""
+    if isinstance(duration, bool) or not isinstance(duration, (str, int, dt.timedelta)):
+        raise FlowError(
+            f'operator {operator!r}: {option}={duration!r} is no duration; write "10 min", a timedelta, '
+            f"or an integer in the unit of the time field"
+        )
+    if isinstance(duration, int):
+        return duration, "integer"
+    if isinstance(duration, dt.timedelta):
+        return duration // dt.timedelta(microseconds=1), "timestamp"
+    total, position = 0.0, 0
+    for match in _DURATION.finditer(duration):
+        unit = match[2].lower()
+        unit = unit if unit in _UNITS else unit.removesuffix("s")
+        if match.start() != position or unit not in _UNITS:
+            break
+        total += float(match[1]) * _UNITS[unit]
+        position = match.end()
+    if position != len(duration) or position == 0:
+        raise FlowError(
+            f'operator {operator!r}: {option}={duration!r} is no duration; write for example "500 ms", '
+            f'"30 s", "10 min", "1 hour"'
+        )
+    return round(total), "timestamp"
+
+
+def same_unit(duration: Duration, kind: TimeKind, operator: str, option: str) -> Ticks:
+    """Read a duration that must have the unit of another; nothing has every unit."""
+    amount, unit = ticks(duration, operator, option)
+    if unit != kind and amount != 0:
+        raise FlowError(
+            f"operator {operator!r}: {option}={duration!r} and the size have different units; give both as "
+            f"integers, or both as durations"
+        )
+    return amount
+
+
+def seconds(duration: str | float | dt.timedelta, option: str) -> float:
+    """Read a wall-clock duration in seconds: "500 ms", a timedelta, or a number of seconds."""
+    if isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        return float(duration)
+    return ticks(duration, "run", option)[0] / 1e6
+
+
+def time_to_ticks(value: Any) -> Ticks:
+    """Read one row's event time."""
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return time_to_ticks(dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC))
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise TypeError(f"a time must be a datetime or an integer, not {value!r}")
+
+
+def ticks_to_time(value: Ticks, kind: TimeKind) -> Any:
+    """Show ticks as the user knows them."""
+    if kind == "integer":
+        return value
+    return _EPOCH + dt.timedelta(microseconds=value)
+
+
+def column_ticks(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Read a column of event times."""
+    if column.null_count:
+        time_to_ticks(None)  # raises: a row without a time has no place
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("us"))
+    values: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return values
+
+
+def kind_of(data_type: pa.DataType) -> TimeKind | None:
+    """Tell whether a field can hold event time."""
+    if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type):
+        return "timestamp"
+    return "integer" if pa.types.is_integer(data_type) else None
+
+
+def time_type(kind: TimeKind) -> pa.DataType:
+    """Return the Arrow type of a time in rows that Penstock makes."""
+    return pa.timestamp("us", "UTC") if kind == "timestamp" else pa.int64()

@@ -1,0 +1,133 @@
+"""Check the model of Spark's epochs and the tasks that it chooses."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.elastic import EpochStatistics, EpochTasks
+from penstock.elastic.base import Action
+from penstock.elastic.epoch_model import EpochCosts, fit
+
+COSTS = EpochCosts(fixed=0.2, per_task=0.02, per_row=5e-6)
+
+
+def epoch(costs: EpochCosts, tasks: int, rows: int, cores: int) -> EpochStatistics:
+    return EpochStatistics(tasks, rows, costs.seconds(tasks, rows, cores), rows, cores)
+
+
+def run(
+    controller: EpochTasks,
+    costs: EpochCosts,
+    rows: int,
+    *,
+    cores: int,
+    tasks: int,
+    epochs: int = 40,
+) -> tuple[int, list[Action]]:
+    log: list[Action] = []
+    state = controller.start()
+    for _ in range(epochs):
+        state, actions = controller.step(state, epoch(costs, tasks, rows, cores))
+        for action in actions:
+            if action.what == "tasks":
+                assert action.before == tasks
+                tasks = int(action.after or 0)
+                log.append(action)
+    return tasks, log
+
+
+def test_the_model_by_hand() -> None:
+    # 0.2 + 4 * 0.02 + 200,000 * 5e-6 / 4
+    assert COSTS.seconds(4, 200_000, 8) == pytest.approx(0.53)
+    # Tasks beyond the cores only cost.
+    assert COSTS.seconds(4, 200_000, 2) == pytest.approx(0.78)
+
+
+def test_three_numbers_of_tasks_determine_the_costs() -> None:
+    found = fit(tuple(epoch(COSTS, tasks, 200_000, 8) for tasks in (1, 2, 4)))
+    assert found.fixed == pytest.approx(0.2, rel=1e-3)
+    assert found.per_task == pytest.approx(0.02, rel=1e-3)
+    assert found.per_row == pytest.approx(5e-6, rel=1e-3)
+
+
+def test_no_cost_is_negative() -> None:
+    # Epochs that get shorter with each task, faster than any work could be shared out.
+    found = fit(tuple(EpochStatistics(n, 1000, s, 1000, 8) for n, s in ((1, 1.0), (2, 0.3), (4, 0.05))))
+    assert min(found.fixed, found.per_task, found.per_row) >= 0
+
+
+def test_small_epochs_get_few_tasks_and_large_ones_all_cores() -> None:
+    assert run(EpochTasks(high=16), COSTS, rows=1_000, cores=8, tasks=8)[0] == 1
+    assert run(EpochTasks(high=16), COSTS, rows=5_000_000, cores=8, tasks=1)[0] == 8
+
+
+def test_the_fewest_tasks_that_meet_the_target() -> None:
+    # 1 task takes 1.22 s, 2 take 0.74, 3 take 0.593, 4 take 0.53.
+    tasks, log = run(EpochTasks(target=0.6, high=8), COSTS, rows=200_000, cores=8, tasks=1)
+    assert tasks == 3
+    assert log[-1].why.startswith("3 tasks are expected to take 0.593 s, the fastest, 7,")
+
+
+def test_says_when_the_target_cannot_be_met() -> None:
+    controller = EpochTasks(target=0.3, high=8)
+    state = controller.start()
+    for tasks in (1, 2, 4, 8, 7, 7):
+        state, actions = controller.step(state, epoch(COSTS, tasks, 200_000, 8))
+    assert [each.why for each in actions if each.what == "latency_target"] == [
+        "the fastest, 7 tasks, is expected to take 0.483 s for 200000 rows, the target is 0.3 s"
+    ]
+
+
+def test_a_changed_cost_is_learned_anew() -> None:
+    controller = EpochTasks(high=16)
+    state, tasks = controller.start(), 4
+    for costs, right in ((COSTS, 7), (EpochCosts(0.2, 0.02, 5e-8), 1), (COSTS, 7)):
+        for _ in range(40):
+            state, actions = controller.step(state, epoch(costs, tasks, 200_000, 16))
+            tasks = next((int(each.after or 0) for each in actions if each.what == "tasks"), tasks)
+        best = min(costs.seconds(n, 200_000, 16) for n in range(1, 17))
+        assert costs.seconds(tasks, 200_000, 16) <= 1.05 * best
+        assert abs(tasks - right) <= 3
+
+
+settings_of_a_stage = {
+    "fixed": st.floats(0.01, 1),
+    "per_task": st.floats(1e-4, 0.1),
+    "work": st.floats(1e-3, 100),
+    "cores": st.sampled_from([1, 2, 8, 32]),
+    "start": st.integers(1, 64),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(**settings_of_a_stage)
+def test_ends_within_5_percent_of_the_best(
+    fixed: float, per_task: float, work: float, cores: int, start: int
+) -> None:
+    """On epochs that follow the model: at most three changes for each doubling, and then none."""
+    high = 2 * cores
+    costs = EpochCosts(fixed, per_task, work / 100_000)
+    tasks, log = run(EpochTasks(high=high), costs, 100_000, cores=cores, tasks=min(start, high), epochs=50)
+    best = min(costs.seconds(n, 100_000, cores) for n in range(1, high + 1))
+    assert costs.seconds(tasks, 100_000, cores) <= 1.051 * best
+    assert len(log) <= 3 * (high.bit_length() + 1)
+    assert (
+        run(EpochTasks(high=high), costs, 100_000, cores=cores, tasks=min(start, high), epochs=30)[1] == log
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 8),
+    st.integers(0, 24),
+    st.lists(st.tuples(st.integers(0, 10**7), st.floats(1e-3, 1e3), st.integers(0, 10**7)), max_size=40),
+)
+def test_never_leaves_its_bounds(low: int, more: int, log: list[tuple[int, float, int]]) -> None:
+    """Any rows and any seconds, however little they follow the model."""
+    controller = EpochTasks(low=low, high=low + more)
+    state, tasks = controller.start(), low
+    for rows, seconds, expected in log:
+        state, actions = controller.step(state, EpochStatistics(tasks, rows, seconds, expected, 8))
+        for action in actions:
+            tasks = int(action.after or 0)
+            assert low <= tasks <= low + more

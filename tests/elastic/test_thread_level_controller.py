@@ -1,0 +1,255 @@
+"""Check the thread level: rules by hand, properties by Hypothesis."""
+
+import math
+import random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.elastic import StreamsRules, ThreadLevel, ThreadStatistics, lowest_level
+from penstock.elastic.levels import SETTLED
+from penstock.elastic.search import Record, expected, preferred, probe_budget, propose
+
+from .driving import drive, table, unimodal
+
+
+def levels_visited(curve: list[float], high: int, initial: int = 1) -> list[int]:
+    run = drive(ThreadLevel(high=high, initial=initial), table(curve), 60)
+    assert run.state.levels.phase == SETTLED
+    return [action.after for action in run.actions]
+
+
+def test_doubles_up_and_bisects_down() -> None:
+    # The top is at 6: 8 is clearly worse, then 6, 5 and 7 close the gaps on both sides of it.
+    curve = [10, 20, 30, 40, 50, 60, 45, 30, 20, 10]
+    assert levels_visited(curve, high=10) == [2, 4, 8, 6, 5, 7, 6]
+
+
+def test_stops_climbing_at_the_first_clear_fall() -> None:
+    assert levels_visited([10, 9, 8, 7, 6, 5, 4, 3], high=8) == [2, 1]
+
+
+def test_climbs_a_flat_curve_and_comes_back_to_the_lowest_level() -> None:
+    assert levels_visited([10.0] * 8, high=8) == [2, 4, 8, 1]
+
+
+def test_searches_downwards_from_a_high_start() -> None:
+    # 8 is the bound; 4 is no worse, 2 and 1 are no worse: nothing was gained by any thread.
+    assert levels_visited([10.0] * 8, high=8, initial=8) == [4, 2, 1]
+
+
+def test_each_doubling_must_pay() -> None:
+    # 4 threads give 4 % more than 2: not worth twice the threads. 2 give 6 % more than 1: worth it.
+    assert levels_visited([10, 10.6, 10.8, 11.0], high=4)[-1] == 2
+
+
+def test_actions_say_what_and_why() -> None:
+    run = drive(ThreadLevel(high=4), table([10, 20, 20, 20]), 30)
+    first = run.actions[0]
+    assert (first.what, first.before, first.after) == ("thread_level", 1, 2)
+    assert first.why == "no fall seen up to 1 (best 10/s at 1): try 2"
+    assert run.actions[-1].why == "2 gives 20/s; the best is 20/s at 2"
+
+
+def test_the_first_two_samples_are_not_used() -> None:
+    controller = ThreadLevel(high=8)
+    state = controller.start()
+    for throughput in (1000.0, 700.0):
+        state, actions = controller.step(state, ThreadStatistics(throughput))
+        assert actions == ()
+        assert state.levels.records == ()
+
+
+def test_cpu_guard_stops_exploring_upwards_but_not_downwards() -> None:
+    controller = ThreadLevel(high=64, initial=8)
+    state = controller.start()
+    seen = set()
+    for _ in range(60):
+        usage = 0.81 if state.levels.level >= 8 else 0.5
+        state, _ = controller.step(state, ThreadStatistics(float(state.levels.level), usage))
+        seen.add(state.levels.level)
+    assert max(seen) == 8
+    assert state.levels.level == 8
+
+
+def test_cpu_guard_allows_what_was_measured_before() -> None:
+    # 4 is reached from 2 at 50 % usage. From there 5 and above are out of reach, 3 is tried and 4 returned
+    # to.
+    controller = ThreadLevel(high=8)
+    state = controller.start()
+    for _ in range(40):
+        usage = 0.25 * state.levels.level
+        state, _ = controller.step(state, ThreadStatistics(float(state.levels.level), usage))
+    assert state.levels.level == 4
+
+
+def test_a_period_in_which_a_worker_did_not_leave_is_not_used() -> None:
+    controller = ThreadLevel(high=4, warmup=0)
+    state = controller.start()
+    state, actions = controller.step(state, ThreadStatistics(10.0, unsuspended=1))
+    assert actions == ()
+    assert state.levels.records == ()
+    # Now known: it is counted as one that stays, and the level goes to one more than that.
+    state, actions = controller.step(state, ThreadStatistics(10.0, unsuspended=1))
+    assert [(a.before, a.after) for a in actions] == [(1, 2)]
+
+
+def test_unsuspendable_workers_raise_the_lower_bound_until_they_return() -> None:
+    controller = ThreadLevel(high=8, initial=8)
+    state = controller.start()
+    for _ in range(40):
+        state, _ = controller.step(state, ThreadStatistics(10.0, unsuspended=2))
+        assert state.levels.level >= 3
+    assert state.levels.level == 3
+
+
+def test_lowest_level_is_one_more_than_the_ports_of_a_blocking_operator() -> None:
+    assert lowest_level() == 1
+    assert lowest_level((1, 3, 2)) == 4
+
+
+def test_a_load_change_needs_more_than_five_samples_in_a_row() -> None:
+    controller = ThreadLevel(high=4)
+    settled = drive(controller, table([10, 10, 10, 10]), 30).state
+    for below in (5, 6):
+        state = settled
+        for _ in range(below):
+            state, _ = controller.step(state, ThreadStatistics(5.0))
+        assert (state.levels.phase == SETTLED) == (below == 5)
+
+
+def test_samples_on_both_sides_are_noise() -> None:
+    controller = ThreadLevel(high=4)
+    state = drive(controller, table([10, 10, 10, 10]), 30).state
+    for i in range(100):
+        state, actions = controller.step(state, ThreadStatistics(14.0 if i % 2 else 7.0))
+        assert actions == ()
+
+
+def test_a_returning_load_goes_straight_to_its_level() -> None:
+    controller = ThreadLevel(high=184)
+
+    def few(n: int) -> float:
+        return min(n, 9) / (1 + 0.05 * max(0, n - 9))
+
+    def many(n: int) -> float:
+        return 3 / (0.02 + 0.98 / n)
+
+    run = drive(controller, few, 60)
+    assert run.level == 9
+    run = drive(controller, many, 60, state=run.state)
+    found = run.level
+    assert found > 100
+    for curve, level in ((few, 9), (many, found), (few, 9)):
+        run = drive(controller, curve, 20, state=run.state)
+        assert run.levels[-1] == level
+        assert len(run.actions) == 1
+    assert run.state.levels.phase == SETTLED
+
+
+def test_a_false_memory_is_dropped() -> None:
+    # At level 2 the third load looks like the first, but at the first one's level it gives something else.
+    controller = ThreadLevel(high=16, warmup=0)
+    first = table([10, 20, 30, 40, 50, 60, 70, 80, 70, 60, 50, 40, 30, 20, 10, 5])
+    second = table([50, 60, 20, 10] + [5.0] * 12)
+    third = table([20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20])
+    run = drive(controller, first, 40)
+    assert run.level == 8
+    run = drive(controller, second, 40, state=run.state)
+    assert run.level == 2
+    run = drive(controller, third, 60, state=run.state)
+    assert run.actions[0].after == 8
+    assert run.level == 1
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.2, 0.3])
+def test_noise_does_not_make_it_oscillate_as_the_published_rules_do(noise: float) -> None:
+    def curve(n: int) -> float:
+        return n / (1 + 0.01 * (n - 1) + 0.0001 * n * (n - 1))
+
+    changes = len(drive(ThreadLevel(high=184), curve, 1000, noise=noise).actions)
+    assert changes <= probe_budget(1, 184) + 1
+    chance, published = random.Random(0), StreamsRules(high=184)
+    state, moved = published.start(), 0
+    for _ in range(1000):
+        sample = curve(state.level) * (1 + noise * chance.gauss(0, 1))
+        state, actions = published.step(state, ThreadStatistics(sample))
+        moved += len(actions)
+    assert moved > 10 * changes
+
+
+@settings(max_examples=100, deadline=None)
+@given(unimodal(0.05), st.data())
+def test_ends_within_5_percent_of_any_unimodal_curve(values: list[float], data: st.DataObject) -> None:
+    """Start anywhere; settle within the probe budget, and end near the top."""
+    high = len(values)
+    initial = data.draw(st.integers(1, high))
+    run = drive(ThreadLevel(high=high, initial=initial), table(values), 6 * probe_budget(1, high))
+    assert values[run.level - 1] >= 0.95 * max(values)
+    assert len(run.actions) <= probe_budget(1, high) + 1
+    assert run.state.levels.phase == SETTLED
+
+
+@settings(max_examples=100, deadline=None)
+@given(unimodal(1e-6), st.data())
+@example([1 + 0.01 * n for n in range(184)], None)
+def test_small_steps_need_no_restriction(values: list[float], data: st.DataObject | None) -> None:
+    """The wide probe compares with the best, so steps below the sensitivity are climbed all the same."""
+    high = len(values)
+    initial = data.draw(st.integers(1, high)) if data else 1
+    run = drive(ThreadLevel(high=high, initial=initial), table(values), 6 * probe_budget(1, high))
+    assert values[run.level - 1] >= 0.95 * max(values)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(1, 64),
+    st.integers(0, 200),
+    st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=120),
+)
+def test_never_leaves_its_bounds(low: int, more: int, samples: list[tuple[float, float, int]]) -> None:
+    """Any throughput, usage and number of stuck workers, in any order."""
+    controller = ThreadLevel(low=low, high=low + more)
+    state = controller.start()
+    for throughput, usage, stuck in samples:
+        before = state.levels.level
+        state, actions = controller.step(state, ThreadStatistics(throughput, usage, stuck))
+        assert low <= state.levels.level <= low + more
+        assert [(a.before, a.after) for a in actions] == ([(before, state.levels.level)] if actions else [])
+
+
+@settings(max_examples=100, deadline=None)
+@given(unimodal(0.05, highest=64), st.integers(0, 1000))
+def test_bounded_noise_settles_after_a_bounded_number_of_changes(values: list[float], seed: int) -> None:
+    """Noise of up to 8 % never looks like a change of load, so the probe budget bounds the changes."""
+    chance, high = random.Random(seed), len(values)
+    controller = ThreadLevel(high=high)
+    state, changes = controller.start(), []
+    for period in range(400):
+        sample = values[state.levels.level - 1] * chance.uniform(0.92, 1.08)
+        state, actions = controller.step(state, ThreadStatistics(sample))
+        changes += [period] * len(actions)
+    # Confirming may go round the levels that look alike until each has its five samples.
+    assert len(changes) <= 2 * probe_budget(1, high) + 1
+    assert state.levels.phase == SETTLED
+    assert not changes or changes[-1] < 300
+
+
+def test_flat_noise_ends_at_the_lowest_level() -> None:
+    """Pure-Python operators gain nothing from threads; noise must not make it look otherwise."""
+    ends = [
+        drive(ThreadLevel(high=4), lambda n: 100 / (1 + 0.02 * n), 200, noise=0.1, seed=s).level
+        for s in range(40)
+    ]
+    assert ends.count(1) >= 36
+
+
+def test_search_helpers() -> None:
+    records = (Record(1, 10, 10), Record(4, 40, 40), Record(8, 41, 41))
+    assert preferred(records, 0.05) == records[1]
+    assert preferred(records, 0.01) == records[2]
+    assert expected(records, 2) == pytest.approx(25)
+    assert expected(records, 16) is None
+    assert propose((Record(4, 10, 10),), 1, 8, 0.05) is not None
+    assert math.isclose(Record(1, 10, 10).add(20).mean, 15)

@@ -1,0 +1,80 @@
+"""Check how many rows a waiting operator keeps in flight."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.elastic import Action, WaitingConcurrency, WaitingStatistics
+from penstock.elastic.levels import SETTLED
+from penstock.elastic.search import probe_budget
+
+
+def throughput(in_flight: int, wait: float, cpu: float, service: float) -> float:
+    """Return rows a second: limited by the rows in flight, by the worker, and by whom they wait for."""
+    return min(in_flight / (wait + cpu), 1 / cpu, service)
+
+
+def run(
+    controller: WaitingConcurrency, wait: float, cpu: float, service: float, periods: int = 150
+) -> tuple[int, list[Action]]:
+    state, log = controller.start(), []
+    for _ in range(periods):
+        rate = throughput(state.levels.level, wait, cpu, service)
+        state, actions = controller.step(state, WaitingStatistics(rate, wait, cpu))
+        log += actions
+    assert state.levels.phase == SETTLED
+    return state.levels.level, log
+
+
+def test_the_first_guess_is_waiting_against_computing() -> None:
+    controller = WaitingConcurrency()
+    _, actions = controller.step(controller.start(), WaitingStatistics(100.0, 0.009, 0.001))
+    why = "a row waits 0.009 s and computes 0.001 s: 10 keep 1 workers busy"
+    assert actions == (Action("in_flight", "", 1, 10, why),)
+
+
+def test_a_row_that_hardly_computes_starts_at_the_largest_guess() -> None:
+    assert WaitingConcurrency().guess(WaitingStatistics(1.0, 0.002, 0.0)) == 64
+    assert WaitingConcurrency(high=20).guess(WaitingStatistics(1.0, 0.002, 1e-9)) == 20
+
+
+def test_two_workers_want_twice_as_many() -> None:
+    assert WaitingConcurrency().guess(WaitingStatistics(100.0, 0.009, 0.001, workers=2)) == 20
+
+
+def test_a_lookup_of_2_ms_gets_hundreds() -> None:
+    level, _ = run(WaitingConcurrency(), wait=0.002, cpu=4e-6, service=1e9)
+    assert throughput(level, 0.002, 4e-6, 1e9) >= 0.95 / 4e-6
+
+
+def test_a_service_that_gives_no_more_gets_no_more() -> None:
+    # 1,000 rows a second at 10 ms: ten in flight are all that it can use.
+    level, _ = run(WaitingConcurrency(), wait=0.01, cpu=1e-6, service=1000)
+    assert 9 < level <= 11
+
+
+def test_an_operator_that_does_not_wait_stays_at_one() -> None:
+    assert run(WaitingConcurrency(), wait=0.0, cpu=0.001, service=1e9)[0] == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(1e-4, 1), st.floats(1e-6, 1e-2), st.floats(10, 1e6))
+def test_ends_within_5_percent_of_the_best(wait: float, cpu: float, service: float) -> None:
+    """One guess and one search: that bounds the changes."""
+    controller = WaitingConcurrency(high=1024)
+    level, actions = run(controller, wait, cpu, service)
+    best = throughput(1024, wait, cpu, service)
+    assert throughput(level, wait, cpu, service) >= 0.95 * best
+    assert len(actions) <= probe_budget(1, 1024) + 2
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(1, 100),
+    st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 10), st.floats(0, 10), st.integers(1, 8))),
+)
+def test_never_leaves_its_bounds(high: int, log: list[tuple[float, float, float, int]]) -> None:
+    controller = WaitingConcurrency(high=high)
+    state = controller.start()
+    for rate, wait, cpu, workers in log:
+        state, _ = controller.step(state, WaitingStatistics(rate, wait, cpu, workers))
+        assert 1 <= state.levels.level <= high
