@@ -5,6 +5,7 @@ import importlib
 import json
 import pkgutil
 import shlex
+import signal
 import sys
 from types import ModuleType
 from typing import Any
@@ -61,6 +62,8 @@ def main(arguments: list[str]) -> int:
         print(f"no benchmark {name!r}; there are: {', '.join(benchmarks)}", file=sys.stderr)
         return 2
     args = parser_of(name, benchmarks[name]).parse_args(rest)
+    # A run that is told to end still stops what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # Before the run: the load average is then of the others on the machine, not of the benchmark.
     machine = describe()
     result = {

@@ -4,6 +4,7 @@ The parent sends one JSON request a line on the child's stdin and reads one JSON
 in the child is idle until it is asked, so remote sides take turns with local ones.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -42,7 +43,8 @@ class RemoteSide:
             return
         assert process.stdin is not None
         # The end of its input is the request to stop; it reaches a child that has failed, too.
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

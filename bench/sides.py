@@ -16,4 +16,4 @@ class Side(Protocol):
         """Process the next `n` epochs of the input and return what each took."""
 
     def stop(self) -> None:
-        """End everything that the side started."""
+        """End everything that the side started; harmless if that is nothing, or when called again."""

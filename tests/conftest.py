@@ -1,8 +1,24 @@
-"""What all tests share: how Hypothesis draws."""
+"""What all tests share: how Hypothesis draws, and one Spark session for the whole suite."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 # No deadline: the machine is shared, and the first call into a library takes long. A failure prints the
 # line that repeats it.
 settings.register_profile("penstock", deadline=None, print_blob=True)
 settings.load_profile("penstock")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Start Spark once, on two cores, with the settings that Penstock itself uses."""
+    from penstock.spark.session import make_session
+
+    session = make_session("penstock tests", master="local[2,4]", settings={"spark.ui.enabled": "false"})
+    yield session
+    session.stop()

@@ -1,10 +1,11 @@
 """Penstock: elastic, order-preserving stream processing for Python, on Spark.
 
-Where things are: `flow` composes (with `read`, `write`, `stages` and `operators`), `plan` checks, `sequential` says what a flow
-means, `pe` runs operators over chunks of rows, `spark` runs epochs, `state` reads what was kept, `run` starts it all.
+Where things are: `flow` composes (with `read`, `write`, `stages` and `operators`), `plan` checks, `sequential` says
+what a flow means, `pe` runs operators over chunks of rows, `spark` runs epochs, `state` reads what was kept, `run`
+starts it all.
 """
 
-from penstock import read, write
+from penstock import read, state, write
 from penstock.checks import DeadLetter
 from penstock.errors import (
     CheckpointError,
@@ -85,6 +86,7 @@ __all__ = [
     "sliding",
     "sort",
     "start",
+    "state",
     "tumbling",
     "union",
     "window",

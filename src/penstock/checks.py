@@ -107,9 +107,7 @@ def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
 def orderable(row: RowType | None, name: str, operator: str) -> None:
     """Refuse an order_by whose values have no order as integers."""
     if row is None:
-        raise FlowError(
-            f"source {operator!r}: order_by={name!r} needs to know the type of that field; give schema="
-        )
+        raise FlowError(f"source {operator!r}: order_by={name!r} needs to know the type of that field; give schema=")
     kind = row.schema.field(name).type
     good = (
         pa.types.is_integer(kind)
@@ -157,9 +155,7 @@ def predicate(row: RowType, value: Any, operator: str) -> None:
         )
 
 
-def returns(
-    function: Any, schema: Any, operator: str, *, pair: bool = False, item: bool = False
-) -> RowType | None:
+def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, item: bool = False) -> RowType | None:
     """Find the type of the rows that a function returns: as declared, or from its annotation."""
     is_callable(function, operator, "a function")
     if schema is not None:
@@ -236,21 +232,15 @@ def merge_time(graph: Graph, node: str, by: str, operator: str) -> None:
             )
 
 
-def same_key_types(
-    left: Key, left_row: RowType | None, right: Key, right_row: RowType | None, operator: str
-) -> None:
+def same_key_types(left: Key, left_row: RowType | None, right: Key, right_row: RowType | None, operator: str) -> None:
     """Refuse a join whose keys can never be equal."""
     if left.function or right.function or left_row is None or right_row is None:
         return
     if len(left.fields) != len(right.fields):
-        raise FlowError(
-            f"operator {operator!r} joins on ({left}) and ({right}): give both sides as many key fields"
-        )
+        raise FlowError(f"operator {operator!r} joins on ({left}) and ({right}): give both sides as many key fields")
     for mine, other in zip(left.fields, right.fields, strict=True):
         a, b = left_row.schema.field(mine).type, right_row.schema.field(other).type
-        numeric = all(
-            pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in (a, b)
-        )
+        numeric = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in (a, b))
         if a != b and not numeric:
             raise FlowError(
                 f"operator {operator!r} joins {mine!r} ({a}) with {other!r} ({b}), which are never equal; "
@@ -261,9 +251,7 @@ def same_key_types(
 def with_errors(operator: Any, name: str) -> tuple[Operator, tuple[RowType, ...]]:
     """Add the error port to an operator that sends dead letters."""
     if operator.on_error not in ERROR_POLICIES:
-        raise FlowError(
-            f'operator {name!r}: on_error={operator.on_error!r}; use "fail", "skip" or "dead_letter"'
-        )
+        raise FlowError(f'operator {name!r}: on_error={operator.on_error!r}; use "fail", "skip" or "dead_letter"')
     if operator.on_error != "dead_letter":
         return operator, ()
     return dataclasses.replace(operator, outputs=(*operator.outputs, "errors")), (DEAD_LETTER,)

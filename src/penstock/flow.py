@@ -113,9 +113,7 @@ class Flow:
     def _time_kind(self, declared: RowType | None, time: str, name: str) -> TimeKind:
         field = checks.field(declared, time, name, "time")
         if field is None:
-            raise FlowError(
-                f"source {name!r}: time={time!r} needs to know the type of that field; give schema="
-            )
+            raise FlowError(f"source {name!r}: time={time!r} needs to know the type of that field; give schema=")
         kind = kind_of(field.type)
         if kind is None:
             raise FlowError(
@@ -242,9 +240,7 @@ class Stream:
         returns = checks.returns(function, schema, name, item=True)
         return self._apply(name, FlatMap(function, returns, on_error=on_error), returns)
 
-    def select(
-        self, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
-    ) -> Stream:
+    def select(self, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any) -> Stream:
         """Keep fields, and compute others by `pyarrow.compute` expressions."""
         name = self.flow._free_name(name, None, "select")
         known = checks.known_type(self.type, name, "select")
@@ -283,9 +279,7 @@ class Stream:
             )
         return self._apply(name, MapBatches(known, function, returns), returns or known)
 
-    def split(
-        self, *predicates: Predicate, name: str | None = None, on_error: OnError = "fail"
-    ) -> tuple[Stream, ...]:
+    def split(self, *predicates: Predicate, name: str | None = None, on_error: OnError = "fail") -> tuple[Stream, ...]:
         """Split in one stream a predicate, each row going to the first that holds, and one for the rest."""
         name = self.flow._free_name(name, None, "split")
         for predicate in predicates:
@@ -338,9 +332,7 @@ class Stream:
             return KeyedStream(self, Key(function=keys[0]))
         where = self.node.name
         if not keys or not all(isinstance(key, str) for key in keys):
-            raise FlowError(
-                f"key_by behind operator {where!r} needs field names or one function, got {keys!r}"
-            )
+            raise FlowError(f"key_by behind operator {where!r} needs field names or one function, got {keys!r}")
         checks.key_fields(self.type, keys, where)
         return KeyedStream(self, Key(tuple(keys)))
 
@@ -385,9 +377,7 @@ class Stream:
         returns = checks.returns(function, schema, name)
         return self._stateful(name, Reduce(function, returns), self._key(), on_error)
 
-    def aggregate(
-        self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg
-    ) -> Stream:
+    def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
         name = self.flow._free_name(name, None, "aggregate")
         bundle = aggregates.aggregation(results, name)
@@ -407,9 +397,7 @@ class Stream:
         process = process() if isinstance(process, type) else process
         name = self.flow._free_name(name, type(process), "process")
         if not isinstance(process, Process):
-            raise FlowError(
-                f"operator {name!r}: {process!r} is no Process; derive its class from penstock.Process"
-            )
+            raise FlowError(f"operator {name!r}: {process!r} is no Process; derive its class from penstock.Process")
         return self._stateful(name, ProcessLogic(process, row_type(schema, name)), self._key(), on_error)
 
     def window(self, spec: WindowSpec | Duration) -> WindowedStream:
@@ -483,9 +471,7 @@ class KeyedStream:
     def __rshift__(self, stage: Callable[[KeyedStream], Result]) -> Result:
         return stage(self)
 
-    def scan(
-        self, function: Callable[[Any, Row], tuple[Any, Row]], initial: Any = None, **options: Any
-    ) -> Stream:
+    def scan(self, function: Callable[[Any, Row], tuple[Any, Row]], initial: Any = None, **options: Any) -> Stream:
         """Keep running state for each key: `function(state, row) -> (state, output)`."""
         return self._keyed().scan(function, initial, **options)
 
@@ -575,9 +561,7 @@ class WindowedStream:
     def __rshift__(self, stage: Callable[[WindowedStream], Result]) -> Result:
         return stage(self)
 
-    def aggregate(
-        self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg
-    ) -> Stream:
+    def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
         name = self.stream.flow._free_name(name, None, "window")
         bundle = aggregates.aggregation(results, name)

@@ -51,9 +51,7 @@ def hash_value(value: Any) -> int:
         return _NULL
     if isinstance(value, (bool, int, np.integer, np.bool_)):
         number = int(value)
-        return (
-            mix(number & _MASK) if -(1 << 63) <= number < (1 << 64) else _digest(b"i", str(number).encode())
-        )
+        return mix(number & _MASK) if -(1 << 63) <= number < (1 << 64) else _digest(b"i", str(number).encode())
     if isinstance(value, (float, np.floating)):
         return _hash_float(float(value))
     if isinstance(value, str):
@@ -122,9 +120,7 @@ def hash_column(column: pa.Array) -> Hashes:
         signed = column.to_numpy(zero_copy_only=False)
         return mix_array(signed.astype(np.int64, copy=False).view(np.uint64))
     encoded = column.dictionary_encode()
-    hashes = np.fromiter(
-        (hash_value(v.as_py()) for v in encoded.dictionary), np.uint64, len(encoded.dictionary)
-    )
+    hashes = np.fromiter((hash_value(v.as_py()) for v in encoded.dictionary), np.uint64, len(encoded.dictionary))
     if len(hashes) == 0:
         return np.full(len(column), _NULL, np.uint64)
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)

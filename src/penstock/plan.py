@@ -85,9 +85,7 @@ def _check_reaches_sink(plan: Plan) -> None:
 
 def _check_order_by(plan: Plan) -> None:
     """Refuse sources whose rows cannot be put in one order."""
-    widths = {
-        node.name: len(node.operator.order_by) for node in plan.sources if isinstance(node.operator, Source)
-    }
+    widths = {node.name: len(node.operator.order_by) for node in plan.sources if isinstance(node.operator, Source)}
     if len(set(widths.values())) > 1:
         without = min(widths, key=lambda name: widths[name])
         given = max(widths, key=lambda name: widths[name])

@@ -93,9 +93,7 @@ def json(path: str, *, schema: Any = None, follow: bool = False) -> Files:
     return Files(str(path), "json", schema, follow)
 
 
-def csv(
-    path: str, *, schema: Any = None, follow: bool = False, header: bool = True, delimiter: str = ","
-) -> Files:
+def csv(path: str, *, schema: Any = None, follow: bool = False, header: bool = True, delimiter: str = ",") -> Files:
     """Read a directory (or file) of CSV."""
     return Files(str(path), "csv", schema, follow, {"header": header, "delimiter": delimiter})
 

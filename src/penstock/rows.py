@@ -157,9 +157,10 @@ class RowType:
             return [rows]
         if not rows:
             return [()] * width
-        expected = self._tuple_class() if self.form in ("record", "tuple") else None
-        if expected is not None and set(map(type, rows)) == {expected}:
-            return list(zip(*rows, strict=True))
+        if self.form in ("record", "tuple"):
+            kinds = set(map(type, rows))
+            if kinds == {self._tuple_class()} or (kinds == {tuple} and set(map(len, rows)) == {width}):
+                return list(zip(*rows, strict=True))
         values = [self._values(row, index) for index, row in enumerate(rows)]
         return list(zip(*values, strict=True)) if width else []
 
@@ -179,8 +180,7 @@ class RowType:
             fields = getattr(row, "_fields", None)
             if fields is not None and set(fields) == set(names):
                 return tuple(
-                    row[fields.index(name)] if fields != tuple(names) else row[i]
-                    for i, name in enumerate(names)
+                    row[fields.index(name)] if fields != tuple(names) else row[i] for i, name in enumerate(names)
                 )
             if fields is None and len(row) == len(names):
                 return row
@@ -275,10 +275,7 @@ def row_type(declared: Any, operator: str) -> RowType | None:
     if isinstance(declared, pa.Schema):
         return record_type(declared)
     if isinstance(declared, dict):
-        fields = {
-            name: kind if isinstance(kind, pa.DataType) else arrow_type(kind)
-            for name, kind in declared.items()
-        }
+        fields = {name: kind if isinstance(kind, pa.DataType) else arrow_type(kind) for name, kind in declared.items()}
         unknown = [name for name, kind in fields.items() if kind is None]
         if unknown:
             raise FlowError(
@@ -298,9 +295,7 @@ def row_type(declared: Any, operator: str) -> RowType | None:
 def type_from_annotation(annotation: Any) -> RowType | None:
     """Make the row type of an annotation, or None where the rows are arbitrary objects."""
     if isinstance(annotation, type) and (
-        dataclasses.is_dataclass(annotation)
-        or hasattr(annotation, "_fields")
-        or typing.is_typeddict(annotation)
+        dataclasses.is_dataclass(annotation) or hasattr(annotation, "_fields") or typing.is_typeddict(annotation)
     ):
         return _class_type(annotation)
     kind = arrow_type(annotation)

@@ -87,15 +87,25 @@ class Run:
             listener(stats)
 
 
-def start(flow: Flow, *, engine: EngineName = "spark", spark: Any = None, checkpoint: str | None = None,
-          tasks: int | None = None, epoch_rows: int = 1_000_000, every: str | float = 0.0, end: bool = True,
-          on_epoch: Callable[[Any], None] | None = None) -> Run:
+def start(
+    flow: Flow,
+    *,
+    engine: EngineName = "spark",
+    spark: Any = None,
+    checkpoint: str | None = None,
+    tasks: int | None = None,
+    epoch_rows: int = 1_000_000,
+    every: str | float = 0.0,
+    end: bool = True,
+    on_epoch: Callable[[Any], None] | None = None,
+) -> Run:
     """Start a flow and return at once.
 
-    `checkpoint` is where the run is kept: start again with the same one and it goes on where it left off. Without it the run
-    is kept in a temporary directory and forgotten. `tasks` is the number of tasks of the keyed stages (by default one a
-    core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch to epoch. With
-    `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later run.
+    `checkpoint` is where the run is kept: start again with the same one and it goes on where it left off. Without it
+    the run is kept in a temporary directory and forgotten. `tasks` is the number of tasks of the keyed stages (by
+    default one a core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch
+    to epoch. With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
+    run.
     """
     plan = make_plan(flow)
     if epoch_rows < 1:
@@ -108,7 +118,7 @@ def start(flow: Flow, *, engine: EngineName = "spark", spark: Any = None, checkp
     elif engine == "spark":
         target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end)
     else:
-        raise FlowError(f"there is no engine {engine!r}; use \"spark\" or \"sequential\"")
+        raise FlowError(f'there is no engine {engine!r}; use "spark" or "sequential"')
 
     def guarded() -> None:
         try:
@@ -132,8 +142,16 @@ def run(flow: Flow, **options: Any) -> Run:
     return started
 
 
-def _spark(plan: Plan, run: Run, session: Any, checkpoint: str | None, tasks: int | None, epoch_rows: int, every: float,
-           end: bool) -> Callable[[], None]:
+def _spark(
+    plan: Plan,
+    run: Run,
+    session: Any,
+    checkpoint: str | None,
+    tasks: int | None,
+    epoch_rows: int,
+    every: float,
+    end: bool,
+) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
     from penstock.spark.session import make_session
@@ -175,7 +193,7 @@ class _SequentialRun:
         for node in self._plan.sources:
             assert isinstance(node.operator, Source)
             if isinstance(node.operator.reader, Frame):
-                raise PenstockError(f"source {node.name!r} is a Spark DataFrame, which only engine=\"spark\" reads")
+                raise PenstockError(f'source {node.name!r} is a Spark DataFrame, which only engine="spark" reads')
             feeds[node.name] = make_feed(node.operator.reader, node.name, time.monotonic)
         ended: set[str] = set()
         epoch = 0
@@ -200,13 +218,15 @@ class _SequentialRun:
             assert isinstance(node.operator, Sink)
             writer, rows = node.operator.writer, self.engine.results[node.name]
             if isinstance(writer, (Directory, FrameCallback)):
-                raise PenstockError(f"sink {node.name!r} writes with Spark; with engine=\"sequential\" use ps.write.memory(), console() or a "
-                                    f"callback")
+                raise PenstockError(
+                    f"sink {node.name!r} writes with Spark; with engine='sequential' use ps.write.memory(), "
+                    f"console() or a callback"
+                )
             if rows and isinstance(writer, (Callback, Console)):
                 if isinstance(writer, Callback):
                     writer.function(list(rows), epoch)
                 else:
-                    for row in rows[:writer.limit]:
+                    for row in rows[: writer.limit]:
                         print(row)
                 rows.clear()
 

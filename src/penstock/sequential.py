@@ -196,9 +196,7 @@ class SequentialEngine:
             except Exception as error:
                 # The timer has been: what waited for it is gone, as if nothing had come of it.
                 context.emitted, context.registered = [], []
-                yield from self._failed(
-                    node, operator.on_error, error, Item(f"timer of key {key!r}", context.time)
-                )
+                yield from self._failed(node, operator.on_error, error, Item(f"timer of key {key!r}", context.time))
                 state = operator.logic.expire(held.states.get(key), fire, opened)
             yield from self._settle(node, held, context, state)
 
@@ -255,9 +253,7 @@ def late_row_message(source: str, row: Row) -> str:
     )
 
 
-def run_sequence(
-    plan: Plan, sequence: Iterable[tuple[str, Any]], ended: Iterable[str] = ()
-) -> SequentialEngine:
+def run_sequence(plan: Plan, sequence: Iterable[tuple[str, Any]], ended: Iterable[str] = ()) -> SequentialEngine:
     """Run a whole input sequence of (source, row); then the ends of the sources named in `ended`."""
     engine = SequentialEngine(plan)
     for source, row in sequence:

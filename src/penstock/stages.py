@@ -1,6 +1,8 @@
-"""Stages for `>>`: each function here returns what a stream can be sent through, as in `stream >> ps.map(f) >> ps.sink("out")`.
+"""Stages for `>>`: each function here returns what a stream can be sent through, as in `stream >> ps.map(f) >>
+ps.sink("out")`.
 
-A stage is a function from stream to stream. Two stages compose with `>>` too, so that a composite can be named and reused.
+A stage is a function from stream to stream. Two stages compose with `>>` too, so that a composite can be named and
+reused.
 """
 
 from __future__ import annotations

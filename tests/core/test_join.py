@@ -111,7 +111,7 @@ class TestOrder:
         assert joined(sequence)["out"] == [(1, 3), (4, 3)]
 
     def test_a_stream_joined_with_itself(self):
-        left, _ = two(LEFT, [])
+        left = Flow("f").source("L", read.items(LEFT), time="t").key_by("k")
         stream = left.join(left, 10, values)
         assert run(stream.sink("out"))["out"] == [(1, 1), (2, 2)]
 

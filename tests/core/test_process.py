@@ -219,11 +219,8 @@ class TestContext:
         assert out(stream.map(lambda row: (row.a, row.b))) == [(1, "x")]
 
     def test_a_process_without_on_row(self):
-        with pytest.raises(
-            OperatorError, match=r"operator 'p' failed.*Empty has no on_row\(self, row, context\)"
-        ):
+        class Empty(Process):
+            pass
 
-            class Empty(Process):
-                pass
-
+        with pytest.raises(OperatorError, match=r"operator 'p' failed.*Empty has no on_row"):
             out(numbers([1]).process(Empty, name="p"))

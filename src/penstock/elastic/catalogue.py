@@ -14,7 +14,7 @@ from penstock.elastic.rebinding import BindingStatistics, Rebinding
 from penstock.elastic.replicas import Replicas, ReplicaState, ReplicaStatistics
 from penstock.elastic.resource_centric import ResourceCentric
 from penstock.elastic.round_robin_binding import RoundRobinBinding, RoundRobinState
-from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
+from penstock.elastic.shard_balance import ShardBalance, ShardState, ShardStatistics
 from penstock.elastic.streams_rules import RulesState, StreamsRules
 from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolState, PoolStatistics, UtilizationPool
@@ -39,9 +39,9 @@ _ENTRIES = (
     Entry(NaiveAssignment, TurnState, AssignmentStatistics),
     Entry(Rebinding, NoState, BindingStatistics),
     Entry(Replicas, ReplicaState, ReplicaStatistics),
-    Entry(ResourceCentric, NoState, ShardStatistics),
+    Entry(ResourceCentric, ShardState, ShardStatistics),
     Entry(RoundRobinBinding, RoundRobinState, BindingStatistics),
-    Entry(ShardBalance, NoState, ShardStatistics),
+    Entry(ShardBalance, ShardState, ShardStatistics),
     Entry(StreamsRules, RulesState, ThreadStatistics),
     Entry(ThreadLevel, ThreadState, ThreadStatistics),
     Entry(UtilizationPool, PoolState, PoolStatistics),

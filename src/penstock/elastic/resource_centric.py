@@ -9,8 +9,8 @@ crosses nodes.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, NoState
-from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
+from penstock.elastic.base import Action, Actions
+from penstock.elastic.shard_balance import ShardBalance, ShardState, ShardStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class ResourceCentric:
 
     threshold: float = 1.2
 
-    def start(self) -> NoState:
-        """Return the empty state."""
-        return NoState()
+    def start(self) -> ShardState:
+        """Begin with no hot shard known."""
+        return ShardState()
 
-    def step(self, state: NoState, statistics: ShardStatistics) -> tuple[NoState, Actions]:
+    def step(self, state: ShardState, statistics: ShardStatistics) -> tuple[ShardState, Actions]:
         """Return the shards that change executor, as repartitionings of the operator."""
-        _, actions = ShardBalance(self.threshold).step(state, statistics)
+        state, actions = ShardBalance(self.threshold).step(state, statistics)
         return state, tuple(
             Action("repartition", each.target, each.before, each.after, each.why)
             if each.what == "shard"

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, NoState
+from penstock.elastic.base import Action, Actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,13 @@ class ShardStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardState:
+    """Remember which shards were hot, so that each is reported once."""
+
+    hot: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """Send one shard to another task; `why` has the imbalance before and after."""
 
@@ -66,11 +73,11 @@ class ShardBalance:
     most_moves: int = 1 << 30
     reported_keys: int = 3
 
-    def start(self) -> NoState:
-        """Return the empty state: the table in force is part of the statistics."""
-        return NoState()
+    def start(self) -> ShardState:
+        """Begin with no hot shard known; the table in force is part of the statistics."""
+        return ShardState()
 
-    def step(self, state: NoState, statistics: ShardStatistics) -> tuple[NoState, Actions]:
+    def step(self, state: ShardState, statistics: ShardStatistics) -> tuple[ShardState, Actions]:
         """Return the moves that bring the busiest task within the threshold, and the hot shards."""
         plan = _Plan(statistics)
         moves = plan.evacuate()
@@ -78,8 +85,8 @@ class ShardBalance:
         actions = [
             Action("shard", str(move.shard), move.before, move.after, move.why) for move in _net(moves)
         ]
-        actions += [self._report(statistics, shard, plan) for shard in plan.hot]
-        return state, tuple(actions)
+        actions += [self._report(statistics, shard, plan) for shard in plan.hot if shard not in state.hot]
+        return ShardState(tuple(sorted(plan.hot))), tuple(actions)
 
     def _report(self, statistics: ShardStatistics, shard: int, plan: "_Plan") -> Action:
         share = statistics.loads[shard] / plan.mean

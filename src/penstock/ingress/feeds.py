@@ -67,8 +67,10 @@ class ItemFeed:
             self._iterator = iter(self._reader.items)
             skipped = sum(1 for _ in itertools.islice(self._iterator, self._taken))
             if skipped < self._taken:
-                raise SourceError(f"source {self._source!r}: {self._taken} rows were processed before the restart, but "
-                                  f"the iterable now has {skipped}; give one that repeats its rows")
+                raise SourceError(
+                    f"source {self._source!r}: {self._taken} rows were processed before the restart, but "
+                    f"the iterable now has {skipped}; give one that repeats its rows"
+                )
         rows = list(itertools.islice(self._iterator, limit))
         if not rows:
             return None
@@ -79,8 +81,10 @@ class ItemFeed:
         self._iterator, self._taken = None, logged["start"]
         found = self.poll(logged["stop"] - logged["start"])
         if found is None or self._taken != logged["stop"]:
-            raise SourceError(f"source {self._source!r}: the iterable no longer has the rows {logged['start']} to "
-                              f"{logged['stop']} of an epoch that was begun before the restart")
+            raise SourceError(
+                f"source {self._source!r}: the iterable no longer has the rows {logged['start']} to "
+                f"{logged['stop']} of an epoch that was begun before the restart"
+            )
         return found
 
     def restore(self, offset: Json) -> None:
@@ -183,16 +187,18 @@ class SocketFeed:
         self._taken = start + len(lines)
         rows = pickle.dumps([(line,) for line in lines], pickle.HIGHEST_PROTOCOL)
         split = Split(0, start, self._taken, payload=rows)
-        return Slice((split,), {"taken": self._taken}, {"start": start, "lines": lines}, len(lines),
-                     self._lines.qsize())
+        return Slice(
+            (split,), {"taken": self._taken}, {"start": start, "lines": lines}, len(lines), self._lines.qsize()
+        )
 
     def _connect(self) -> None:
         address = (self._reader.host, self._reader.port)
         try:
             self._socket = socket.create_connection(address, timeout=10)
         except OSError as error:
-            raise SourceError(f"source {self._source!r}: no server answers at {address[0]}:{address[1]} ({error}); start "
-                              f"it first") from None
+            raise SourceError(
+                f"source {self._source!r}: no server answers at {address[0]}:{address[1]} ({error}); start it first"
+            ) from None
         self._socket.settimeout(None)
         threading.Thread(target=self._receive, args=(self._socket,), daemon=True, name="penstock-socket").start()
 
@@ -302,9 +308,11 @@ class FileFeed:
             with open_path(path) as file:
                 return int(pq.ParquetFile(file).metadata.num_rows)
         except OSError as error:
-            raise SourceError(f"source {self._source!r}: the file {path} cannot be read as parquet: "
-                              f"{str(error).splitlines()[0]}; remove it, or write it elsewhere and move it in when it is "
-                              f"complete") from None
+            raise SourceError(
+                f"source {self._source!r}: the file {path} cannot be read as parquet: "
+                f"{str(error).splitlines()[0]}; remove it, or write it elsewhere and move it in when it is "
+                f"complete"
+            ) from None
 
 
 def make_feed(reader: Reader, source: str, clock: Callable[[], float]) -> Feed:

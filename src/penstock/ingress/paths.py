@@ -57,7 +57,9 @@ def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
     return [
         Found(prefix + item.path, item.mtime_ns or 0, item.size)
         for item in infos
-        if item.type == fs.FileType.File and not _hidden(item.path[len(root):]) and item.size
+        if item.type == fs.FileType.File
+        and not _hidden(item.path[len(root) :])
+        and item.size
         and (not suffixes or item.path.endswith(suffixes))
     ]
 

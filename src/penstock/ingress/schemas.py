@@ -16,8 +16,10 @@ def infer_schema(reader: Files, source: str) -> pa.Schema:
     """Return the schema of a directory's first file."""
     found = sorted(list_files(reader.path), key=lambda f: (f.modified, f.path))
     if not found:
-        raise FlowError(f"source {source!r}: there are no files in {reader.path!r} to take the schema from; give schema=, "
-                        f"or put the first file there")
+        raise FlowError(
+            f"source {source!r}: there are no files in {reader.path!r} to take the schema from; give schema=, "
+            f"or put the first file there"
+        )
     path = found[0].path
     try:
         with open_path(path) as file:
@@ -30,4 +32,6 @@ def infer_schema(reader: Files, source: str) -> pa.Schema:
             parse = pa.csv.ParseOptions(delimiter=reader.options.get("delimiter", ","))
             return pa.csv.open_csv(file, parse_options=parse).schema
     except (pa.ArrowException, OSError) as error:
-        raise FlowError(f"source {source!r}: {path} cannot be read as {reader.format}: {str(error).splitlines()[0]}") from None
+        raise FlowError(
+            f"source {source!r}: {path} cannot be read as {reader.format}: {str(error).splitlines()[0]}"
+        ) from None

@@ -62,8 +62,10 @@ def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -
             stop = min(start + BATCH_ROWS, split.stop)
             table = reader.function(start, stop)
             if table.num_rows != stop - start:
-                raise SourceError(f"source {source!r}: the generator gave {table.num_rows} rows for the row numbers "
-                                  f"{start} to {stop}; it must give {stop - start}")
+                raise SourceError(
+                    f"source {source!r}: the generator gave {table.num_rows} rows for the row numbers "
+                    f"{start} to {stop}; it must give {stop - start}"
+                )
             yield from _pieces(row, table, split, start - split.start, source)
     elif isinstance(reader, (Items, Socket)):
         rows = pickle.loads(split.payload or b"")
@@ -75,7 +77,7 @@ def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -
 def item_pieces(row: RowType | None, rows: list[Any], split: Split, source: str) -> Iterator[Piece]:
     """Give rows from memory as pieces."""
     for start in range(0, len(rows), BATCH_ROWS):
-        part = rows[start:start + BATCH_ROWS]
+        part = rows[start : start + BATCH_ROWS]
         positions = _positions(split, start, len(part))
         if row is None:
             yield Piece(positions, None, part)
@@ -106,15 +108,22 @@ def cast_table(row: RowType, table: pa.Table | pa.RecordBatch, source: str, wher
     for field in row.schema:
         index = table.schema.get_field_index(field.name)
         if index < 0:
-            raise SourceError(f"source {source!r}{place}: there is no column {field.name!r}; the columns are "
-                              f"{', '.join(table.schema.names)}")
+            raise SourceError(
+                f"source {source!r}{place}: there is no column {field.name!r}; the columns are "
+                f"{', '.join(table.schema.names)}"
+            )
         column = table.column(index)
         try:
-            columns.append(column if column.type == field.type else column.cast(
-                field.type, safe=not pa.types.is_timestamp(field.type)))
+            columns.append(
+                column
+                if column.type == field.type
+                else column.cast(field.type, safe=not pa.types.is_timestamp(field.type))
+            )
         except pa.ArrowException as error:
-            raise SourceError(f"source {source!r}{place}: column {field.name!r} is of type {column.type} and does not "
-                              f"fit {field.type}: {str(error).splitlines()[0]}") from None
+            raise SourceError(
+                f"source {source!r}{place}: column {field.name!r} is of type {column.type} and does not "
+                f"fit {field.type}: {str(error).splitlines()[0]}"
+            ) from None
     make = pa.Table if isinstance(table, pa.Table) else pa.RecordBatch
     return make.from_arrays(columns, schema=row.schema)
 
@@ -130,22 +139,27 @@ def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterat
             start = 0
             for batch in batches:
                 if batch.num_rows:
-                    yield Piece(_positions(split, start, batch.num_rows),
-                                cast_table(row, batch, source, split.path), None)
+                    yield Piece(
+                        _positions(split, start, batch.num_rows), cast_table(row, batch, source, split.path), None
+                    )
                     start += batch.num_rows
     except FileNotFoundError:
-        raise SourceError(f"source {source!r}: the file {split.path} is gone; it was there when the epoch was planned, "
-                          f"so restore it, or start with a new checkpoint") from None
+        raise SourceError(
+            f"source {source!r}: the file {split.path} is gone; it was there when the epoch was planned, "
+            f"so restore it, or start with a new checkpoint"
+        ) from None
     except pa.ArrowInvalid as error:
-        raise SourceError(f"source {source!r}: the file {split.path} cannot be read as {reader.format}: "
-                          f"{str(error).splitlines()[0]}") from None
+        raise SourceError(
+            f"source {source!r}: the file {split.path} cannot be read as {reader.format}: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _read_parquet(row: RowType, file: Any, split: Split, source: str) -> Iterator[Piece]:
     """Read rows [start, stop) of a Parquet file, touching only the row groups that hold them."""
     parquet = pq.ParquetFile(file)
     names = [name for name in row.names if name in parquet.schema_arrow.names]
-    wanted, before = [], 0
+    wanted: list[int] = []
+    before = 0
     first = 0
     for group in range(parquet.num_row_groups):
         count = parquet.metadata.row_group(group).num_rows
@@ -167,8 +181,7 @@ def _open_text(reader: Files, row: RowType, file: Any) -> Iterator[pa.RecordBatc
     """Open a CSV or JSON file as a stream of batches."""
     if reader.format == "csv":
         header = reader.options.get("header", True)
-        read = pa.csv.ReadOptions(use_threads=False, block_size=4 << 20,
-                                  column_names=None if header else row.names)
+        read = pa.csv.ReadOptions(use_threads=False, block_size=4 << 20, column_names=None if header else row.names)
         parse = pa.csv.ParseOptions(delimiter=reader.options.get("delimiter", ","))
         convert = pa.csv.ConvertOptions(column_types=row.schema, include_columns=row.names)
         yield from pa.csv.open_csv(file, read, parse, convert)

@@ -52,15 +52,23 @@ class Chunk:
             held = self.rows
             rows = [held[i] for i in index.tolist()]
         columns = None if self.columns is None else self.columns.take(pa.array(index))
-        return Chunk([p[index] for p in self.positions], None if self.times is None else self.times[index],
-                     self.type, columns, rows)
+        return Chunk(
+            [p[index] for p in self.positions],
+            None if self.times is None else self.times[index],
+            self.type,
+            columns,
+            rows,
+        )
 
     def slice(self, start: int, stop: int) -> Chunk:
         """Return consecutive rows; copies nothing but references."""
-        return Chunk([p[start:stop] for p in self.positions],
-                     None if self.times is None else self.times[start:stop], self.type,
-                     None if self.columns is None else self.columns.slice(start, stop - start),
-                     None if self.rows is None else self.rows[start:stop])
+        return Chunk(
+            [p[start:stop] for p in self.positions],
+            None if self.times is None else self.times[start:stop],
+            self.type,
+            None if self.columns is None else self.columns.slice(start, stop - start),
+            None if self.rows is None else self.rows[start:stop],
+        )
 
     def replace_rows(self, rows: list[Row], row_type: RowType | None) -> Chunk:
         """Return other rows at the same positions."""

@@ -1,8 +1,8 @@
 """Run a keyed operator over ordered groups of rows, shard by shard.
 
-Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard. The
-tight loop (`Logic.fold`) serves operators that give one row for a row; the general one serves timers, several ports and
-any number of rows.
+Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard.
+The tight loop (`Logic.fold`) serves operators that give one row for a row; the general one serves timers, several
+ports and any number of rows.
 """
 
 from __future__ import annotations
@@ -86,8 +86,15 @@ class _Emitted:
 class KeyedRunner:
     """Run one keyed operator in one process, for one epoch."""
 
-    def __init__(self, node: Node, width: int, epoch: int, shards: Shards, failures: Failures,
-                 clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        node: Node,
+        width: int,
+        epoch: int,
+        shards: Shards,
+        failures: Failures,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         operator = node.operator
         assert isinstance(operator, Keyed)
         self._node, self._operator, self._logic = node, operator, operator.logic
@@ -115,7 +122,7 @@ class KeyedRunner:
     def _fold(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
         order = np.argsort(shards, kind="stable")
         grouped, shards = chunk.select(order), shards[order]
-        bounds = np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist() + [len(shards)]
+        bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
         numbers = shards[bounds[:-1]].tolist()
         keys, bad = self._keys(0, grouped)
         rows = grouped.get_rows()
@@ -131,9 +138,18 @@ class KeyedRunner:
             shard.seconds += self._clock() - began
         return self._folded(grouped, order, results, letters)
 
-    def _fold_shard(self, shard: Shard, keys: list[Any], rows: list[Row], start: int, stop: int,
-                    bad: dict[int, Exception], grouped: Chunk, results: list[Row], letters: list[tuple[int, Any]]
-                    ) -> None:
+    def _fold_shard(
+        self,
+        shard: Shard,
+        keys: list[Any],
+        rows: list[Row],
+        start: int,
+        stop: int,
+        bad: dict[int, Exception],
+        grouped: Chunk,
+        results: list[Row],
+        letters: list[tuple[int, Any]],
+    ) -> None:
         """Fold the rows of one shard; `results` grows by one entry a row, `SKIPPED` for a row that failed."""
         at = start
         while at < stop:
@@ -155,8 +171,9 @@ class KeyedRunner:
                 results.append(SKIPPED)
                 at += 1
 
-    def _folded(self, grouped: Chunk, order: Ints, results: list[Row], letters: list[tuple[int, Any]]
-                ) -> dict[int, Chunk]:
+    def _folded(
+        self, grouped: Chunk, order: Ints, results: list[Row], letters: list[tuple[int, Any]]
+    ) -> dict[int, Chunk]:
         from penstock.pe.stateless import letters_chunk
 
         returns = getattr(self._logic, "returns", None)
@@ -202,10 +219,13 @@ class KeyedRunner:
             ports.extend([port] * len(chunk))
         count = len(rows)
         widened = [chunk.widened(self._width) for _, chunk, _ in group]
-        columns = [np.concatenate([c.positions[i] for c in widened]) if widened else np.empty(0, np.int64)
-                   for i in range(self._width)]
-        times = np.concatenate([c.times if c.times is not None else np.zeros(len(c), np.int64) for c in widened]
-                               or [np.empty(0, np.int64)])
+        columns = [
+            np.concatenate([c.positions[i] for c in widened]) if widened else np.empty(0, np.int64)
+            for i in range(self._width)
+        ]
+        times = np.concatenate(
+            [c.times if c.times is not None else np.zeros(len(c), np.int64) for c in widened] or [np.empty(0, np.int64)]
+        )
         shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
         waters = self._watermarks(columns, marks, watermark)
         mark_positions = list(zip(*(p.tolist() for p in marks.positions), strict=True)) if len(marks) else []
@@ -223,8 +243,9 @@ class KeyedRunner:
             for i in indexes:
                 if shard.timers and shard.timers[0][0] <= water_list[i]:
                     self._fire(shard, water_list[i], mark_values, mark_positions)
-                if not self._row(shard, ports[i], rows[i], keys[i], time_list[i], water_list[i], positions[i],
-                                 bad.get(i)):
+                if not self._row(
+                    shard, ports[i], rows[i], keys[i], time_list[i], water_list[i], positions[i], bad.get(i)
+                ):
                     break
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
@@ -247,8 +268,17 @@ class KeyedRunner:
         result[order[~is_mark] - len(marks)] = levels[passed[~is_mark]]
         return result
 
-    def _row(self, shard: Shard, port: int, row: Row, key: Any, moment: Ticks, watermark: Ticks, position: Position,
-             wrong_key: Exception | None) -> bool:
+    def _row(
+        self,
+        shard: Shard,
+        port: int,
+        row: Row,
+        key: Any,
+        moment: Ticks,
+        watermark: Ticks,
+        position: Position,
+        wrong_key: Exception | None,
+    ) -> bool:
         """Take one row; return False where the flow has failed and the shard need not go on."""
         context = self._context
         context.key, context.time, context.watermark = key, moment, watermark
@@ -315,8 +345,9 @@ class KeyedRunner:
         positions = [np.ascontiguousarray(matrix[:, i]) for i in range(matrix.shape[1])]
         declared = self._node.types[port]
         is_letter = self._operator.outputs[port] == "errors"
-        chunk = Chunk(positions, np.array(emitted.times, np.int64), DEAD_LETTER if is_letter else declared, None,
-                      emitted.rows)
+        chunk = Chunk(
+            positions, np.array(emitted.times, np.int64), DEAD_LETTER if is_letter else declared, None, emitted.rows
+        )
         return chunk.sorted()
 
 
@@ -355,8 +386,14 @@ def _exact(kind: Any) -> bool:
     """Tell whether every value of a type is a good key, so that values need no check."""
     import pyarrow as pa
 
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
-                or pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_binary(kind))
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_binary(kind)
+    )
 
 
 def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:

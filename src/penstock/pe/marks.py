@@ -25,8 +25,10 @@ class Steps:
     def before(self, bound: int | None) -> tuple[Steps, Steps]:
         """Divide at a bound of the first component."""
         cut = len(self) if bound is None else int(np.searchsorted(self.positions[0], bound, "left"))
-        return (Steps([p[:cut] for p in self.positions], self.values[:cut]),
-                Steps([p[cut:] for p in self.positions], self.values[cut:]))
+        return (
+            Steps([p[:cut] for p in self.positions], self.values[:cut]),
+            Steps([p[cut:] for p in self.positions], self.values[cut:]),
+        )
 
 
 def rises(times: Ints, start: Ticks) -> Ints:

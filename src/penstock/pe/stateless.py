@@ -1,4 +1,5 @@
-"""Run operators without memory over chunks. User functions are called by C loops; a failing row is found by counting."""
+"""Run operators without memory over chunks. User functions are called by C loops; a failing row is found by
+counting."""
 
 from __future__ import annotations
 
@@ -32,8 +33,11 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
     """Take a chunk through an operator without memory; return a chunk for each output port that has rows."""
     operator = node.operator
     if isinstance(operator, Union):
-        return {0: Chunk(chunk.positions, chunk.times, node.types[0], chunk.columns, chunk.rows)
-                if node.types[0] is not None else _undeclared(chunk)}
+        return {
+            0: Chunk(chunk.positions, chunk.times, node.types[0], chunk.columns, chunk.rows)
+            if node.types[0] is not None
+            else _undeclared(chunk)
+        }
     assert isinstance(operator, Stateless)
     if isinstance(operator, Columnar):
         return _run_columnar(node, operator, chunk, failures)
@@ -57,12 +61,14 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
         outputs = {int(port): chunk.select(np.flatnonzero(ports == port)) for port in np.unique(ports) if port >= 0}
     if letters:
         outputs[node.operator.outputs.index("errors")] = letters_chunk(
-            chunk, letters, len(chunk.positions) + operator.expands)
+            chunk, letters, len(chunk.positions) + operator.expands
+        )
     return {port: out for port, out in outputs.items() if len(out)}
 
 
-def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures
-         ) -> tuple[list[Any], list[tuple[int, DeadLetter]], bool]:
+def call(
+    node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures
+) -> tuple[list[Any], list[tuple[int, DeadLetter]], bool]:
     """Call a function for each row. A row that fails leaves `SKIPPED`; under "fail" nothing behind it is called.
 
     Returns the results, the dead letters with the numbers of their rows, and whether any row was skipped.
@@ -73,7 +79,7 @@ def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chu
     while len(results) < len(rows):
         try:
             # `extend` keeps what it has when the iterator raises, so the length tells which row failed.
-            results.extend(map(function, rows[len(results):] if results else rows))
+            results.extend(map(function, rows[len(results) :] if results else rows))
             if len(results) < len(rows):
                 raise RuntimeError("the function raised StopIteration")
         except Exception as error:
@@ -107,8 +113,13 @@ def _undeclared(chunk: Chunk) -> Chunk:
 
 def _without_skipped(chunk: Chunk, results: list[Any], node: Node) -> Chunk:
     keep = np.array([i for i, result in enumerate(results) if result is not SKIPPED], np.int64)
-    return Chunk([p[keep] for p in chunk.positions], None if chunk.times is None else chunk.times[keep],
-                 node.types[0], None, [result for result in results if result is not SKIPPED])
+    return Chunk(
+        [p[keep] for p in chunk.positions],
+        None if chunk.times is None else chunk.times[keep],
+        node.types[0],
+        None,
+        [result for result in results if result is not SKIPPED],
+    )
 
 
 def _flatten(chunk: Chunk, results: list[Any], node: Node) -> Chunk:

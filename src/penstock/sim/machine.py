@@ -65,7 +65,7 @@ XEON = Machine(
     cores=176,
     physical=88,
     # Calibrated: section 5.4 finds 72 to 132 threads alike on the pipeline, and 80 best on the mixed graph.
-    sharing=(1.0, 1.12),
+    sharing=(1.0, 1.08),
     flops=2.2e9,
     synchronization=Synchronization(
         claim=0.5e-6,
@@ -91,7 +91,8 @@ POWER8 = Machine(
         claim_sharing=1e-9,
         tuple_passing=0.15e-6,
         passing_sharing=0.03e-9,
-        # Calibrated: section 5.2 finds 16 to 24 best where XEON has 8 to 10, section 5.4 130 to 184 for ten times the cost.
+        # Calibrated: section 5.2 finds 16 to 24 best where XEON has 8 to 10, section 5.4 130 to 184 for ten times
+        # the cost.
         lock=0.21e-6,
         lock_waiter=0.05,
     ),

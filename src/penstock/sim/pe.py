@@ -1,10 +1,10 @@
 """Simulate one processing element: workers that claim operators, run their batches and pass them on.
 
-A queue before each operator holds batches; one event stands for all batches that a worker drained with one claim. What a
-claim, a passed tuple and a contended lock cost comes from the machine, and grows with the threads that share it. A worker
-claims no more than there is room for below, which is how back-pressure travels; the engine's drain of a full queue by
-whoever pushes has the same effect. Operators that several workers may run at once send their outputs through the shipped
-reorder buffer.
+A queue before each operator holds batches; one event stands for all batches that a worker drained with one claim.
+What a claim, a passed tuple and a contended lock cost comes from the machine, and grows with the threads that share
+it. A worker claims no more than there is room for below, which is how back-pressure travels; the engine's drain of a
+full queue by whoever pushes has the same effect. Operators that several workers may run at once send their outputs
+through the shipped reorder buffer.
 
 Workers are either all alike and take operators from one list, the least recently run first or as a policy says
 (*dynamic*), or each runs the operators that are bound to it (*bound*).
@@ -269,7 +269,9 @@ class PE:
         return most
 
     def _room(self, operator: int) -> int:
-        return self.capacity - len(self.queues[operator]) - self._reserved[operator]
+        room = self.capacity - len(self.queues[operator])
+        # Those that push to a port under its lock come first and wait there, spinning, as Streams' workers do.
+        return room if self.operators[operator].locked else room - self._reserved[operator]
 
     def _block(self, operator: int, on: int) -> None:
         self._is_blocked[operator] = True

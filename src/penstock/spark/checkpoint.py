@@ -1,8 +1,8 @@
 """What is kept of a run: who it is, what each epoch was to read (intents), and what each epoch left behind (manifests).
 
-An epoch's intent is written before its job, so that a crash can run the same epoch again. Its manifest is written after its
-sinks and says that it is done: where sources stand, the watermarks, and which files hold each shard. The newest whole
-manifest is the truth; everything else in the checkpoint is either named by it or rubbish.
+An epoch's intent is written before its job, so that a crash can run the same epoch again. Its manifest is written
+after its sinks and says that it is done: where sources stand, the watermarks, and which files hold each shard. The
+newest whole manifest is the truth; everything else in the checkpoint is either named by it or rubbish.
 """
 
 from __future__ import annotations
@@ -67,10 +67,19 @@ class ShardIndex:
         """Write the index compactly."""
         files = sorted({name for chain in self.chains.values() for name in chain})
         number = {name: i for i, name in enumerate(files)}
-        return {"files": files, "shards": [
-            [shard, [number[name] for name in chain], self.sizes[shard], self.keys.get(shard, 0), self.due.get(shard)]
-            for shard, chain in sorted(self.chains.items())
-        ]}
+        return {
+            "files": files,
+            "shards": [
+                [
+                    shard,
+                    [number[name] for name in chain],
+                    self.sizes[shard],
+                    self.keys.get(shard, 0),
+                    self.due.get(shard),
+                ]
+                for shard, chain in sorted(self.chains.items())
+            ],
+        }
 
     @classmethod
     def from_json(cls, body: Json) -> ShardIndex:
@@ -115,8 +124,10 @@ class Checkpoint:
         mine = _identity(plan)
         if identity is None:
             if self.epochs():
-                raise CheckpointError(f"{self.path}/flow.json is missing or damaged, but there are committed epochs; restore it "
-                                      f"from a copy, or start with a new checkpoint")
+                raise CheckpointError(
+                    f"{self.path}/flow.json is missing or damaged, but there are committed epochs; restore it "
+                    f"from a copy, or start with a new checkpoint"
+                )
             identity = {**mine, "id": uuid.uuid4().hex}
         else:
             _check_fits(self.path, identity, mine)
@@ -141,9 +152,14 @@ class Checkpoint:
             if body is None:
                 continue  # torn by a crash: as if it had never been written
             return Position(
-                epoch, body["batch"], {**position.marks, **body["marks"]},
-                None if body["highest"] is None else tuple(body["highest"]), body["ended"], body["rows_in"],
-                {name: ShardIndex.from_json(index) for name, index in body["state"].items()}, body["sink_schemas"],
+                epoch,
+                body["batch"],
+                {**position.marks, **body["marks"]},
+                None if body["highest"] is None else tuple(body["highest"]),
+                body["ended"],
+                body["rows_in"],
+                {name: ShardIndex.from_json(index) for name, index in body["state"].items()},
+                body["sink_schemas"],
                 body["tables"],
             )
         return position
@@ -162,9 +178,19 @@ class Checkpoint:
     def commit(self, position: Position, fence: int, offsets: Json, offsets_full: bool, sinks: dict[str, int]) -> None:
         """Write the manifest of an epoch: from here on it is done."""
         body = {
-            "format": FORMAT, "epoch": position.epoch, "fence": fence, "batch": position.batch, "marks": position.marks,
-            "highest": position.highest, "ended": position.ended, "rows_in": position.rows_in, "offsets": offsets,
-            "offsets_full": offsets_full, "sinks": sinks, "sink_schemas": position.sink_schemas, "tables": position.tables,
+            "format": FORMAT,
+            "epoch": position.epoch,
+            "fence": fence,
+            "batch": position.batch,
+            "marks": position.marks,
+            "highest": position.highest,
+            "ended": position.ended,
+            "rows_in": position.rows_in,
+            "offsets": offsets,
+            "offsets_full": offsets_full,
+            "sinks": sinks,
+            "sink_schemas": position.sink_schemas,
+            "tables": position.tables,
             "state": {name: index.to_json() for name, index in position.state.items()},
         }
         if not write_json(self._epoch_path(position.epoch), body, only_if_absent=True):
@@ -212,8 +238,13 @@ class Checkpoint:
 
 
 def _identity(plan: Plan) -> Json:
-    return {"format": FORMAT, "flow": plan.name, "shards": SHARDS, "sources": [node.name for node in plan.sources],
-            "operators": {node.name: _describe(node) for node in plan.keyed}}
+    return {
+        "format": FORMAT,
+        "flow": plan.name,
+        "shards": SHARDS,
+        "sources": [node.name for node in plan.sources],
+        "operators": {node.name: _describe(node) for node in plan.keyed},
+    }
 
 
 def _describe(node: Node) -> Json:
@@ -229,22 +260,33 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
     """Refuse a flow whose state is not the checkpoint's, saying what to do."""
     other = "or start with a new checkpoint"
     if old["format"] != new["format"]:
-        raise CheckpointError(f"{path} was written in format {old['format']}, this Penstock reads format {new['format']}; use the "
-                              f"version that wrote it, {other}")
+        raise CheckpointError(
+            f"{path} was written in format {old['format']}, this Penstock reads format {new['format']}; use the "
+            f"version that wrote it, {other}"
+        )
     if old["flow"] != new["flow"]:
-        raise CheckpointError(f"{path} belongs to the flow {old['flow']!r}, not to {new['flow']!r}; give that flow its old name, "
-                              f"{other}")
+        raise CheckpointError(
+            f"{path} belongs to the flow {old['flow']!r}, not to {new['flow']!r}; give that flow its old name, {other}"
+        )
     if old["shards"] != new["shards"]:
-        raise CheckpointError(f"{path} has {old['shards']} shards, this Penstock uses {new['shards']}; set the number back, {other}")
+        raise CheckpointError(
+            f"{path} has {old['shards']} shards, this Penstock uses {new['shards']}; set the number back, {other}"
+        )
     for name in old["sources"]:
         if name not in new["sources"]:
-            raise CheckpointError(f"the source {name!r} of {path} is gone from the flow; put it back under its old name, {other}")
+            raise CheckpointError(
+                f"the source {name!r} of {path} is gone from the flow; put it back under its old name, {other}"
+            )
     for name, was in old["operators"].items():
         now = new["operators"].get(name)
         if now is None:
-            raise CheckpointError(f"the stateful operator {name!r} of {path} is gone from the flow, or was renamed; give it its old "
-                                  f"name with name={name!r}, {other}")
+            raise CheckpointError(
+                f"the stateful operator {name!r} of {path} is gone from the flow, or was renamed; give it its old "
+                f"name with name={name!r}, {other}"
+            )
         for part, what in (("kind", "kind"), ("keys", "key"), ("logic", "operator"), ("sizes", "window")):
             if was[part] != now[part]:
-                raise CheckpointError(f"the operator {name!r} had the {what} {was[part]!r} in {path} and now has {now[part]!r}, which "
-                                      f"its state does not fit; change it back, {other}")
+                raise CheckpointError(
+                    f"the operator {name!r} had the {what} {was[part]!r} in {path} and now has {now[part]!r}, which "
+                    f"its state does not fit; change it back, {other}"
+                )

@@ -1,7 +1,7 @@
 """State files: what one task changed in one epoch, named by its content.
 
-A file is a header (JSON: where each shard's block is) and the blocks, each a pickled (changed keys, forgotten keys). The name
-is the hash of the whole, so that a retried task writes the same file again, and damage shows.
+A file is a header (JSON: where each shard's block is) and the blocks, each a pickled (changed keys, forgotten keys).
+The name is the hash of the whole, so that a retried task writes the same file again, and damage shows.
 """
 
 from __future__ import annotations
@@ -35,14 +35,23 @@ class Block:
     next_timer: Ticks | None
 
 
-def make_block(operator: str, shard: int, full: bool, changed: dict[Any, Any], forgotten: list[Any], keys: int,
-               next_timer: Ticks | None) -> Block:
+def make_block(
+    operator: str,
+    shard: int,
+    full: bool,
+    changed: dict[Any, Any],
+    forgotten: list[Any],
+    keys: int,
+    next_timer: Ticks | None,
+) -> Block:
     """Pickle the changes of a shard."""
     try:
         data = pickle.dumps((changed, forgotten), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        raise CheckpointError(f"operator {operator!r}: its state cannot be saved: {error}; keep plain values (numbers, text, "
-                              f"tuples, lists, dicts, dataclasses of an importable module) in state") from None
+        raise CheckpointError(
+            f"operator {operator!r}: its state cannot be saved: {error}; keep plain values (numbers, text, "
+            f"tuples, lists, dicts, dataclasses of an importable module) in state"
+        ) from None
     return Block(operator, shard, full, data, keys, next_timer)
 
 
@@ -79,14 +88,16 @@ def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryv
     except FileNotFoundError:
         raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
     if _name(content) != name:
-        raise CheckpointError(f"the state file {path} is damaged: its content no longer has the hash in its name; restore it "
-                              f"from a copy, or start with a new checkpoint")
+        raise CheckpointError(
+            f"the state file {path} is damaged: its content no longer has the hash in its name; restore it "
+            f"from a copy, or start with a new checkpoint"
+        )
     start = len(_MAGIC) + 8
-    (length,) = struct.unpack("<Q", content[len(_MAGIC):start])
-    view = memoryview(content)[start + length:]
+    (length,) = struct.unpack("<Q", content[len(_MAGIC) : start])
+    view = memoryview(content)[start + length :]
     return {
-        (operator, shard): (full, view[offset:offset + size])
-        for operator, shard, full, offset, size in json.loads(content[start:start + length])
+        (operator, shard): (full, view[offset : offset + size])
+        for operator, shard, full, offset, size in json.loads(content[start : start + length])
     }
 
 
@@ -95,8 +106,10 @@ def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) ->
     try:
         changed, forgotten = pickle.loads(data)
     except (AttributeError, ImportError) as error:
-        raise CheckpointError(f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "
-                              f"their old names") from None
+        raise CheckpointError(
+            f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "
+            f"their old names"
+        ) from None
     states.update(changed)
     for key in forgotten:
         states.pop(key, None)

@@ -77,8 +77,13 @@ class _Taken:
 class SparkEngine:
     """Run a plan on Spark, epoch by epoch."""
 
-    def __init__(self, plan: Plan, backend: Backend, options: Options,
-                 listener: Callable[[EpochStats], None] = lambda stats: None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        backend: Backend,
+        options: Options,
+        listener: Callable[[EpochStats], None] = lambda stats: None,
+    ) -> None:
         self._options, self._listener, self._backend = options, listener, backend
         self._checkpoint = Checkpoint(options.checkpoint)
         self._lease = Lease(options.checkpoint)
@@ -139,7 +144,8 @@ class SparkEngine:
         self.outputs.open(self._position.epoch)
 
     def _materialised(self, plan: Plan) -> Plan:
-        """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in them."""
+        """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in
+        them."""
         nodes = dict(plan.nodes)
         for node in plan.sources:
             source = node.operator
@@ -153,8 +159,11 @@ class SparkEngine:
 
     def _feeds(self) -> dict[str, Feed]:
         """Make the feeds, each standing behind what was committed."""
-        feeds = {node.name: make_feed(node.operator.reader, node.name, time.monotonic)
-                 for node in self._plan.sources if isinstance(node.operator, Source) and not is_streaming(node)}
+        feeds = {
+            node.name: make_feed(node.operator.reader, node.name, time.monotonic)
+            for node in self._plan.sources
+            if isinstance(node.operator, Source) and not is_streaming(node)
+        }
         for offsets in self._checkpoint.offsets():
             for name, offset in offsets.items():
                 if name in feeds:
@@ -198,8 +207,11 @@ class SparkEngine:
                 self._frames.finish(taken.handed, keep=True)  # done before a crash, but Spark did not know
                 taken.handed = None
         if self._options.end:
-            taken.ends = tuple(name for name, feed in feeds.items()
-                               if name not in self._position.ended and name not in taken.slices and feed.exhausted())
+            taken.ends = tuple(
+                name
+                for name, feed in feeds.items()
+                if name not in self._position.ended and name not in taken.slices and feed.exhausted()
+            )
         return taken if taken.slices or taken.handed or taken.ends else None
 
     def _exhausted(self, feeds: dict[str, Feed]) -> bool:
@@ -210,18 +222,25 @@ class SparkEngine:
 
     def _log_intent(self, taken: _Taken) -> None:
         self._lease.check()
-        self._checkpoint.write_intent(self._position.epoch + 1, {
-            "slices": {name: {"logged": s.logged, "offset": s.offset} for name, s in taken.slices.items()},
-            "batch": None if taken.handed is None else taken.handed.batch, "ends": list(taken.ends),
-        })
+        self._checkpoint.write_intent(
+            self._position.epoch + 1,
+            {
+                "slices": {name: {"logged": s.logged, "offset": s.offset} for name, s in taken.slices.items()},
+                "batch": None if taken.handed is None else taken.handed.batch,
+                "ends": list(taken.ends),
+            },
+        )
 
     def _replay(self, feeds: dict[str, Feed], intent: dict[str, Any]) -> _Taken | None:
         """Take exactly what an epoch that was begun before a crash was to read."""
         taken = _Taken(ends=tuple(intent["ends"]))
         if intent["batch"] is not None:
             if self._frames is None:
-                raise CheckpointError(f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was reading a streaming DataFrame, and the "
-                                      f"flow has none now; put it back, or start with a new checkpoint")
+                raise CheckpointError(
+                    f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was reading a streaming "
+                    f"DataFrame, and the "
+                    f"flow has none now; put it back, or start with a new checkpoint"
+                )
             taken.handed = self._frames.poll(IDLE_SECONDS)
             if taken.handed is None:
                 return None
@@ -270,10 +289,18 @@ class SparkEngine:
             groups += [[(name, split) for split in group] for group in cut_splits(found.splits, self._backend.cores)]
         levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
         return EpochSpec(
-            position.epoch + 1, tuple(levels), every_table, {name: tuple(b) for name, b in slices.items()},
-            tuple(tuple(group) for group in groups) or ((),), dict(position.marks), taken.ends, position.highest,
-            {name: index.pointers() for name, index in position.state.items()}, self._options.checkpoint,
-            self._checkpoint.id, {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
+            position.epoch + 1,
+            tuple(levels),
+            every_table,
+            {name: tuple(b) for name, b in slices.items()},
+            tuple(tuple(group) for group in groups) or ((),),
+            dict(position.marks),
+            taken.ends,
+            position.highest,
+            {name: index.pointers() for name, index in position.state.items()},
+            self._options.checkpoint,
+            self._checkpoint.id,
+            {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
         )
 
     def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
@@ -319,8 +346,16 @@ class SparkEngine:
             self._checkpoint.clean(position)
         return counts
 
-    def _stats(self, spec: EpochSpec, taken: _Taken, outcome: Outcome, counts: dict[str, int], seconds: float,
-               job_seconds: float, attempts: int) -> EpochStats:
+    def _stats(
+        self,
+        spec: EpochSpec,
+        taken: _Taken,
+        outcome: Outcome,
+        counts: dict[str, int],
+        seconds: float,
+        job_seconds: float,
+        attempts: int,
+    ) -> EpochStats:
         operators = {name: (outcome.rows_in.get(name, 0), outcome.rows_out.get(name, 0)) for name in self._plan.nodes}
         shards: dict[str, dict[int, tuple[int, float]]] = {}
         for timing in outcome.timings:
@@ -328,9 +363,17 @@ class SparkEngine:
                 shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
         backlogs = [found.backlog for found in taken.slices.values()]
         return EpochStats(
-            spec.epoch, sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources), counts, seconds, job_seconds,
-            sum(b or 0 for b in backlogs) if backlogs else None, operators, shards,
-            {name: index.bytes() for name, index in self._position.state.items()}, outcome.passed_over, self._tasks,
+            spec.epoch,
+            sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources),
+            counts,
+            seconds,
+            job_seconds,
+            sum(b or 0 for b in backlogs) if backlogs else None,
+            operators,
+            shards,
+            {name: index.bytes() for name, index in self._position.state.items()},
+            outcome.passed_over,
+            self._tasks,
             attempts,
         )
 

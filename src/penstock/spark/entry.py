@@ -18,8 +18,9 @@ _KEPT = 4
 _stages: OrderedDict[bytes, Stages] = OrderedDict()
 
 
-def run_task(packed: bytes, spec: EpochSpec, level: int, batches: Iterable[pa.RecordBatch], timings: Any
-             ) -> Iterator[pa.RecordBatch]:
+def run_task(
+    packed: bytes, spec: EpochSpec, level: int, batches: Iterable[pa.RecordBatch], timings: Any
+) -> Iterator[pa.RecordBatch]:
     """Run one task of an epoch."""
     from pyspark import TaskContext
 

@@ -19,10 +19,17 @@ from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.marks import Steps
 from penstock.rows import RowType
 
-SCHEMA = pa.schema([
-    ("task", pa.int32()), ("level", pa.int32()), ("target", pa.int32()), ("edge", pa.int32()), ("kind", pa.int32()),
-    ("position", pa.int64()), ("payload", pa.binary()),
-])
+SCHEMA = pa.schema(
+    [
+        ("task", pa.int32()),
+        ("level", pa.int32()),
+        ("target", pa.int32()),
+        ("edge", pa.int32()),
+        ("kind", pa.int32()),
+        ("position", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
 DDL = "task int, level int, target int, edge int, kind int, position long, payload binary"
 _ROWS_KEY = b"penstock.rows"
 
@@ -51,20 +58,49 @@ class Envelope:
     kind: Kind
     position: int
     """The first component of the first position, by which a task orders what it gets."""
-    payload: bytes | pa.Buffer
+    payload: bytes | pa.Buffer | pa.RecordBatch
+    """Bytes, or a batch that is written as Arrow IPC when the envelope leaves."""
 
 
 def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
     """Write envelopes as a record batch, each addressed to a task of the next level, which may pass it on."""
-    return pa.RecordBatch.from_arrays([
-        pa.array([e.target % next_tasks for e in envelopes], pa.int32()),
-        pa.array([e.level for e in envelopes], pa.int32()),
-        pa.array([e.target for e in envelopes], pa.int32()),
-        pa.array([e.edge for e in envelopes], pa.int32()),
-        pa.array([int(e.kind) for e in envelopes], pa.int32()),
-        pa.array([e.position for e in envelopes], pa.int64()),
-        pa.array([memoryview(e.payload) for e in envelopes], pa.binary()),
-    ], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([e.target % next_tasks for e in envelopes], pa.int32()),
+            pa.array([e.level for e in envelopes], pa.int32()),
+            pa.array([e.target for e in envelopes], pa.int32()),
+            pa.array([e.edge for e in envelopes], pa.int32()),
+            pa.array([int(e.kind) for e in envelopes], pa.int32()),
+            pa.array([e.position for e in envelopes], pa.int64()),
+            _payload_column([e.payload for e in envelopes]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _payload_column(payloads: list[bytes | pa.Buffer | pa.RecordBatch]) -> pa.Array:
+    """Write payloads one behind the other in one buffer: each row is copied once, and memory is asked for once."""
+    buffer = pa.allocate_buffer(sum(map(_room, payloads)), resizable=True)
+    sink = pa.FixedSizeBufferWriter(buffer)
+    sink.set_memcopy_threads(1)
+    ends = [0]
+    for payload in payloads:
+        if isinstance(payload, pa.RecordBatch):
+            with pa.ipc.new_stream(sink, payload.schema) as writer:
+                writer.write_batch(payload)
+        else:
+            sink.write(payload)
+        ends.append(sink.tell())
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(payloads), [None, offsets, buffer.slice(0, ends[-1])])
+
+
+def _room(payload: bytes | pa.Buffer | pa.RecordBatch) -> int:
+    """Return enough bytes for a payload; for a batch its rows, and room for the schema and the padding."""
+    if not isinstance(payload, pa.RecordBatch):
+        return len(payload)
+    schema = payload.schema.serialize()
+    return int(pa.ipc.get_record_batch_size(payload)) + len(schema) + 1024
 
 
 def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
@@ -74,12 +110,13 @@ def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
     return [
         Envelope(level, target, edge, Kind(kind), position, payloads[i].as_buffer())
         for i, (level, target, edge, kind, position) in enumerate(
-            zip(levels, targets, edges, kinds, positions, strict=True))
+            zip(levels, targets, edges, kinds, positions, strict=True)
+        )
     ]
 
 
-def pack(chunk: Chunk, shards: Ints | None) -> pa.Buffer:
-    """Write a chunk, and the shard of each row where there is one, as Arrow IPC."""
+def pack(chunk: Chunk, shards: Ints | None) -> pa.RecordBatch:
+    """Put a chunk, and the shard of each row where there is one, in one batch."""
     arrays: list[Any] = [pa.array(p) for p in chunk.positions]
     names = [f"p{i}" for i in range(len(arrays))]
     if chunk.times is not None:
@@ -96,11 +133,7 @@ def pack(chunk: Chunk, shards: Ints | None) -> pa.Buffer:
         arrays.extend(columns.columns)
         names.extend(f"c{i}" for i in range(columns.num_columns))
     schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)], metadata)
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def unpack(payload: pa.Buffer | bytes, row: RowType | None) -> tuple[Chunk, Ints | None]:

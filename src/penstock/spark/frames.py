@@ -33,8 +33,8 @@ def frame_schema(frame: Any) -> pa.Schema:
 def place_columns(frame: Any) -> list[Any]:
     """Return the columns that tell a row's place in a streaming DataFrame, in order of weight.
 
-    Kafka's topic, partition and offset; a file's time, name and row; a rate stream's value. Otherwise partition and row, which
-    hold for one run only.
+    Kafka's topic, partition and offset; a file's time, name and row; a rate stream's value. Otherwise partition and
+    row, which hold for one run only.
     """
     from pyspark.sql import functions as F
 
@@ -74,12 +74,16 @@ def check_frame(node: Node) -> None:
     frame = source.reader.frame
     plan = frame._jdf.queryExecution().logical().toString()
     if source.reader.streaming and not source.order_by and (match := _SHUFFLES.search(plan)):
-        raise FlowError(f"source {node.name!r}: the streaming DataFrame contains a shuffle ({match[1]}), behind which its rows have no "
-                        f"order; give order_by=")
+        raise FlowError(
+            f"source {node.name!r}: the streaming DataFrame contains a shuffle ({match[1]}), behind which its rows "
+            f"have no "
+            f"order; give order_by="
+        )
 
 
 def combined(plan: Plan) -> Any:
-    """Return one streaming DataFrame with the rows of all streaming sources: (source, place..., one struct a source)."""
+    """Return one streaming DataFrame with the rows of all streaming sources: (source, place..., one struct a
+    source)."""
     from pyspark.sql import functions as F
 
     nodes = [node for node in plan.sources if is_streaming(node)]
@@ -91,10 +95,19 @@ def combined(plan: Plan) -> Any:
         places = [column.cast("long") for column in place_columns(frame)]
         places += [F.lit(0).cast("long")] * (wide - len(places))
         names = [f"`{name}`" for name in frame.columns]
-        structs = [F.struct(*names).alias(f"row{plan.sources.index(other)}") if other is node
-                   else F.lit(None).cast(_struct_type(other)).alias(f"row{plan.sources.index(other)}") for other in nodes]
-        parts.append(frame.select(F.lit(plan.sources.index(node)).alias("source"),
-                                  *[place.alias(f"place{i}") for i, place in enumerate(places)], *structs))
+        structs = [
+            F.struct(*names).alias(f"row{plan.sources.index(other)}")
+            if other is node
+            else F.lit(None).cast(_struct_type(other)).alias(f"row{plan.sources.index(other)}")
+            for other in nodes
+        ]
+        parts.append(
+            frame.select(
+                F.lit(plan.sources.index(node)).alias("source"),
+                *[place.alias(f"place{i}") for i, place in enumerate(places)],
+                *structs,
+            )
+        )
     made = parts[0]
     for part in parts[1:]:
         made = made.unionAll(part)
@@ -212,7 +225,9 @@ def quiet_streams(session: Any) -> None:
     """Keep Spark from printing a thousand lines for a query that ends by our own hand."""
     jvm = session._jvm
     configurator = jvm.org.apache.logging.log4j.core.config.Configurator
-    for name in ("org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
-                 "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
-                 "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper"):
+    for name in (
+        "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+        "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
+        "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper",
+    ):
         configurator.setLevel(name, jvm.org.apache.logging.log4j.Level.OFF)

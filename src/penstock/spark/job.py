@@ -111,7 +111,8 @@ class SparkBackend:
         return level_task
 
     def _anchor(self, session: Any, made: Any, tasks: int) -> Any:
-        """Join with a frame that is held by the executors, one row a task: Spark then runs each task where its row is."""
+        """Join with a frame that is held by the executors, one row a task: Spark then runs each task where its row
+        is."""
         from pyspark.sql import functions as F
 
         anchor = self._anchors.get(tasks)
@@ -148,8 +149,11 @@ def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Ou
             outcome.highest = max(filter(None, (outcome.highest, body["highest"])), default=None)
         else:
             _, _, rows_in, rows_out, passed_over = body["counts"]
-            for total, part in ((outcome.rows_in, rows_in), (outcome.rows_out, rows_out),
-                                (outcome.passed_over, passed_over)):
+            for total, part in (
+                (outcome.rows_in, rows_in),
+                (outcome.rows_out, rows_out),
+                (outcome.passed_over, passed_over),
+            ):
                 for name, count in part.items():
                     total[name] = total.get(name, 0) + count
     return outcome
@@ -199,7 +203,7 @@ def full_position(plan: Plan, failure: Failure) -> tuple[int, ...]:
 def _list_parameter() -> Any:
     from pyspark.accumulators import AccumulatorParam
 
-    class ListParameter(AccumulatorParam):  # type: ignore[misc,type-arg]
+    class ListParameter(AccumulatorParam):  # type: ignore[misc]
         """Collect lists."""
 
         def zero(self, value: list[Any]) -> list[Any]:

@@ -35,14 +35,17 @@ class Lease:
             if holder is not None and self._alive(holder):
                 raise LeaseError(
                     f"the checkpoint {os.path.dirname(self._directory)} is in use by process {holder['pid']} on "
-                    f"{holder['host']} (user {holder['user']}), which started {self._age(holder['started'])} ago and was seen "
+                    f"{holder['host']} (user {holder['user']}), which started {self._age(holder['started'])} ago "
+                    f"and was seen "
                     f"{self._age(holder['renewed'])} ago; stop it first, or use another checkpoint"
                 )
         self.fence = (numbers[-1] if numbers else 0) + 1
         self._started = self._clock()
         if not write_json(self._path(self.fence), self._body(), only_if_absent=True):
-            raise LeaseError(f"another driver has just taken the checkpoint {os.path.dirname(self._directory)}; stop it first, "
-                             f"or use another checkpoint")
+            raise LeaseError(
+                f"another driver has just taken the checkpoint {os.path.dirname(self._directory)}; stop it first, "
+                f"or use another checkpoint"
+            )
         for number in numbers:
             remove(self._path(number))
         self._renewer = threading.Thread(target=self._renew, daemon=True, name="penstock-lease")
@@ -51,8 +54,10 @@ class Lease:
     def check(self) -> None:
         """Refuse to go on where another driver has taken over."""
         if self._numbers()[-1:] != [self.fence]:
-            raise LeaseError(f"another driver has taken over the checkpoint {os.path.dirname(self._directory)}, because this one "
-                             f"was not seen for {EXPIRE_SECONDS:.0f} s; this one stops without writing anything more")
+            raise LeaseError(
+                f"another driver has taken over the checkpoint {os.path.dirname(self._directory)}, because this one "
+                f"was not seen for {EXPIRE_SECONDS:.0f} s; this one stops without writing anything more"
+            )
 
     def release(self) -> None:
         """Give the lease back; its number stays taken."""
@@ -69,15 +74,25 @@ class Lease:
             write_json(self._path(self.fence), self._body())
 
     def _numbers(self) -> list[int]:
-        return sorted(int(name.split(".")[0]) for name in list_names(self._directory)
-                      if name.endswith(".json") and name.split(".")[0].isdigit())
+        return sorted(
+            int(name.split(".")[0])
+            for name in list_names(self._directory)
+            if name.endswith(".json") and name.split(".")[0].isdigit()
+        )
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/{number:09d}.json"
 
     def _body(self) -> dict[str, Any]:
-        return {"host": socket.gethostname(), "pid": os.getpid(), "user": _user(), "started": self._started,
-                "renewed": self._clock(), "born": _born(os.getpid()), "released": False}
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "user": _user(),
+            "started": self._started,
+            "renewed": self._clock(),
+            "born": _born(os.getpid()),
+            "released": False,
+        }
 
     def _alive(self, holder: dict[str, Any]) -> bool:
         if holder["released"]:

@@ -1,4 +1,5 @@
-"""Make an epoch's rows visible: rename directories, call functions, keep results. Runs on the driver, epoch by epoch."""
+"""Make an epoch's rows visible: rename directories, call functions, keep results. Runs on the driver, epoch by
+epoch."""
 
 from __future__ import annotations
 
@@ -20,9 +21,7 @@ class Outputs:
 
     def __init__(self, plan: Plan, checkpoint: str, checkpoint_id: str, session: Any) -> None:
         self._plan, self._checkpoint, self._id, self._session = plan, checkpoint, checkpoint_id, session
-        self.results: dict[str, list[Row]] = {
-            node.name: [] for node in plan.sinks if isinstance(_writer(node), Memory)
-        }
+        self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks if isinstance(_writer(node), Memory)}
 
     def open(self, committed: int) -> None:
         """Claim the sinks' directories; refuse one that holds the rows of another run."""
@@ -32,24 +31,32 @@ class Outputs:
             if not isinstance(writer, Directory):
                 continue
             if writer.path in paths:
-                raise FlowError(f"the sinks {paths[writer.path]!r} and {node.name!r} both write to {writer.path}; give each a "
-                                f"directory of its own")
+                raise FlowError(
+                    f"the sinks {paths[writer.path]!r} and {node.name!r} both write to {writer.path}; give each a "
+                    f"directory of its own"
+                )
             paths[writer.path] = node.name
             owner = read_json(f"{writer.path}/_penstock/owner.json")
             rows = [name for name in list_names(writer.path) if name.startswith("epoch=")]
             if owner is not None and owner["checkpoint"] != self._id and rows:
-                raise CheckpointError(f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
-                                      f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}")
+                raise CheckpointError(
+                    f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
+                    f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}"
+                )
             make_directory(f"{writer.path}/_penstock/staging")
-            write_json(f"{writer.path}/_penstock/owner.json",
-                       {"checkpoint": self._id, "flow": self._plan.name, "path": self._checkpoint, "sink": node.name})
+            write_json(
+                f"{writer.path}/_penstock/owner.json",
+                {"checkpoint": self._id, "flow": self._plan.name, "path": self._checkpoint, "sink": node.name},
+            )
             for name in list_names(f"{writer.path}/_penstock/staging"):
                 remove(f"{writer.path}/_penstock/staging/{name}")
             for name in rows:
                 if int(name.removeprefix("epoch=")) > committed + 1:
-                    raise CheckpointError(f"sink {node.name!r}: {writer.path}/{name} is newer than the checkpoint, which ends at "
-                                          f"epoch {committed}; the checkpoint was replaced by an older one: restore it, or "
-                                          f"remove both")
+                    raise CheckpointError(
+                        f"sink {node.name!r}: {writer.path}/{name} is newer than the checkpoint, which ends at "
+                        f"epoch {committed}; the checkpoint was replaced by an older one: restore it, or "
+                        f"remove both"
+                    )
 
     def publish(self, epoch: int, parts: list[Part]) -> dict[str, int]:
         """Make the rows of an epoch visible at each sink; return how many there are."""
@@ -87,9 +94,8 @@ class Outputs:
 
 def staged_frame(session: Any, where: str, slices: list[int]) -> Any:
     """Return part files as a DataFrame whose partitions and rows are in order."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     from penstock.ingress.paths import open_path
 

@@ -54,8 +54,16 @@ def write_part(node: Node, number: int, chunks: Iterator[Chunk], row: RowType | 
     operator = node.operator
     assert isinstance(operator, Sink)
     if isinstance(operator.writer, Directory):
-        return _write_file(node, number, chunks, row, spec, staging(operator.writer, spec.epoch), operator.writer.format,
-                           operator.writer.header)
+        return _write_file(
+            node,
+            number,
+            chunks,
+            row,
+            spec,
+            staging(operator.writer, spec.epoch),
+            operator.writer.format,
+            operator.writer.header,
+        )
     if isinstance(operator.writer, FrameCallback):
         where = frame_staging(spec.checkpoint, node.name, spec.epoch)
         return _write_file(node, number, chunks, row, spec, where, "parquet", True)
@@ -79,11 +87,19 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batch.schema) as writer:
         writer.write_batch(batch)
-    return out.getvalue().to_pybytes()
+    return bytes(out.getvalue())
 
 
-def _write_file(node: Node, number: int, chunks: Iterator[Chunk], row: RowType | None, spec: EpochSpec, where: str,
-                form: FileFormat, header: bool) -> Part:
+def _write_file(
+    node: Node,
+    number: int,
+    chunks: Iterator[Chunk],
+    row: RowType | None,
+    spec: EpochSpec,
+    where: str,
+    form: FileFormat,
+    header: bool,
+) -> Part:
     system, directory = locate(where)
     system.create_dir(directory, recursive=True)
     target = f"{directory}/part-{number:05d}.{SUFFIX[form]}"
@@ -117,8 +133,9 @@ def _known_schema(node: Node, spec: EpochSpec) -> pa.Schema | None:
     return None if data is None else pa.ipc.read_schema(pa.py_buffer(data))
 
 
-def _columns(node: Node, chunk: Chunk, row: RowType | None, known: pa.Schema | None
-             ) -> tuple[pa.RecordBatch, pa.Schema]:
+def _columns(
+    node: Node, chunk: Chunk, row: RowType | None, known: pa.Schema | None
+) -> tuple[pa.RecordBatch, pa.Schema]:
     """Return a chunk's columns; where the rows are not declared, by the schema that the first rows gave."""
     if row is not None:
         return chunk.get_columns(), row.schema
@@ -127,15 +144,22 @@ def _columns(node: Node, chunk: Chunk, row: RowType | None, known: pa.Schema | N
     if known is None:
         guess = infer_row_type(plain)
         if guess is None or None in plain:
-            raise FlowError(f"sink {node.name!r}: rows such as {rows[0]!r} have no fields to write; return dicts, or declare "
-                            f"the row type with an annotation or schema=")
+            raise FlowError(
+                f"sink {node.name!r}: rows such as {rows[0]!r} have no fields to write; return dicts, or declare "
+                f"the row type with an annotation or schema="
+            )
         known = guess.schema
     try:
         return RowType(known, "record").encode(plain), known
     except Exception as error:
         above = node.inputs[0].node
-        raise OperatorError(above, f"{error}; the type was taken from the first rows that reached sink {node.name!r}, so "
-                            f"declare it with an annotation or schema=", "", repr(rows[0])) from None
+        raise OperatorError(
+            above,
+            f"{error}; the type was taken from the first rows that reached sink {node.name!r}, so "
+            f"declare it with an annotation or schema=",
+            "",
+            repr(rows[0]),
+        ) from None
 
 
 def _as_dict(row: Any) -> dict[str, Any] | None:
@@ -154,8 +178,9 @@ class _FileWriter:
         self._form = form
         self._out = system.open_output_stream(path)
         if form == "parquet":
-            self._writer: Any = pq.ParquetWriter(self._out, schema, compression="zstd", compression_level=1,
-                                                 use_dictionary=_dictionary_columns(schema))
+            self._writer: Any = pq.ParquetWriter(
+                self._out, schema, compression="zstd", compression_level=1, use_dictionary=_dictionary_columns(schema)
+            )
         elif form == "csv":
             self._writer = pa.csv.CSVWriter(self._out, schema, write_options=pa.csv.WriteOptions(include_header=header))
         else:

@@ -32,7 +32,9 @@ def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None
     if len(table) != count:
         raise FlowError(f"operator {operator!r} has {count} shards, the table names {len(table)}")
     if any(not 0 <= task < tasks for task in table):
-        raise FlowError(f"the table of operator {operator!r} names tasks outside 0 to {tasks - 1}; set the number of tasks first")
+        raise FlowError(
+            f"the table of operator {operator!r} names tasks outside 0 to {tasks - 1}; set the number of tasks first"
+        )
 
 
 def default_tables(stages: Stages, tasks: int, known: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -43,7 +45,9 @@ def default_tables(stages: Stages, tasks: int, known: dict[str, list[int]]) -> d
         table = known.get(node.name)
         # Operators of one shard go to different tasks, so that they can run side by side.
         fits = table is not None and len(table) == count and max(table) < tasks
-        tables[node.name] = table if fits and table is not None else even_table(count, tasks, number if count == 1 else 0)
+        tables[node.name] = (
+            table if fits and table is not None else even_table(count, tasks, number if count == 1 else 0)
+        )
     return tables
 
 

@@ -37,7 +37,7 @@ JAVA_HELP = (
     "  Fedora:          sudo dnf install java-17-openjdk-headless\n"
     "  macOS:           brew install openjdk@17\n"
     "  conda:           conda install -c conda-forge openjdk=17\n"
-    "If it is installed, set JAVA_HOME to its directory. Flows also run without Java: engine=\"sequential\"."
+    'If it is installed, set JAVA_HOME to its directory. Flows also run without Java: engine="sequential".'
 )
 
 
@@ -69,9 +69,12 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
         os.environ.setdefault("SPARK_WORKER_DIR", tempfile.mkdtemp(prefix="penstock-workers-"))
     builder = SparkSession.builder.appName(name).master(master or "local[*,4]")
     options = {
-        **APPLICATION, **QUERY,
-        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-        "spark.log.level": "ERROR", "spark.driver.extraJavaOptions": "-Dlog4j2.level=ERROR",
+        **APPLICATION,
+        **QUERY,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": "-Dlog4j2.level=ERROR",
         **(settings or {}),
     }
     for key, value in options.items():

@@ -52,12 +52,16 @@ def pack_plan(plan: Plan, roots: dict[str, str]) -> bytes:
             cloudpickle.dumps(node.operator)
         except Exception as error:
             raise FlowError(
-                f"operator {name!r}: its function cannot be pickled, so it cannot be sent to the workers: {error}; it, or "
+                f"operator {name!r}: its function cannot be pickled, so it cannot be sent to the workers: {error}; "
+                f"it, or "
                 f"something it refers to, holds a connection, a lock, a file or the like: make that inside the function"
             ) from None
     main = sys.modules.get("__main__")
-    classes = {key: value for key, value in vars(main).items()
-               if isinstance(value, type) and value.__module__ == "__main__"} if main else {}
+    classes = (
+        {key: value for key, value in vars(main).items() if isinstance(value, type) and value.__module__ == "__main__"}
+        if main
+        else {}
+    )
     bundle = Bundle(Plan(plan.name, Graph(stripped)), {}, roots)
     try:
         return bytes(cloudpickle.dumps(dataclasses.replace(bundle, main_classes=classes)))
@@ -119,8 +123,11 @@ def _zip(entries: dict[str, Path], kind: str) -> tuple[str, str]:
     files: list[tuple[str, bytes]] = []
     for name, path in sorted(entries.items()):
         if path.is_dir():
-            files += [(f"{name}/{file.relative_to(path).as_posix()}", file.read_bytes())
-                      for file in sorted(path.rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
+            files += [
+                (f"{name}/{file.relative_to(path).as_posix()}", file.read_bytes())
+                for file in sorted(path.rglob("*"))
+                if file.is_file() and "__pycache__" not in file.parts
+            ]
         else:
             files.append((name, path.read_bytes()))
     digest = blake2b(b"".join(name.encode() + data for name, data in files), digest_size=8).hexdigest()

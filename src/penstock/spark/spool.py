@@ -11,8 +11,8 @@ from penstock.spark.envelope import Envelope, Kind
 
 MEMORY_BYTES = 64 << 20
 
-Place = pa.Buffer | tuple[int, int]
-"""A payload in memory, or (offset, length) in the file."""
+Place = Any
+"""A payload in memory (a buffer), or (offset, length) in the file."""
 
 
 class Spool:

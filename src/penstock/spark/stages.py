@@ -1,7 +1,8 @@
 """Cut a plan into levels: one Spark stage each, with a shuffle between two of them.
 
-Rows cross a shuffle where they enter a keyed operator or a sink. An operator's level is one more than the highest level of
-what it reads, or the same for operators without memory, so that all operators of a level run in the same tasks.
+Rows cross a shuffle where they enter a keyed operator or a sink. An operator's level is one more than the highest
+level of what it reads, or the same for operators without memory, so that all operators of a level run in the same
+tasks.
 """
 
 from __future__ import annotations
@@ -45,8 +46,11 @@ class Stages:
 
     def entries(self, level: int) -> list[Node]:
         """Return the keyed operators and sinks that a level begins with."""
-        return [node for name, node in self.plan.nodes.items()
-                if self.levels[name] == level and isinstance(node.operator, (Keyed, Sink))]
+        return [
+            node
+            for name, node in self.plan.nodes.items()
+            if self.levels[name] == level and isinstance(node.operator, (Keyed, Sink))
+        ]
 
     @cached_property
     def mark_levels(self) -> dict[str, list[int]]:
@@ -79,7 +83,8 @@ class Stages:
     def timed(self) -> frozenset[str]:
         """Return the operators whose rows need their event time further down."""
         return frozenset(
-            name for name in self.plan.nodes
+            name
+            for name in self.plan.nodes
             if any(_takes_marks(self.plan.nodes[other]) for other in self.plan.graph.below(name))
         )
 

@@ -1,8 +1,8 @@
 """One task of one level: envelopes in, envelopes out.
 
-Level 0 reads the sources. Every level after it gathers what was sent to it, runs its keyed operators and sinks over the rows
-in order, takes what comes out through the operators without memory, and sends it on. Whatever goes wrong in user code leaves
-as an error envelope, so that the driver can report the one at the smallest position.
+Level 0 reads the sources. Every level after it gathers what was sent to it, runs its keyed operators and sinks over
+the rows in order, takes what comes out through the operators without memory, and sends it on. Whatever goes wrong in
+user code leaves as an error envelope, so that the driver can report the one at the smallest position.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class Task:
                 self._send(Kind.ERROR, pickle.dumps(Failure("", (), error)))
             except Exception as error:
                 # Not the user's doing, so everything that helps to find it.
-                problem = PenstockError(f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n"
-                                        f"{traceback.format_exc()}")
+                problem = PenstockError(
+                    f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
+                )
                 self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
             for failure in self._failures.fatal:
                 self._send(Kind.ERROR, pickle.dumps(failure))
@@ -83,8 +84,11 @@ class Task:
         highest: tuple[int, ...] | None = None
         marks = dict(self._spec.marks)
         if self._task == 0:
-            self._outbox += [Envelope(level, task, -1, Kind.WAKE, 0, b"")
-                             for level in range(1, self._stages.last + 1) for task in range(self._spec.tasks[level])]
+            self._outbox += [
+                Envelope(level, task, -1, Kind.WAKE, 0, b"")
+                for level in range(1, self._stages.last + 1)
+                for task in range(self._spec.tasks[level])
+            ]
         for node, piece in self._pieces(batches):
             assert isinstance(node.operator, Source)
             chunk = source_chunk(self._plan, node, piece, node.name in self._stages.timed)
@@ -189,8 +193,10 @@ class Task:
         for number, edge in enumerate(self._stages.edges):
             if edge.target == node.name:
                 row = self._plan.nodes[edge.source.node].types[edge.source.index]
-                runs += [Run(position, edge.port, _Loader(spool, place, row))
-                         for position, place in spool.data.get(number, ())]
+                runs += [
+                    Run(position, edge.port, _Loader(spool, place, row))
+                    for position, place in spool.data.get(number, ())
+                ]
         return runs
 
     def _run_keyed(self, node: Node, spool: Spool, shards: OperatorShards) -> Iterator[None]:
@@ -219,8 +225,10 @@ class Task:
             number = next(i for i, node in enumerate(self._plan.sources) if node.name == source)
             found.setdefault(source, []).append(end_mark(number, self._plan.layout.base))
         return {
-            source: Steps([np.concatenate([s.positions[i] for s in parts]) for i in range(len(parts[0].positions))],
-                          np.concatenate([s.values for s in parts]))
+            source: Steps(
+                [np.concatenate([s.positions[i] for s in parts]) for i in range(len(parts[0].positions))],
+                np.concatenate([s.values for s in parts]),
+            )
             for source, parts in found.items()
         }
 
@@ -306,20 +314,34 @@ class Task:
     def _shards_of(self, operator: Keyed, port: int, chunk: Chunk, count: int) -> Ints:
         if operator.keys is None or count == 1:
             return np.zeros(len(chunk), np.int64)
-        return (_hashes(operator.keys[port], chunk) % np.uint64(count)).astype(np.int64)
+        shards: Ints = (_hashes(operator.keys[port], chunk) % np.uint64(count)).astype(np.int64)
+        return shards
 
     def _envelope(self, edge: Edge, task: int, chunk: Chunk, shards: Ints | None) -> None:
         try:
             payload = pack(chunk, shards)
         except Exception as error:
             node = self._plan.nodes[edge.source.node]
-            problem = operator_error(node.name, PenstockError(
-                f"its rows cannot be sent on: {error}; declare their type with an annotation or schema=, or return "
-                f"values that can be pickled"), chunk.get_rows()[0])
+            problem = operator_error(
+                node.name,
+                PenstockError(
+                    f"its rows cannot be sent on: {error}; declare their type with an annotation or schema=, or return "
+                    f"values that can be pickled"
+                ),
+                chunk.get_rows()[0],
+            )
             self._failures.fatal.append(Failure(node.name, chunk.position(0), problem))
             return
-        self._outbox.append(Envelope(self._stages.levels[edge.target], task, self._numbers[id(edge)], Kind.DATA,
-                                     int(chunk.positions[0][0]), payload))
+        self._outbox.append(
+            Envelope(
+                self._stages.levels[edge.target],
+                task,
+                self._numbers[id(edge)],
+                Kind.DATA,
+                int(chunk.positions[0][0]),
+                payload,
+            )
+        )
 
     def _send(self, kind: Kind, payload: bytes) -> None:
         """Send something to the driver."""

@@ -1,7 +1,7 @@
 """State inside a Python worker: shards are kept from epoch to epoch, and catch up from what they last saw.
 
-A shard in the cache is worth something only if the last file that was applied to it is in the chain that the driver names:
-a rerun or failed epoch leaves shards behind that were changed and never committed.
+A shard in the cache is worth something only if the last file that was applied to it is in the chain that the driver
+names: a rerun or failed epoch leaves shards behind that were changed and never committed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.graph import Node
 from penstock.keys import SHARDS, hash_value
 from penstock.operators.base import Keyed
 from penstock.pe.keyed import Shard
-from penstock.graph import Node
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
 from penstock.spark.spec import EpochSpec, StatePointers
 from penstock.timing import Ticks
@@ -78,10 +78,14 @@ class OperatorShards:
 
     def due(self, mark: Ticks) -> Iterable[int]:
         """Return the shards of this task with a timer at or before a mark."""
-        waiting = [shard for shard, fire in self._pointers.due.items()
-                   if fire <= mark and shard in self._mine and shard not in self._open]
-        ready = [shard for shard, cached in self._open.items()
-                 if cached.shard.timers and cached.shard.timers[0][0] <= mark]
+        waiting = [
+            shard
+            for shard, fire in self._pointers.due.items()
+            if fire <= mark and shard in self._mine and shard not in self._open
+        ]
+        ready = [
+            shard for shard, cached in self._open.items() if cached.shard.timers and cached.shard.timers[0][0] <= mark
+        ]
         return [*waiting, *ready]
 
     def _load(self, number: int) -> _Cached:
@@ -95,7 +99,7 @@ class OperatorShards:
         if cached is not None and cached.version in chain:
             shard, size = cached.shard, cached.size
             shard.touched, shard.all_touched, shard.rows, shard.seconds = set(), False, 0, 0.0
-            chain = chain[chain.index(cached.version) + 1:]
+            chain = chain[chain.index(cached.version) + 1 :]
         for name in chain:
             full, data = self._files.block(name, self._node.name, number)
             if full:
@@ -125,8 +129,17 @@ class OperatorShards:
             kept = shard.states if full else [key for key in shard.touched if key in shard.states]
             changed = {key: shard.states[key] for key in in_fixed_order(kept)}
             timer = shard.timers[0][0] if shard.timers else None
-            blocks.append(make_block(self._node.name, number, full, changed, [] if full else in_fixed_order(forgotten),
-                                     len(shard.states), timer))
+            blocks.append(
+                make_block(
+                    self._node.name,
+                    number,
+                    full,
+                    changed,
+                    [] if full else in_fixed_order(forgotten),
+                    len(shard.states),
+                    timer,
+                )
+            )
         return blocks
 
     def keep(self, name: str | None, written: dict[int, Block]) -> None:
@@ -140,8 +153,11 @@ class OperatorShards:
 
     def load(self) -> list[tuple[int, int, float]]:
         """Return (shard, rows, seconds) of the shards that had rows."""
-        return [(number, cached.shard.rows, cached.shard.seconds)
-                for number, cached in self._open.items() if cached.shard.rows]
+        return [
+            (number, cached.shard.rows, cached.shard.seconds)
+            for number, cached in self._open.items()
+            if cached.shard.rows
+        ]
 
 
 class FileReader:

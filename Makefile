@@ -1,0 +1,57 @@
+# Everything for development, each as the only command typed on a fresh clone. `make help` lists the targets.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.made
+
+# The first Python that is new enough; `make env PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test lint bench chaos clean check-python check-java
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+env: $(STAMP)  ## make .venv with everything for development
+
+# Made again when the dependencies change; otherwise there is nothing to do.
+$(STAMP): pyproject.toml | check-python
+	@echo "making $(VENV) with $$($(PYTHON) --version); this takes a few minutes the first time"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+check-python:
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Penstock needs Python 3.11 or later, and $(or $(PYTHON),no python3 here) is not; install one from" >&2; \
+		echo "https://www.python.org/downloads/ or your package manager, or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; }
+
+# Before the environment, which takes minutes to make: nobody should wait to hear that Java is missing.
+check-java: | check-python
+	@$(PYTHON) .ci/check_java.py
+
+demo: check-java $(STAMP)  ## run the demonstration: about a minute
+	@$(BIN)/python -m penstock.demo
+
+test: check-java $(STAMP)  ## run the tests
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(STAMP)  ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: check-java $(STAMP)  ## list the benchmarks; run one with: make bench ARGS="w1_spark --json"
+	$(BIN)/python -m bench $(ARGS)
+
+chaos: check-java $(STAMP)  ## run the tests that kill processes, and the other slow ones
+	$(BIN)/python -m pytest -m slow
+
+clean:  ## remove the environment and everything that was made
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

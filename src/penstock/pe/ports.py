@@ -1,0 +1,245 @@
+"""Hand port queues to workers: the protocol of the Streams scheduler.
+
+Every input port has a bounded queue. Batches enter it under the port's producer try-lock and are taken by
+workers that hold one of the operator's permits: one permit for a stateful operator, as many as it has shards
+for a partitioned one, any number for a stateless one. A port that may have work is on the free list, once;
+a worker takes the first port from the list, claims it, drains it, and lets go. Whoever finds a queue full
+drains a quarter of it instead of waiting.
+
+The invariant that keeps batches from being forgotten: *a port with a batch in it is on the list, or somebody
+holds a permit of its operator and will look at the operator's ports after giving it back, or somebody has
+just put the batch there and is about to list the port.*
+
+Where this differs from the paper: its list has all free ports, with or without work, and looking for work is
+a walk over it. Here only ports with work are listed, because a walk over a thousand idle ports takes
+milliseconds in Python. And sleepers are woken when a port is listed; the paper's only poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Generic, TypeAlias, TypeVar
+
+from penstock.order.parking import ParkingLot
+from penstock.order.primitives import EMPTY, Empty, Fifo, Primitives
+
+B = TypeVar("B")
+
+
+class OperatorGate(Generic[B]):
+    """Admit workers to an operator, as many at once as its kind allows; None means any number."""
+
+    def __init__(self, primitives: Primitives, name: str, permits: int | None = 1) -> None:
+        self.name = name
+        self.permits = primitives.try_lock(f"{name}.permits", permits)
+        self.admits_several = permits is None or permits > 1
+        self.ports: list[Port[B]] = []
+
+
+class Port(Generic[B]):
+    """Hold the batches that wait for an operator on one of its inputs."""
+
+    def __init__(self, primitives: Primitives, name: str, gate: OperatorGate[B], capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"the queue of port {name} needs room for at least one batch, not {capacity}")
+        self.name = name
+        self.gate = gate
+        self.capacity = capacity
+        self.listed = primitives.try_lock(f"{name}.listed")
+        self._queue: Fifo[B] = primitives.fifo(f"{name}.queue")
+        self._producer = primitives.try_lock(f"{name}.producer")
+        gate.ports.append(self)
+
+    def try_push(self, batch: B) -> bool:
+        """Add a batch; False if the queue is full or another producer is at it.
+
+        The lock is let go on success too (the paper's figure 2 keeps it, and nobody could push again).
+        """
+        if not self._producer.try_acquire():
+            return False
+        try:
+            if self._queue.size() >= self.capacity:
+                return False
+            self._queue.push(batch)
+            return True
+        finally:
+            self._producer.release()
+
+    def pop(self) -> B | Empty:
+        """Take the oldest batch, or `EMPTY`; for holders of a permit."""
+        return self._queue.pop()
+
+    def size(self) -> int:
+        """Count the waiting batches."""
+        return self._queue.size()
+
+
+Outputs: TypeAlias = Generator[tuple[Port[B], B], None, None]
+Execute: TypeAlias = Callable[[Port[B], B], Outputs[B]]
+"""Run the operator behind a port on a batch, and yield what goes to which port below.
+
+The next output is asked for only when the last one has found room, so a generator over a reorder buffer's
+`drain` fits as it is.
+"""
+
+
+class PortScheduler(Generic[B]):
+    """Find, claim and release ports, and run them without recursion."""
+
+    def __init__(self, primitives: Primitives, lot: ParkingLot) -> None:
+        self._primitives = primitives
+        self._free: Fifo[Port[B]] = primitives.fifo("free ports")
+        self._lot = lot
+
+    def push(self, port: Port[B], batch: B) -> bool:
+        """Add a batch to a port's queue and see that somebody comes for it; False if there is no room."""
+        if not port.try_push(batch):
+            return False
+        self._list(port)
+        return True
+
+    def claim(self, port: Port[B]) -> bool:
+        """Take a permit of the port's operator if one is free; whoever gets it must `release`."""
+        return port.gate.permits.try_acquire()
+
+    def release(self, port: Port[B]) -> None:
+        """Give the permit back, then list the operator's ports that have work.
+
+        *All* its ports, and only after the permit is free: a worker that was refused meanwhile has taken a
+        port off the list and relies on this look.
+        """
+        port.gate.permits.release()
+        for sibling in port.gate.ports:
+            if sibling.size() > 0:
+                self._list(sibling)
+
+    def find(self) -> Port[B] | None:
+        """Claim the port that has been on the list longest; None if the list has no port to claim."""
+        while (port := self._free.pop()) is not EMPTY:
+            # Before looking into the queue: a batch that comes after the look must be able to list the port.
+            port.listed.release()
+            if not self.claim(port):
+                continue
+            waiting = port.size()
+            if waiting > 0:
+                if waiting > 1 and port.gate.admits_several:
+                    self._list(port)
+                return port
+            self.release(port)
+        return None
+
+    def wait_for_work(self, worker: int, timeout: float | None) -> Port[B] | None:
+        """Claim a port, or sleep until one is listed or the time is over; None means: look around again."""
+        port = self.find()
+        if port is not None:
+            return port
+        self._lot.announce(worker)
+        port = self.find()
+        if port is None:
+            self._lot.sleep(worker, timeout)
+        else:
+            self._lot.withdraw(worker)
+        return port
+
+    def drain(
+        self, port: Port[B], execute: Execute[B], keep_going: Callable[[], bool], stopped: Callable[[], bool]
+    ) -> None:
+        """Run a claimed port until it is empty or `keep_going` says no, then release it.
+
+        Outputs that are under way are delivered in any case, unless `stopped` says to drop everything.
+        """
+        self._run([_Frame(port, _outputs())], execute, keep_going, stopped)
+
+    def deliver(self, port: Port[B], batch: B, execute: Execute[B], stopped: Callable[[], bool]) -> None:
+        """Push a batch from a thread that the scheduler does not own, draining the queue if it is full."""
+        self._run([_Frame(None, _outputs((port, batch)))], execute, lambda: False, stopped)
+
+    def _run(
+        self,
+        stack: list[_Frame[B]],
+        execute: Execute[B],
+        keep_going: Callable[[], bool],
+        stopped: Callable[[], bool],
+    ) -> None:
+        """Work off a stack of ports, each being drained to make room for the one before.
+
+        The paper's nested self-draining is this stack, so a thousand operators need no call depth. Claims
+        are only ever added further down the flow, which has no cycles: the worker that is furthest down
+        can always go on, so workers that wait for each other's permits do not wait in a circle.
+        """
+        delay = Backoff()
+        try:
+            while stack and not stopped():
+                frame = stack[-1]
+                if frame.pending is None and not frame.advance(execute, keep_going):
+                    self._leave(stack.pop())
+                elif frame.pending is not None:
+                    target, batch = frame.pending
+                    if self.push(target, batch):
+                        frame.pending = None
+                        delay = Backoff()
+                    elif self.claim(target):
+                        stack.append(_Frame(target, _outputs(), max(1, target.capacity // 4)))
+                    else:
+                        self._primitives.pause(delay.next())
+        finally:
+            while stack:
+                self._leave(stack.pop())
+
+    def _leave(self, frame: _Frame[B]) -> None:
+        frame.outputs.close()  # before the permit is free: it may hold the right to emit
+        if frame.port is not None:
+            self.release(frame.port)
+
+    def _list(self, port: Port[B]) -> None:
+        if port.listed.try_acquire():
+            self._free.push(port)
+            self._lot.wake_one()
+
+
+class _Frame(Generic[B]):
+    """A port that a worker is draining, and what is coming out of it."""
+
+    def __init__(self, port: Port[B] | None, outputs: Outputs[B], quota: int | None = None) -> None:
+        self.port = port
+        self.outputs = outputs
+        self.pending: tuple[Port[B], B] | None = None
+        self._quota = quota
+
+    def advance(self, execute: Execute[B], keep_going: Callable[[], bool]) -> bool:
+        """Get the next output, running the operator on further batches as needed; False if done."""
+        while (output := next(self.outputs, None)) is None:
+            if self.port is None or not self._may_take(keep_going):
+                return False
+            batch = self.port.pop()
+            if batch is EMPTY:
+                return False
+            self.outputs = execute(self.port, batch)
+        self.pending = output
+        return True
+
+    def _may_take(self, keep_going: Callable[[], bool]) -> bool:
+        # Draining to make room is bounded by its quota; the worker's own port by its time slice and flags.
+        if self._quota is None:
+            return keep_going()
+        self._quota -= 1
+        return self._quota >= 0
+
+
+def _outputs(*given: tuple[Port[B], B]) -> Outputs[B]:
+    yield from given
+
+
+class Backoff:
+    """Wait ten times longer each time, from nothing up to a limit (10 ms in Streams)."""
+
+    def __init__(self, limit: float = 0.010, shortest: float = 0.00001) -> None:
+        self._limit = limit
+        self._shortest = shortest
+        self._last = 0.0
+
+    def next(self) -> float:
+        """Return how long to wait now, in seconds."""
+        wait = self._last
+        self._last = min(self._limit, max(self._shortest, wait * 10))
+        return wait

@@ -1,0 +1,92 @@
+"""The engines that are held to the sequential one. To add one, write its function and put it in `ENGINES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.flow import Flow
+from penstock.operators.base import Source
+from penstock.plan import make_plan
+from penstock.rows import any_getter
+from penstock.sequential import SequentialEngine
+
+from .inline import Inline
+
+Epochs = list[dict[str, list[Any]]]
+"""For each epoch the new rows of each source; behind the last one all sources end."""
+Results = dict[str, list[Any]]
+"""The rows of each sink, in order."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine under test, and how much of the suite its speed allows."""
+
+    name: str
+    run: Callable[[Flow, Epochs], Results]
+    every_cut: bool = True
+    """Whether each named flow runs with every cut, or with its own only."""
+    examples: int = 100
+    """How many random flows to draw."""
+    marks: tuple[str, ...] = ()
+    """Pytest marks of its tests."""
+
+
+def sequential(flow: Flow, epochs: Epochs) -> Results:
+    """Run the reference engine: what SEMANTICS.md calls the input sequence, one row after the other."""
+    plan = make_plan(flow)
+    engine = SequentialEngine(plan)
+    floor: tuple[Any, ...] = ()
+    for epoch in epochs:
+        sequence = []
+        for number, node in enumerate(plan.sources):
+            source, declared = node.operator, node.types[0]
+            assert isinstance(source, Source)
+            for index, given in enumerate(epoch.get(node.name, [])):
+                row = given if declared is None else declared.roundtrip(given)
+                order = tuple(any_getter([field])(row) for field in source.order_by)
+                sequence.append((order, number, index, node.name, row))
+        sequence.sort(key=lambda item: item[:3])
+        before = floor
+        for order, _, _, name, row in sequence:
+            if order < before:
+                engine.late(name, row)
+            else:
+                engine.row(name, row)
+                floor = max(floor, order)
+    for node in plan.sources:
+        engine.end(node.name)
+    return engine.results
+
+
+REFERENCE = Engine("sequential", sequential)
+
+ENGINES = [
+    Engine("inline-1", Inline(tasks=1), examples=150),
+    Engine("inline-3", Inline(tasks=3, seed=1), examples=250),
+]
+"""All but the reference. `inline` is the Spark engine with its tasks run in this process, in any order."""
+
+
+def cut(rows: dict[str, list[Any]], sizes: Iterable[dict[str, int]]) -> Epochs:
+    """Cut the rows of each source in epochs of these sizes; what is left comes in one more."""
+    taken = dict.fromkeys(rows, 0)
+    epochs: Epochs = []
+    for size in sizes:
+        epochs.append({name: rows[name][taken[name] : taken[name] + count] for name, count in size.items()})
+        for name, count in size.items():
+            taken[name] += count
+    rest = {name: rows[name][taken[name] :] for name in rows if taken[name] < len(rows[name])}
+    return [*epochs, rest] if rest else epochs
+
+
+def whole(rows: dict[str, list[Any]]) -> Epochs:
+    """Take everything in one epoch."""
+    return cut(rows, [])
+
+
+def one_by_one(rows: dict[str, list[Any]]) -> Epochs:
+    """Take one row of each source an epoch."""
+    return cut(rows, [dict.fromkeys(rows, 1)] * max(map(len, rows.values()), default=0))

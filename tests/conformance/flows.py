@@ -1,0 +1,962 @@
+"""Named flows that every engine must run as the sequential engine does: one for each thing that a flow can be.
+
+A case is a function that adds operators and sinks to the sources that it asks for, with the rows of these sources and
+the way to cut them in epochs. What is written out as `expects` was worked out by hand, so that the reference engine
+is held to something too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypedDict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock import read
+from penstock.flow import Flow, Stream
+from penstock.operators import aggregates as agg
+from penstock.operators.process import Process, ProcessContext
+from penstock.operators.windows import Count, Session, Sliding, Tumbling
+
+from .engines import Epochs, cut
+
+Rows = dict[str, list[Any]]
+
+
+class Sources:
+    """The sources of a flow that is being built."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        self.flow, self.rows = Flow(name), rows
+
+    def __call__(self, name: str = "in", **options: Any) -> Stream:
+        """Add a source with the rows that the case has for it."""
+        return self.flow.source(name, read.items(self.rows[name]), **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One flow, its input, and how that is cut."""
+
+    name: str
+    build: Callable[[Sources], Any]
+    rows: Rows
+    sizes: tuple[dict[str, int], ...]
+    expects: dict[str, list[Any]] | None
+    fails: bool
+
+    def flow(self) -> Flow:
+        """Build the flow anew."""
+        sources = Sources(self.name.replace("_", " "), self.rows)
+        self.build(sources)
+        return sources.flow
+
+    def epochs(self) -> Epochs:
+        """Return the rows in the epochs of this case."""
+        return cut(self.rows, self.sizes)
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(
+    rows: list[Any] | Rows,
+    sizes: tuple[int, ...] | tuple[dict[str, int], ...] = (3, 4),
+    *,
+    expects: dict[str, list[Any]] | list[Any] | None = None,
+    fails: bool = False,
+) -> Callable[[Callable[[Sources], Any]], Callable[[Sources], Any]]:
+    """Make a case of a function. One source is named "in", one sink "out"; sizes are those of the first epochs."""
+    by_source = rows if isinstance(rows, dict) else {"in": rows}
+    all_sizes = tuple(size if isinstance(size, dict) else dict.fromkeys(by_source, size) for size in sizes)
+    wanted = {"out": expects} if isinstance(expects, list) else expects
+
+    def register(build: Callable[[Sources], Any]) -> Callable[[Sources], Any]:
+        name = build.__name__
+        assert name not in CASES, name
+        CASES[name] = Case(name, build, by_source, all_sizes, wanted, fails)
+        return build
+
+    return register
+
+
+def events(count: int, *, seed: int = 0, keys: int = 4, disorder: int = 0, step: int = 3) -> list[dict[str, int]]:
+    """Make rows (t, k, v): times rise by up to `step`, and are then put back by up to `disorder`."""
+    draw = random.Random(seed)
+    time, rows = 0, []
+    for _ in range(count):
+        time += draw.randint(0, step)
+        rows.append({"t": time - draw.randint(0, disorder), "k": draw.randrange(keys), "v": draw.randint(-5, 9)})
+    return rows
+
+
+def two(count: int, **options: Any) -> Rows:
+    """Make rows for the sources a and b."""
+    return {"a": events(count, seed=1, **options), "b": events(count, seed=2, **options)}
+
+
+EVENTS = events(24)
+MESSY = events(30, seed=5, disorder=8)
+UNEVEN = ({"a": 3, "b": 0}, {"a": 0, "b": 5}, {"a": 2, "b": 2}, {"a": 0, "b": 0}, {"a": 4, "b": 1})
+
+
+# Without memory -------------------------------------------------------------------------------------------------
+
+
+@case([1, 2, 3, 4], (1, 2), expects=[2, 4, 6, 8])
+def map_bare_values(s: Sources) -> None:
+    s().map(lambda n: n * 2).sink("out")
+
+
+@case(EVENTS)
+def map_to_declared_records(s: Sources) -> None:
+    s().map(lambda r: {"who": r.k, "twice": r.v * 2.0}, schema={"who": int, "twice": float}).sink("out")
+
+
+@case(EVENTS)
+def filter_by_function(s: Sources) -> None:
+    s().filter(lambda r: r.v > 2).filter(lambda r: r.k != 1).sink("out")
+
+
+@case([3, 0, 1, 2], (1, 1, 1, 1), expects=[0, 1, 2, 0, 0, 1])
+def flat_map_of_any_length(s: Sources) -> None:
+    s().flat_map(range).sink("out")
+
+
+@case(EVENTS)
+def flat_map_of_a_flat_map(s: Sources) -> None:
+    def copies(row: Any) -> Iterator[tuple[int, int]]:
+        for copy in range(row.v % 3):
+            yield row.v, copy
+
+    s().flat_map(copies).flat_map(lambda pair: [(*pair, "x"), (*pair, "y")]).sink("out")
+
+
+@case([{"a": 1, "b": None}, {"a": 2, "b": 1.5}, {"a": None, "b": 2.0}], (1,), expects=[(4, 3.0, True)])
+def select_and_filter_by_expressions(s: Sources) -> None:
+    stream = s().filter(pc.field("b") > 0)
+    stream.select(double=pc.field("a") * 2, twice=pc.field("b") * 2, many=pc.field("a") > 1).filter(
+        pc.field("many")
+    ).sink("out")
+
+
+@case(EVENTS)
+def map_batches_row_for_row(s: Sources) -> None:
+    def negate(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(2, "v", pc.negate(batch.column("v")))
+
+    s().map_batches(negate).sink("out")
+
+
+@case(EVENTS)
+def map_batches_with_indexes(s: Sources) -> None:
+    def explode(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
+        index = [i for i, v in enumerate(batch.column("v").to_pylist()) for _ in range(max(0, v % 3))]
+        return batch.take(pa.array(index, pa.int64())), index
+
+    s().map_batches(explode).map(lambda r: (r.t, r.v)).sink("out")
+
+
+@case(EVENTS)
+def map_batches_to_another_schema(s: Sources) -> None:
+    def shout(batch: pa.RecordBatch) -> pa.Table:
+        return pa.table({"text": [f"{k}!" for k in batch.column("k").to_pylist()]})
+
+    s().map_batches(shout, schema={"text": str}).key_by("text").aggregate(n=agg.count()).sink("out")
+
+
+@case(EVENTS)
+def split_in_three(s: Sources) -> None:
+    low, high, rest = s().split(lambda r: r.v < 0, lambda r: r.v > 5)
+    low.sink("low")
+    high.map(lambda r: r.v).sink("high")
+    rest.select("v").sink("rest")
+
+
+@case([5, 1, 7, 2, 8], (2, 2), expects=["big 5", "small 1", "big 7", "small 2", "big 8"])
+def split_and_union(s: Sources) -> None:
+    small, rest = s().split(lambda n: n < 4)
+    rest.map(lambda n: f"big {n}").union(small.map(lambda n: f"small {n}")).sink("out")
+
+
+# Fan-out and fan-in ---------------------------------------------------------------------------------------------
+
+
+@case(["ab", "c"], (1,), expects=["Xa", "Ya", "Xb", "Yb", "Xc", "Yc"])
+def the_union_example(s: Sources) -> None:
+    several = s().flat_map(list)
+    several.map(lambda c: f"X{c}").union(several.map(lambda c: f"Y{c}")).sink("out")
+
+
+@case(EVENTS)
+def one_source_read_twice(s: Sources) -> None:
+    stream = s()
+    stream.union(stream).scan(lambda n, r: (n + 1, (n, r.v)), 0).sink("out")
+
+
+@case(EVENTS)
+def fan_out_inside_a_fan_out(s: Sources) -> None:
+    top = s()
+    inner = top.flat_map(lambda r: [(r.v, i) for i in range(r.k)])
+    left = inner.map(lambda p: ("L", *p)).union(inner.filter(lambda p: p[1]).map(lambda p: ("R", *p)))
+    left.union(top.map(lambda r: ("top", r.v)), inner.map(lambda p: ("I", *p))).sink("out")
+
+
+@case(EVENTS)
+def fan_out_to_sinks_at_every_level(s: Sources) -> None:
+    stream = s(time="t")
+    stream.sink("raw")
+    sums = stream.key_by("k").scan(lambda total, r: (total + r.v, total + r.v), 0)
+    sums.sink("sums")
+    stream.window(10).count().sink("windows")
+    sums.scan(lambda n, total: (n + 1, (n, total)), 0).sink("numbered")
+
+
+@case({"a": ["a1", "a2", "a3"], "b": ["b1", "b2"]}, ({"a": 1, "b": 1}, {"b": 1, "a": 0}),
+      expects=["a1", "b1", "b2", "a2", "a3"])
+def union_of_two_sources(s: Sources) -> None:
+    a, b = s("a"), s("b")
+    b.union(a).sink("out")
+
+
+@case(two(14), UNEVEN)
+def union_of_two_sources_with_state(s: Sources) -> None:
+    a, b = s("a", time="t"), s("b", time="t", slack=4)
+    both = a.map(lambda r: r).union(b.filter(lambda r: r.v > -3))
+    both.key_by("k").scan(lambda seen, r: ((seen or ()) + (r.v,), (r.k, seen))).sink("out")
+
+
+@case(two(14), UNEVEN)
+def union_of_different_types(s: Sources) -> None:
+    a, b = s("a"), s("b")
+    a.select("v").union(b.map(lambda r: r.k), a).sink("out")
+
+
+@case(two(14), UNEVEN)
+def merge_of_two_sources(s: Sources) -> None:
+    s("a", time="t").merge(s("b", time="t"), by="t").sink("out")
+
+
+@case({"a": events(9, seed=1), "b": events(9, seed=2, disorder=4), "c": events(4, seed=3)}, (2, 2))
+def merge_of_three_sources_with_late_rows(s: Sources) -> None:
+    merged = s("a", time="t").merge(s("b", time="t", slack=2), s("c", time="t"), by="t")
+    merged.late.map(lambda r: r.t).sink("late")
+    merged.sink("out")
+
+
+@case(EVENTS)
+def a_stream_that_is_defined_later(s: Sources) -> None:
+    later = s.flow.forward("later")
+    later.map(lambda r: r.v + 1).sink("out")
+    later.connect(s().filter(lambda r: r.k))
+
+
+# State ----------------------------------------------------------------------------------------------------------
+
+
+@case([("a", 1), ("b", 5), ("a", 2), ("a", 3), ("b", 1)], (2, 1),
+      expects=[("a", 1), ("b", 5), ("a", 3), ("a", 6), ("b", 6)])
+def scan_by_key(s: Sources) -> None:
+    s().key_by(lambda pair: pair[0]).scan(lambda total, p: (total + p[1], (p[0], total + p[1])), 0).sink("out")
+
+
+@case(EVENTS)
+def scan_with_changing_state(s: Sources) -> None:
+    def last_three(seen: list[int], row: Any) -> tuple[list[int], list[int]]:
+        seen.append(row.v)
+        del seen[:-3]
+        return seen, list(seen)
+
+    s().key_by("k").scan(last_three, []).sink("out")
+
+
+@case(EVENTS)
+def flat_scan_by_key(s: Sources) -> None:
+    def changes(last: int | None, row: Any) -> tuple[int, list[tuple[int, int | None, int]]]:
+        return row.v, [(row.k, last, row.v)] * (abs(row.v - (last or 0)) % 3)
+
+    s().key_by("k").flat_scan(changes).sink("out")
+
+
+@case(EVENTS)
+def reduce_by_key(s: Sources) -> None:
+    s().key_by("k").reduce(lambda a, b: b if b.v > a.v else a).sink("out")
+
+
+@case(EVENTS)
+def aggregate_by_key(s: Sources) -> None:
+    s().key_by("k").aggregate(
+        n=agg.count(), total=agg.sum("v"), low=agg.min("v"), high=agg.max("v"), mean=agg.mean("v"),
+        first=agg.first("v"), last=agg.last("v"), all=agg.collect("v"),
+    ).sink("out")
+
+
+@case(EVENTS)
+def aggregate_by_functions(s: Sources) -> None:
+    s().key_by("k").aggregate(
+        product=agg.fold(lambda: 1, lambda p, r: p * (abs(r.v) + 1) % 1009, returns=int),
+        odd=agg.sum(lambda r: r.v % 2),
+    ).sink("out")
+
+
+@case([{"k": i % 3, "v": (0.1 + i) * 10 ** (i % 17)} for i in range(30)])
+def sums_of_floats_to_the_last_bit(s: Sources) -> None:
+    stream = s()
+    stream.key_by("k").aggregate(total=agg.sum("v"), mean=agg.mean("v")).sink("keyed")
+    stream.window(Count(7)).sum("v").sink("windows")
+
+
+@case([1, 2, 3, 4, 5], (2,), expects=[1, 3, 6, 10, 15])
+def scan_of_the_whole_stream(s: Sources) -> None:
+    s().scan(lambda total, n: (total + n, total + n), 0).sink("out")
+
+
+@case([4, 1, 5, 2], (1, 1), expects=[4, 4, 5, 5])
+def reduce_of_the_whole_stream(s: Sources) -> None:
+    s().reduce(max).sink("out")
+
+
+@case(EVENTS)
+def aggregate_of_the_whole_stream(s: Sources) -> None:
+    s().aggregate(n=agg.count(), mean=agg.mean("v")).sink("out")
+
+
+class Idle(Process):
+    """Tell when a key has been silent for six ticks, and how many rows it had."""
+
+    def on_row(self, row: Any, context: ProcessContext) -> None:
+        last, count = context.state or (None, 0)
+        if last is not None:
+            context.cancel_timer(last + 6)
+        context.state = (row.t, count + 1)
+        context.set_timer(row.t + 6)
+
+    def on_timer(self, time: Any, context: ProcessContext) -> None:
+        context.emit((context.key, "idle", time, context.state[1]))
+        context.state = None
+
+
+class Summary(Process):
+    """Emit each row numbered, a reminder that renews itself, and a total at the end."""
+
+    def on_row(self, row: Any, context: ProcessContext) -> None:
+        context.state = (context.state or 0) + 1
+        context.emit(("row", context.key, context.state, context.time, context.watermark))
+        if context.state == 1:
+            context.set_timer(row.t + 5)
+        if context.state % 4 == 0:
+            context.set_timer(row.t - 5)
+
+    def on_timer(self, time: Any, context: ProcessContext) -> None:
+        context.emit(("timer", context.key, time, context.watermark))
+        context.set_timer(time + 5)
+
+    def on_end(self, context: ProcessContext) -> None:
+        context.emit(("end", context.key, context.state, context.time))
+
+
+@case(MESSY)
+def process_with_timers(s: Sources) -> None:
+    s(time="t", slack=3).key_by("k").process(Idle).sink("out")
+
+
+@case(MESSY)
+def process_with_renewed_timers_and_end(s: Sources) -> None:
+    s(time="t", slack=3).key_by("k").process(Summary).sink("out")
+
+
+@case(MESSY)
+def process_of_the_whole_stream(s: Sources) -> None:
+    s(time="t").process(Summary).sink("out")
+
+
+@case(EVENTS)
+def process_without_time(s: Sources) -> None:
+    s().key_by("k").process(Summary).sink("out")
+
+
+@case(EVENTS)
+def two_keyed_stages(s: Sources) -> None:
+    sums = s().key_by("k").scan(lambda total, r: (total + r.v, {"bucket": (total + r.v) % 3, "k": r.k}), 0,
+                                schema={"bucket": int, "k": int})
+    sums.key_by("bucket").aggregate(n=agg.count(), keys=agg.collect("k")).sink("out")
+
+
+@case(EVENTS)
+def three_keyed_stages_with_a_fan_out(s: Sources) -> None:
+    first = s().key_by("k").scan(lambda n, r: (n + 1, (r.k, n, r.v)), 0)
+    second = first.key_by(lambda p: p[1] % 2).scan(lambda n, p: (n + p[2], (*p, n)), 0)
+    second.union(first).key_by(len).scan(lambda n, p: (n + 1, (n, p)), 0).sink("out")
+
+
+# Windows --------------------------------------------------------------------------------------------------------
+
+
+@case(MESSY)
+def tumbling_by_key(s: Sources) -> None:
+    s(time="t", slack=5).key_by("k").window(10).aggregate(n=agg.count(), rows=agg.collect("v")).sink("out")
+
+
+@case([{"t": t} for t in (-11, -3, 4, 5, 14)], (2, 1), expects=[(-15, -5, 1), (-5, 5, 2), (5, 15, 2)])
+def tumbling_of_the_whole_stream_with_offset(s: Sources) -> None:
+    s(time="t").window(Tumbling(10, offset=5)).count().sink("out")
+
+
+@case(MESSY)
+def sliding_by_key(s: Sources) -> None:
+    s(time="t", slack=4).key_by("k").window(Sliding(10, 4)).aggregate(rows=agg.collect("v")).sink("out")
+
+
+@case([{"t": t} for t in (0, 4, 7, 12)], (1, 1), expects=[(-5, 5, 2), (0, 10, 3), (5, 15, 2), (10, 20, 1)])
+def sliding_of_the_whole_stream(s: Sources) -> None:
+    s(time="t").window(Sliding(10, 5)).count().sink("out")
+
+
+@case(MESSY)
+def sessions_by_key(s: Sources) -> None:
+    s(time="t", slack=4).key_by("k").window(Session(5)).aggregate(rows=agg.collect("t")).sink("out")
+
+
+@case([{"t": t} for t in (0, 8, 4, 20)], (1, 1, 1), expects=[(0, 13, 3), (20, 25, 1)])
+def sessions_of_the_whole_stream_that_become_one(s: Sources) -> None:
+    s(time="t", slack=9).window(Session(5)).count().sink("out")
+
+
+@case(EVENTS)
+def count_windows_by_key(s: Sources) -> None:
+    s(time="t").key_by("k").window(Count(4)).aggregate(rows=agg.collect("v")).sink("out")
+
+
+@case(list(range(7)), (2, 3), expects=[(0, [0, 1, 2]), (1, [3, 4, 5]), (2, [6])])
+def count_windows_of_the_whole_stream(s: Sources) -> None:
+    s().window(Count(3)).aggregate(rows=agg.collect("value")).sink("out")
+
+
+@case(MESSY)
+def late_rows_of_windows(s: Sources) -> None:
+    stream = s(time="t", slack=1)
+    for name, spec in {"tumbling": Tumbling(5), "sliding": Sliding(6, 3), "session": Session(3)}.items():
+        window = stream.key_by("k").window(spec).count(name=name)
+        window.sink(f"{name} out")
+        window.late.sink(f"{name} late")
+
+
+@case(MESSY)
+def windows_reduced_and_applied(s: Sources) -> None:
+    stream = s(time="t", slack=8)
+    stream.key_by("k").window(7).reduce(lambda a, b: a if a.v > b.v else b).sink("reduced")
+    stream.window(7).apply(lambda w, rows: (w.start, w.end, [r.v for r in rows])).sink("applied")
+    stream.key_by("k").window(Session(4)).apply(
+        lambda w, rows: {"k": w.key, "n": len(rows)}, schema={"k": int, "n": int}
+    ).sink("sessions")
+
+
+@case([{"t": t, "k": k} for t, k in [(5, "z"), (3, "a"), (14, "a"), (12, "q"), (4, "z"), (8, "m"), (99, "x")]],
+      (2, 2),
+      expects=[("z", 0, 10, 2), ("a", 0, 10, 1), ("m", 0, 10, 1), ("a", 10, 20, 1), ("q", 10, 20, 1), ("x", 90, 100,
+      1)]) def many_keys_closing_at_one_mark(s: Sources) -> None:
+    s(time="t", slack=20).key_by("k").window(10).count().sink("out")
+
+
+@case(events(60, seed=9, keys=20, step=1), (7, 30))
+def many_keys_and_many_marks(s: Sources) -> None:
+    s(time="t").key_by("k").window(Sliding(6, 2)).count().sink("out")
+
+
+@case(MESSY)
+def nested_windows(s: Sources) -> None:
+    inner = s(time="t", slack=6).key_by("k").window(4).aggregate(n=agg.count())
+    inner.window(12).aggregate(windows=agg.count(), rows=agg.sum("n")).sink("out")
+
+
+@case(MESSY)
+def sessions_of_sliding_windows_by_another_key(s: Sources) -> None:
+    inner = s(time="t", slack=6).key_by("k").window(Sliding(6, 3)).aggregate(n=agg.count())
+    inner.key_by("n").window(Session(4)).aggregate(ends=agg.collect("window_end")).sink("out")
+
+
+@case(MESSY)
+def windows_in_the_branches_of_a_fan_out(s: Sources) -> None:
+    stream = s(time="t", slack=4)
+    large = stream.key_by("k").window(12).aggregate(n=agg.count()).map(lambda w: ("large", w.k, w.window_end, w.n))
+    small = stream.window(5).count().map(lambda w: ("small", w.window_end, w.count))
+    rows = stream.map(lambda r: ("row", r.t))
+    large.union(rows, small).sink("out")
+
+
+@case(MESSY)
+def a_window_below_branches_with_windows(s: Sources) -> None:
+    stream = s(time="t", slack=4)
+    small = stream.window(3).aggregate(n=agg.count())
+    sessions = stream.key_by("k").window(Session(3)).aggregate(n=agg.count()).select("window_start", "window_end", "n")
+    small.union(sessions).window(9).aggregate(pieces=agg.count(), rows=agg.sum("n")).sink("out")
+
+
+@case(two(20, disorder=3), UNEVEN)
+def windows_over_two_sources(s: Sources) -> None:
+    both = s("a", time="t", slack=2).union(s("b", time="t"))
+    window = both.key_by("k").window(8).aggregate(rows=agg.collect("v"))
+    window.late.sink("late")
+    window.sink("out")
+
+
+@case(EVENTS)
+def count_windows_then_time_windows(s: Sources) -> None:
+    """What is left at the end belongs to the last time window, not to one that never closes."""
+    counts = s(time="t").key_by("k").window(Count(3)).aggregate(n=agg.count())
+    window = counts.window(10).aggregate(n=agg.count())
+    window.late.sink("late")
+    window.sink("out")
+
+
+@case(EVENTS)
+def a_process_that_emits_at_the_end_into_windows(s: Sources) -> None:
+    ends = s(time="t").key_by("k").process(Summary)
+    ends.window(10).aggregate(kinds=agg.collect(lambda e: e[0])).sink("out")
+
+
+MOMENTS = [
+    {"at": dt.datetime(2024, 3, 1, 12, minute, second, tzinfo=dt.UTC), "k": minute % 2}
+    for minute, second in [(0, 5), (3, 0), (1, 30), (9, 59), (10, 0), (8, 0), (25, 1), (24, 59)]
+]
+
+
+@case(MOMENTS, (2, 2))
+def timestamps_and_durations(s: Sources) -> None:
+    stream = s(time="at", slack="3 min")
+    stream.key_by("k").window("10 min").count().sink("out")
+    stream.window(Session(dt.timedelta(minutes=2))).count().sink("sessions")
+    stream.sort(slack="1 min").sink("sorted")
+
+
+@case([{"on": dt.date(2024, 1, day)} for day in (1, 1, 2, 9)], (1,))
+def dates_as_times(s: Sources) -> None:
+    s(time="on").window("1 week").count().sink("out")
+
+
+# Joins and sorting ----------------------------------------------------------------------------------------------
+
+
+def pair(left: Any, right: Any) -> tuple[Any, Any]:
+    """Show a pair of rows by their values."""
+    return (left and (left.t, left.v), right and (right.t, right.v))
+
+
+def joined(s: Sources, how: Any, window: Any = 8) -> Stream:
+    """Join a and b."""
+    left, right = s("a", time="t", slack=1), s("b", time="t")
+    stream = left.key_by("k").join(right.key_by("k"), window, pair, how=how)
+    stream.late_left.map(lambda r: r.t).sink("late left")
+    stream.late_right.map(lambda r: r.t).sink("late right")
+    return stream
+
+
+@case(two(18, disorder=4), UNEVEN)
+def join_inner(s: Sources) -> None:
+    joined(s, "inner").sink("out")
+
+
+@case(two(18, disorder=4), UNEVEN)
+def join_left(s: Sources) -> None:
+    joined(s, "left").sink("out")
+
+
+@case(two(18, disorder=4), UNEVEN)
+def join_right(s: Sources) -> None:
+    joined(s, "right").sink("out")
+
+
+@case(two(18, disorder=4), UNEVEN)
+def join_outer(s: Sources) -> None:
+    joined(s, "outer").sink("out")
+
+
+@case(two(18), UNEVEN)
+def join_in_sliding_windows(s: Sources) -> None:
+    joined(s, "outer", Sliding(6, 3)).sink("out")
+
+
+@case(two(18), UNEVEN)
+def join_side_by_side(s: Sources) -> None:
+    s("a", time="t").key_by("k").join(s("b", time="t").key_by("k"), 6, how="outer").sink("out")
+
+
+@case(EVENTS)
+def join_with_itself(s: Sources) -> None:
+    stream = s(time="t")
+    stream.key_by("k").join(stream.filter(lambda r: r.v > 0).key_by("k"), 6, pair, how="left").sink("out")
+
+
+@case(two(18), UNEVEN)
+def join_then_window(s: Sources) -> None:
+    stream = s("a", time="t").key_by("k").join(s("b", time="t").key_by("k"), 5, pair, how="outer")
+    stream.window(10).aggregate(pairs=agg.count()).sink("out")
+
+
+@case([{"t": t} for t in (3, 1, 2, 9, 5, 4, 12)], (2, 2), expects={"out": [(1,), (2,), (3,), (5,), (9,), (12,)],
+                                                                    "late": [(4,)]})
+def sort_with_slack(s: Sources) -> None:
+    stream = s(time="t").sort(slack=4)
+    stream.late.sink("late")
+    stream.sink("out")
+
+
+@case(MESSY)
+def sort_then_state_and_windows(s: Sources) -> None:
+    stream = s(time="t").sort(slack=8)
+    stream.key_by("k").scan(lambda last, r: (r.t, (r.k, last, r.t))).sink("steps")
+    stream.window(5).count().sink("windows")
+
+
+@case(MESSY)
+def sorted_and_unsorted_meet(s: Sources) -> None:
+    stream = s(time="t", slack=2)
+    both = stream.sort(slack=6).map(lambda r: ("sorted", r.t)).union(stream.map(lambda r: ("raw", r.t)))
+    window = both.window(6).aggregate(n=agg.count())
+    both.sink("out")
+    window.sink("windows")
+
+
+# Keys -----------------------------------------------------------------------------------------------------------
+
+
+@case([{"a": i % 2, "b": "xyz"[i % 3], "v": i} for i in range(14)])
+def keys_of_several_fields(s: Sources) -> None:
+    stream = s()
+    stream.key_by("a", "b").aggregate(total=agg.sum("v")).sink("out")
+    stream.key_by("b", "a").scan(lambda n, r: (n + 1, (r.b, r.a, n)), 0).sink("other")
+
+
+@case([{"k": word, "v": i} for i, word in enumerate("the cat and the dog and the größe of 日本 the dog".split())])
+def keys_of_text(s: Sources) -> None:
+    s().key_by("k").aggregate(n=agg.count()).sink("out")
+
+
+@case([{"k": k, "j": j} for k, j in [(1, None), (None, "a"), (None, None), (1, "a"), (None, "a"), (1, None)]], (2,),
+      expects={"one": [(1, 1), (None, 1), (None, 2), (1, 2), (None, 3), (1, 3)],
+               "two": [(1, None, 1), (None, "a", 1), (None, None, 1), (1, "a", 1), (None, "a", 2), (1, None, 2)]})
+def keys_that_are_none(s: Sources) -> None:
+    stream = s()
+    stream.key_by("k").aggregate(n=agg.count()).sink("one")
+    stream.key_by("k", "j").aggregate(n=agg.count()).sink("two")
+
+
+@case([1, True, 1.0, 2, "1", 2.0, (1, 2), (1.0, 2), None, b"1"], (4,), expects=[1, 2, 3, 1, 1, 2, 1, 2, 1, 1])
+def keys_that_are_equal_meet(s: Sources) -> None:
+    s().key_by(lambda v: v).scan(lambda n, _: (n + 1, n + 1), 0).sink("out")
+
+
+@case(MOMENTS, (3,))
+def keys_of_times(s: Sources) -> None:
+    stream = s()
+    stream.key_by(lambda r: r.at.date()).aggregate(n=agg.count()).sink("days")
+    stream.key_by("at").aggregate(n=agg.count()).sink("moments")
+
+
+@case([{"t": r["t"], "k": 7, "v": r["v"]} for r in EVENTS])
+def all_rows_on_one_key(s: Sources) -> None:
+    stream = s(time="t")
+    stream.key_by("k").scan(lambda n, r: (n + r.v, n), 0).sink("scan")
+    stream.key_by("k").window(6).count().sink("windows")
+
+
+@case([{"t": i, "k": i, "v": i} for i in range(40)], (13, 13))
+def each_row_its_own_key(s: Sources) -> None:
+    s(time="t").key_by("k").window(7).count().sink("out")
+
+
+# Epochs ---------------------------------------------------------------------------------------------------------
+
+
+@case(two(6), ({"a": 0, "b": 0}, {"a": 2, "b": 0}, {"a": 0, "b": 0}, {"a": 0, "b": 3}, {"a": 0, "b": 0}))
+def empty_epochs(s: Sources) -> None:
+    both = s("a", time="t").union(s("b", time="t"))
+    both.key_by("k").window(4).count().sink("windows")
+    both.scan(lambda n, r: (n + 1, (n, r.v)), 0).sink("rows")
+
+
+@case([{"t": 1, "k": 1, "v": 1}], (1,), expects={"rows": [1], "windows": [(1, 0, 10, 1)], "counts": [(0, 1)]})
+def one_row(s: Sources) -> None:
+    stream = s(time="t")
+    stream.key_by("k").scan(lambda n, r: (n, r.v), 0).sink("rows")
+    stream.key_by("k").window(10).count().sink("windows")
+    stream.window(Count(5)).count().sink("counts")
+
+
+@case([], (), expects={"rows": [], "windows": [], "totals": []})
+def no_rows(s: Sources) -> None:
+    stream = s(time="t", schema={"t": int, "k": int})
+    stream.sink("rows")
+    stream.key_by("k").window(10).count().sink("windows")
+    stream.aggregate(n=agg.count()).sink("totals")
+
+
+@case({"a": [], "b": events(6, seed=2)}, ({"b": 3},))
+def one_source_without_rows(s: Sources) -> None:
+    both = s("a", time="t", schema={"t": int, "k": int, "v": int}).union(s("b", time="t"))
+    both.window(5).count().sink("out")
+    both.sort().sink("sorted")
+
+
+@case([{"n": n, "v": i} for i, n in enumerate([3, 1, 2, 2, 1, 5, 4, 4, 9, 7, 9, 8])], (5, 3),
+      expects=[1, 4, 2, 3, 0, 6, 7, 5, 9, 11, 8, 10])
+def order_by_inside_an_epoch(s: Sources) -> None:
+    s(order_by="n").map(lambda r: r.v).sink("out")
+
+
+@case({"a": [{"n": n, "v": f"a{n}"} for n in (2, 1, 4, 6, 5)], "b": [{"n": n, "v": f"b{n}"} for n in (2, 3, 1, 5, 5)]},
+      (3,), expects=["a1", "b1", "a2", "b2", "b3", "a4", "a5", "b5", "b5", "a6"])
+def order_by_of_two_sources(s: Sources) -> None:
+    s("a", order_by="n").union(s("b", order_by="n")).map(lambda r: r.v).sink("out")
+
+
+@case([{"x": x, "y": y, "v": i} for i, (x, y) in enumerate([(1.5, 2), (-0.5, 9), (1.5, -1), (-2.0, 0), (0.0, 0)])],
+(5,), expects=[3, 1, 4, 2, 0])
+def order_by_of_several_fields(s: Sources) -> None:
+    s(order_by=["x", "y"]).key_by("v").scan(lambda n, r: (n, r.v), 0).sink("out")
+
+
+@case([{"t": t, "v": i} for i, t in enumerate([4, 2, 6, 5, 9, 7, 7, 1, 12])], (3, 3),
+      expects={"out": [(0, 5, 2), (5, 10, 4), (10, 15, 1)], "late": [3, 7], "late windows": [(0, 5, 1), (5, 10, 1)]})
+def rows_against_order_by_are_diverted(s: Sources) -> None:
+    stream = s(order_by="t", time="t", on_late="divert")
+    stream.window(5).count().sink("out")
+    stream.late.map(lambda r: r.v).sink("late")
+    late = stream.late.window(5).count()
+    late.union(late.late.map(lambda r: (r.t, r.t, 1))).sink("late windows")
+
+
+@case(events(40, seed=3, keys=3), tuple([1] * 39))
+def one_row_an_epoch(s: Sources) -> None:
+    stream = s(time="t", slack=2)
+    stream.key_by("k").scan(lambda n, r: (n + r.v, (r.k, n)), 0).sink("scan")
+    stream.key_by("k").window(Session(4)).count().sink("sessions")
+    stream.key_by("k").window(Count(4)).count().sink("counts")
+
+
+# Forms of rows --------------------------------------------------------------------------------------------------
+
+
+class Thing:
+    """An object that no schema describes."""
+
+    def __init__(self, name: str, inside: Any) -> None:
+        self.name, self.inside = name, inside
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Thing) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclasses.dataclass
+class Reading:
+    """A dataclass row."""
+
+    t: int
+    place: str
+    value: float | None = None
+
+
+class Step(NamedTuple):
+    """A named tuple row."""
+
+    place: str
+    count: int
+
+
+class Note(TypedDict):
+    """A dict row."""
+
+    place: str
+    text: str
+
+
+def read_event(row: Any) -> Reading:
+    """Make a dataclass of a record."""
+    return Reading(row.t, "NESW"[row.k], None if row.v < 0 else row.v)
+
+
+def count_places(count: int, row: Reading) -> tuple[int, Step]:
+    """Number the readings of a place."""
+    return count + 1, Step(row.place, count + 1)
+
+
+def annotate(step: Step) -> list[Note]:
+    """Write a note or two."""
+    return [{"place": step.place, "text": f"{i} of {step.count}"} for i in range(step.count % 3)]
+
+
+@case(EVENTS)
+def dataclass_named_tuple_and_typed_dict(s: Sources) -> None:
+    readings = s(time="t").map(read_event)
+    readings.sink("readings")
+    steps = readings.key_by("place").scan(count_places, 0)
+    steps.sink("steps")
+    notes = steps.flat_map(annotate)
+    notes.sink("notes")
+    notes.key_by("place").aggregate(n=agg.count(), last=agg.last("text")).sink("counts")
+
+
+@case([Reading(3, "N", 1.5), Reading(1, "S"), Reading(9, "N", 2.5)], (1, 1))
+def a_source_of_dataclasses(s: Sources) -> None:
+    s(time="t", slack=5).key_by("place").window(5).sum("value").sink("out")
+
+
+@case([Step("N", 1), Step("S", 2), Step("N", 3)], (2,))
+def a_source_of_named_tuples(s: Sources) -> None:
+    stream = s()
+    stream.key_by("place").reduce(lambda a, b: a._replace(count=a.count + b.count)).sink("out")
+    stream.sink("raw")
+
+
+@case(EVENTS)
+def undeclared_objects_cross_a_shuffle(s: Sources) -> None:
+    things = s(time="t").map(lambda r: Thing(f"n{r.k}", {"v": r.v, "deep": [r.t, (1, {2})]}))
+    kept = things.key_by("name").scan(lambda last, x: (x, Thing(x.name, (last and last.inside, x.inside))))
+    kept.sink("out")
+    things.window(6).apply(lambda w, rows: [x.inside["v"] for x in rows]).sink("windows")
+
+
+@case([1, "two", 3.0, None, (4, "five"), {"six": 7}, [8], {9}], (3, 2))
+def rows_of_mixed_types(s: Sources) -> None:
+    s().scan(lambda n, row: (n + 1, (n, row)), 0).sink("out")
+
+
+@case([{"b": bool(i % 2), "f": i / 4, "s": "é" * i, "y": bytes([i]), "l": list(range(i)), "d": {"x": i},
+        "at": dt.datetime(2024, 1, 1, i), "on": dt.date(2024, 1, 1 + i), "none": None} for i in range(5)], (2,))
+def records_of_every_type(s: Sources) -> None:
+    stream = s()
+    stream.sink("raw")
+    stream.scan(lambda last, r: (r.l, (last, r.d, r.at))).sink("scan")
+    stream.key_by("b").reduce(lambda a, _: a).sink("reduce")
+
+
+@case(EVENTS)
+def declared_types_apply_behind_state(s: Sources) -> None:
+    """An integer in a float field is a float wherever the engine may have sent it, and for all engines alike."""
+    stream = s().key_by("k").scan(lambda n, r: (n + 1, {"x": n, "k": r.k}), 0, schema={"x": float, "k": int})
+    stream.sink("direct")
+    stream.key_by("k").scan(lambda n, r: (n, repr(r.x)), 0).sink("keyed")
+
+
+# Errors ---------------------------------------------------------------------------------------------------------
+
+
+def inverse(row: Any) -> float:
+    """Fail where v is 0."""
+    return 60 / row.v
+
+
+def inverse_sum(total: float, row: Any) -> tuple[float, float]:
+    """Fail where v is 0."""
+    return total + row.v, total / row.v
+
+
+ZEROS = [{**row, "v": row["v"] % 4} for row in EVENTS]
+
+
+@case(ZEROS)
+def skipped_rows(s: Sources) -> None:
+    stream = s(time="t")
+    stream.map(inverse, on_error="skip").sink("map")
+    stream.filter(lambda r: 6 / r.v > 2, on_error="skip").sink("filter")
+    stream.flat_map(lambda r: [r.v, 6 // r.v], on_error="skip").sink("flat_map")
+    stream.key_by("k").scan(inverse_sum, 0, on_error="skip").sink("scan")
+    stream.key_by(lambda r: 6 // r.v).aggregate(n=agg.count(), on_error="skip").sink("key")
+    stream.key_by("k").window(8).aggregate(x=agg.sum(lambda r: 6 // r.v), on_error="skip").sink("window")
+    stream.key_by("k").window(Session(3)).aggregate(x=agg.sum(lambda r: 6 // r.v), on_error="skip").sink("session")
+
+
+@case(ZEROS)
+def dead_letters(s: Sources) -> None:
+    stream = s(time="t")
+    mapped = stream.map(inverse, name="mapped", on_error="dead_letter")
+    mapped.sink("out")
+    mapped.errors.sink("errors")
+    scanned = stream.key_by("k").scan(inverse_sum, 0, name="scanned", on_error="dead_letter")
+    scanned.map(str).union(scanned.errors.map(lambda e: f"{e.error} {e.row}")).sink("both")
+    low, rest = stream.split(lambda r: 6 // r.v > 3, name="split", on_error="dead_letter")
+    low.sink("low")
+    rest.sink("rest")
+    low.errors.key_by("operator").aggregate(n=agg.count()).sink("split errors")
+
+
+@case(ZEROS)
+def dead_letters_of_windows_and_timers(s: Sources) -> None:
+    stream = s(time="t", slack=2)
+    closed = stream.key_by("k").window(6).apply(
+        lambda w, rows: (w.start, 60 // min(r.v for r in rows)), on_error="dead_letter", name="closed"
+    )
+    closed.sink("out")
+    closed.errors.map(lambda e: (e.error, e.row)).sink("errors")
+    sessions = stream.key_by("k").window(Session(4)).apply(
+        lambda w, rows: (w.start, 60 // min(r.v for r in rows)), on_error="skip", name="sessions"
+    )
+    sessions.sink("sessions")
+
+
+class Touchy(Process):
+    """Fail on some rows and on some timers."""
+
+    def on_row(self, row: Any, context: ProcessContext) -> None:
+        context.state = (context.state or 0) + row.v
+        context.set_timer(row.t + 4)
+        context.emit(("row", row.t))
+        if row.v == 0:
+            raise ValueError(f"row {row.t}")
+
+    def on_timer(self, time: Any, context: ProcessContext) -> None:
+        context.emit(("timer", time))
+        context.state = 0
+        if time % 3 == 0:
+            raise ValueError(f"timer {time}")
+
+
+@case(ZEROS)
+def a_process_that_fails_now_and_then(s: Sources) -> None:
+    touchy = s(time="t").key_by("k").process(Touchy, on_error="dead_letter")
+    touchy.sink("out")
+    touchy.errors.map(lambda e: (e.error, e.row)).sink("errors")
+
+
+@case(ZEROS, fails=True)
+def fails_in_a_map(s: Sources) -> None:
+    s().map(inverse, name="inv").sink("out")
+
+
+@case(ZEROS, fails=True)
+def fails_in_a_scan(s: Sources) -> None:
+    s().key_by("k").scan(inverse_sum, 0, name="inv").sink("out")
+
+
+@case(ZEROS, (20,), fails=True)
+def fails_in_several_places(s: Sources) -> None:
+    stream = s(time="t")
+    stream.filter(lambda r: r.t > 9).map(inverse, name="later").sink("a")
+    stream.filter(lambda r: r.t > 5).key_by("k").scan(inverse_sum, 0, name="earlier").sink("b")
+    stream.window(20).apply(lambda w, rows: 1 / 0, name="latest").sink("c")
+
+
+@case(ZEROS, fails=True)
+def fails_when_a_window_closes(s: Sources) -> None:
+    s(time="t").key_by("k").window(6).apply(lambda w, rows: 1 / min(r.v for r in rows), name="close").sink("out")
+
+
+@case(EVENTS, fails=True)
+def fails_where_a_value_does_not_fit(s: Sources) -> None:
+    s().map(lambda r: {"v": r.v if r.v < 8 else f"{r.v}"}, schema={"v": int}, name="odd").sink("out")
+
+
+@case([{"n": n} for n in (1, 2, 5, 4, 6, 7)], (3,), fails=True)
+def fails_where_order_by_goes_back(s: Sources) -> None:
+    s(order_by="n").sink("out")
+
+
+@case(EVENTS, fails=True)
+def fails_where_a_key_has_no_encoding(s: Sources) -> None:
+    s().key_by(lambda r: frozenset([r.v])).aggregate(n=agg.count(), name="count").sink("out")

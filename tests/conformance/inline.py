@@ -1,0 +1,141 @@
+"""The Spark engine without Spark: its driver loop and its tasks in this process, and as unkind as Spark may be.
+
+Shuffled envelopes arrive in any order, tasks run in any order, a task may find an empty cache (another worker) or the
+one that it left, and what is sent is pickled. Nothing here is measured; everything here is allowed to happen.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import tempfile
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+
+from penstock.flow import Flow
+from penstock.ingress.feeds import Json, Slice
+from penstock.ingress.splits import Split
+from penstock.plan import Plan, make_plan
+from penstock.spark import worker_state
+from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.envelope import SCHEMA
+from penstock.spark.job import Outcome, gather
+from penstock.spark.spec import EpochSpec
+from penstock.spark.stages import Stages
+from penstock.spark.task import Task
+
+
+class InlineBackend:
+    """Play the part of Spark for one flow."""
+
+    session = None
+
+    def __init__(self, cores: int, seed: int) -> None:
+        self.cores = cores
+        self._random = random.Random(seed)
+
+    def prepare(self, stages: Stages) -> None:
+        """Send the flow: what cannot be pickled cannot run."""
+        self._stages = Stages(cloudpickle.loads(cloudpickle.dumps(stages.plan)))
+
+    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+        """Run an epoch, level after level."""
+        assert frame is None
+        spec = pickle.loads(pickle.dumps(spec))
+        inputs = {number: pa.table({"id": [number]}) for number in range(len(spec.splits))}
+        sent = self._level(spec, 0, inputs)
+        for level in range(1, self._stages.last + 1):
+            sent = sent.take(pa.array(self._shuffled(range(sent.num_rows)), pa.int64()))
+            owners = sent.column("task").to_pylist()
+            inputs = {
+                task: sent.take(pa.array([i for i, owner in enumerate(owners) if owner == task], pa.int64()))
+                for task in set(owners)
+            }
+            sent = self._level(spec, level, inputs)
+        rows = zip(sent.column("kind").to_pylist(), sent.column("payload").to_pylist(), strict=True)
+        return gather(rows, [])
+
+    def _level(self, spec: EpochSpec, level: int, inputs: dict[int, pa.Table]) -> pa.Table:
+        batches = []
+        for number in self._shuffled(inputs):
+            if self._random.random() < 0.5:
+                worker_state.CACHE._shards.clear()  # a worker that has seen nothing yet
+                worker_state.CACHE._size = 0
+            task = Task(self._stages, spec, level, number)
+            size = self._random.choice([1, 3, 1000])
+            batches += list(task.run(inputs[number].to_batches(max_chunksize=size)))
+        return pa.Table.from_batches(batches, SCHEMA)
+
+    def _shuffled(self, values: Any) -> list[Any]:
+        values = list(values)
+        self._random.shuffle(values)
+        return values
+
+
+class CutFeed:
+    """Give the rows of a source in epochs that were cut beforehand."""
+
+    def __init__(self, epochs: list[list[Any]], pieces: int) -> None:
+        self._epochs, self._next, self._taken, self._pieces = epochs, 0, 0, pieces
+
+    def poll(self, limit: int) -> Slice | None:
+        """Return the rows of the next epoch, in several splits where there are enough."""
+        if self._next == len(self._epochs):
+            return None
+        rows = self._epochs[self._next]
+        self._next += 1
+        if not rows:
+            return None
+        start, self._taken = self._taken, self._taken + len(rows)
+        size = -(-len(rows) // self._pieces)
+        splits = tuple(
+            Split(0, start + at, start + at + len(part), payload=pickle.dumps(part))
+            for at in range(0, len(rows), size)
+            if (part := rows[at : at + size])
+        )
+        return Slice(splits, {"taken": self._taken}, {}, len(rows))
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        raise AssertionError("nothing is replayed here")
+
+    def restore(self, offset: Json) -> None:
+        raise AssertionError("nothing is restored here")
+
+    def exhausted(self) -> bool:
+        return self._next == len(self._epochs)
+
+    def close(self) -> None:
+        pass
+
+
+class _CutEngine(SparkEngine):
+    """The engine with feeds that were cut beforehand, and no waiting."""
+
+    feeds: dict[str, CutFeed]
+
+    def _feeds(self) -> Any:
+        return self.feeds
+
+
+class Inline:
+    """Run a flow; `tasks` is the number of tasks of every level."""
+
+    def __init__(self, tasks: int, seed: int = 0) -> None:
+        self._tasks, self._seed = tasks, seed
+
+    def __call__(self, flow: Flow, epochs: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+        plan: Plan = make_plan(flow)
+        # An epoch in which nothing is new for any source does not happen.
+        epochs = [epoch for epoch in epochs if any(epoch.values())]
+        with tempfile.TemporaryDirectory(prefix="penstock-inline-") as path:
+            options = Options(path, self._tasks)
+            engine = _CutEngine(plan, InlineBackend(self._tasks, self._seed), options)
+            engine.feeds = {
+                node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], self._tasks)
+                for node in plan.sources
+            }
+            engine.run()
+            assert engine.outputs is not None
+            return dict(engine.outputs.results)

@@ -1,0 +1,104 @@
+"""Every engine gives the output sequence of the sequential engine, for named flows, random flows and any cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+
+from penstock.errors import PenstockError
+from penstock.flow import Flow
+
+from .engines import ENGINES, REFERENCE, Engine, Epochs, one_by_one, whole
+from .exact import assert_same
+from .flows import CASES, Case
+from .strategies import Drawn, drawn_flows
+
+
+def engines() -> list:
+    """List the engines as parameters, each with its marks."""
+    return [pytest.param(engine, id=engine.name, marks=[getattr(pytest.mark, m) for m in engine.marks]) for engine in
+    ENGINES]
+
+
+def cuts(case: Case) -> dict[str, Epochs]:
+    """Return the ways to cut a case's input: its own, one epoch, and one row at a time."""
+    return {"own": case.epochs(), "whole": whole(case.rows), "one by one": one_by_one(case.rows)}
+
+
+def outcome(engine: Engine, flow: Flow, epochs: Epochs) -> dict[str, list] | str:
+    """Return what comes out at every sink, or what the flow fails with."""
+    try:
+        return engine.run(flow, epochs)
+    except PenstockError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def check(engine: Engine, flow: Flow, epochs: Epochs) -> None:
+    """Hold an engine to the reference."""
+    expected, found = outcome(REFERENCE, flow, epochs), outcome(engine, flow, epochs)
+    if isinstance(expected, str) or isinstance(found, str):
+        assert found == expected
+    else:
+        assert_same(expected, found)
+
+
+class TestNamedFlows:
+    @pytest.mark.parametrize("engine", engines())
+    @pytest.mark.parametrize("name", CASES)
+    def test_as_the_sequential_engine(self, name, engine):
+        case = CASES[name]
+        for label, epochs in cuts(case).items():
+            if label == "own" or engine.every_cut:
+                check(engine, case.flow(), epochs)
+
+    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.expects is not None])
+    def test_as_worked_out_by_hand(self, name):
+        case = CASES[name]
+        found = REFERENCE.run(case.flow(), case.epochs())
+        assert found == case.expects
+
+    @pytest.mark.parametrize("name", CASES)
+    def test_fails_where_it_says_so_and_nowhere_else(self, name):
+        case = CASES[name]
+        found = outcome(REFERENCE, case.flow(), case.epochs())
+        assert isinstance(found, str) == case.fails, found
+
+    @pytest.mark.parametrize("name", [n for n, c in CASES.items() if len(c.rows) == 1 and "order" not in n and not
+    c.fails]) def test_one_source_gives_the_same_however_it_is_cut(self, name):
+        case = CASES[name]
+        expected, *others = (REFERENCE.run(case.flow(), epochs) for epochs in cuts(case).values())
+        for found in others:
+            assert_same(expected, found)
+
+    @pytest.mark.parametrize("name", [n for n, c in CASES.items() if not c.fails and c.rows != {"in": []}])
+    def test_no_case_is_empty(self, name):
+        """A flow from which nothing comes out would hold nobody to anything."""
+        case = CASES[name]
+        assert any(REFERENCE.run(case.flow(), case.epochs()).values())
+
+
+class TestRandomFlows:
+    @pytest.mark.parametrize("engine", engines())
+    def test_as_the_sequential_engine(self, engine):
+        @settings(
+            max_examples=engine.examples,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
+        )
+        @given(drawn_flows())
+        def run(drawn: Drawn) -> None:
+            note(drawn.show())
+            check(engine, drawn.flow(), drawn.epochs)
+
+        run()
+
+    @given(drawn_flows(sources=1))
+    @settings(max_examples=50, suppress_health_check=list(HealthCheck))
+    def test_one_source_gives_the_same_however_it_is_cut(self, drawn):
+        expected = outcome(REFERENCE, drawn.flow(), drawn.epochs)
+        for epochs in (whole(drawn.rows), one_by_one(drawn.rows)):
+            found = outcome(REFERENCE, drawn.flow(), epochs)
+            if isinstance(expected, str) or isinstance(found, str):
+                assert found == expected
+            else:
+                assert_same(expected, found)

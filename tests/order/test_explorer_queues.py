@@ -1,0 +1,163 @@
+"""The queues of a partitioned operator, run through every interleaving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from penstock.order.primitives import EMPTY, Primitives
+from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
+from penstock.testing.explorer import Program, World, explore
+
+Item = tuple[int, str]
+Queue = Callable[[Primitives, int], Any]
+A, B, C, D = "abcd"
+
+
+def consuming(
+    make: Queue, before: Sequence[Item], *later: Sequence[Item], slice_: int | None = None
+) -> Callable[[World], Program]:
+    """Let each thread put its items and then work until nothing is left; some items are there before.
+
+    The later items of a shard are put by one thread, so that they have an order. With `slice_`, a worker
+    stops after so many items and comes back.
+    """
+    everything = [*before, *(item for items in later for item in items)]
+    shards = 1 + max(shard for shard, _ in everything)
+
+    def build(world: World) -> Program:
+        queue = make(world, shards)
+        processed = [world.log(f"processed[{shard}]") for shard in range(shards)]
+        inside = [world.try_lock(f"inside[{shard}]") for shard in range(shards)]
+        for shard, item in before:
+            queue.put(shard, item)
+
+        def run(mine: Sequence[Item]) -> None:
+            for shard, item in mine:
+                queue.put(shard, item)
+            while stopped_early():
+                pass
+
+        def stopped_early() -> bool:
+            world.landmark("working")
+            with closing(queue.work()) as items:
+                for count, (shard, item) in enumerate(items, start=1):
+                    assert inside[shard].try_acquire(), f"two workers in shard {shard}"
+                    processed[shard].append(item)
+                    inside[shard].release()
+                    if count == slice_:
+                        return True
+            return False
+
+        def check() -> None:
+            for shard in range(shards):
+                expected = [item for where, item in everything if where == shard]
+                assert processed[shard].entries == expected, f"shard {shard}: {processed[shard].entries}"
+
+        return Program([lambda mine=mine: run(mine) for mine in later], check)
+
+    return build
+
+
+@pytest.mark.parametrize("make", [HybridQueue, PartitionedQueue, SharedQueue])
+@pytest.mark.parametrize(
+    "items",
+    [
+        ([(0, A), (0, B), (0, C)], [], []),
+        ([(0, A), (1, B), (0, C)], [], []),
+        ([(0, A), (1, B)], [(0, C)], [(1, D)]),
+        ([], [(0, A), (0, B)], [(1, C)]),
+    ],
+)
+def test_two_workers(make: Queue, items: tuple[list[Item], ...], sound: Any) -> None:
+    sound(explore(consuming(make, *items)))
+
+
+@pytest.mark.parametrize("make", [HybridQueue, PartitionedQueue])
+def test_two_workers_that_stop_and_give_their_shard_back(make: Queue, sound: Any) -> None:
+    sound(explore(consuming(make, [(0, A), (0, B), (1, C)], [], [], slice_=1)))
+
+
+@pytest.mark.parametrize("make", [HybridQueue, PartitionedQueue, SharedQueue])
+def test_three_workers(make: Queue, sound: Any) -> None:
+    sound(explore(consuming(make, [(0, A), (0, B)], [], [], [])))
+
+
+@pytest.mark.parametrize("make", [HybridQueue, PartitionedQueue, SharedQueue])
+def test_three_workers_and_a_late_item(make: Queue, sound: Any) -> None:
+    sound(explore(consuming(make, [(0, A), (1, B), (0, C)], [], [], [(0, D)]), preemptions=2))
+
+
+class CountsDownTooEarly(HybridQueue[str]):
+    """Give up a token before its item is processed."""
+
+    def work(self) -> Iterator[tuple[int, str]]:
+        while (shard := self._master.pop()) is not EMPTY:
+            if self._counts[shard].add(1) > 0:
+                continue
+            more = True
+            while more:
+                item = self._items[shard].pop()
+                assert item is not EMPTY
+                more = self._counts[shard].add(-1) > 1
+                yield shard, item
+
+
+class TokenBeforeItem(HybridQueue[str]):
+    """Announce an item before it is there."""
+
+    def put(self, shard: int, item: str) -> None:
+        self._master.push(shard)
+        self._items[shard].push(item)
+
+
+class ForgetsDelegatedItems(HybridQueue[str]):
+    """Stop without giving back what others delegated."""
+
+    def _hand_back(self, shard: int) -> None:
+        self._counts[shard].exchange(0)
+
+
+class ListsTooLate(PartitionedQueue[str]):
+    """Look whether the shard is listed before the item counts."""
+
+    def put(self, shard: int, item: str) -> None:
+        self._items[shard].push(item)
+        if self._counts[shard].load() == 0:
+            self._ready.push(shard)
+        self._counts[shard].add(1)
+
+
+class TakesShardOutsideTheLock(SharedQueue[str]):
+    """Take an item and its shard in two steps (the paper's figure 5)."""
+
+    def _take_head(self) -> tuple[int, str] | None:
+        head = self._queue.pop()
+        if head is EMPTY:
+            return None
+        while not self._busy[head[0]].try_acquire():
+            self._world.pause(0)
+        return head
+
+    def __init__(self, world: World, shards: int) -> None:
+        super().__init__(world, shards)
+        self._world = world
+
+
+@pytest.mark.parametrize(
+    ("make", "items", "slice_", "symptom"),
+    [
+        (CountsDownTooEarly, ([(0, A), (0, B)], [], []), None, "two workers in shard 0"),
+        (TokenBeforeItem, ([], [(0, A)], []), None, "a token without an item"),
+        (ForgetsDelegatedItems, ([(0, A), (0, B)], [], []), 1, "shard 0: ['a']"),
+        (ListsTooLate, ([], [(0, A), (0, B)], []), None, "shard 0"),
+        (TakesShardOutsideTheLock, ([(0, A), (0, B)], [], []), None, "shard 0: ['b', 'a']"),
+    ],
+)
+def test_planted_bugs_are_found(
+    make: Queue, items: tuple[list[Item], ...], slice_: int | None, symptom: str, broken: Any
+) -> None:
+    broken(explore(consuming(make, *items, slice_=slice_)), symptom)
