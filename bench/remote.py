@@ -27,8 +27,14 @@ class RemoteSide:
 
     def start(self) -> None:
         """Start the process, and the side in it."""
+        # In a session of its own: a signal to the parent's group must not end the JVM before the side stops it.
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
         )
         self._ask("start")
 

@@ -83,9 +83,7 @@ class StreamSide:
             # Returns at the first trigger that finds nothing new, which may have listed before the release.
             self._query.processAllAvailable()
             progress = [
-                each
-                for each in self._query.recentProgress
-                if each.numInputRows > 0 and each.batchId > self._last_batch
+                each for each in self._query.recentProgress if each.numInputRows > 0 and each.batchId > self._last_batch
             ]
         self._last_batch = progress[-1].batchId
         if self._spacing:

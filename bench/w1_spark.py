@@ -10,24 +10,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import penstock as ps
 from bench import data, measure, session
 from bench.peers import apply_in_pandas_with_state, transform_with_state, transform_with_state_in_pandas
 from bench.peers.python_loop import LoopSide
+from bench.penstock_side import PenstockSide
 from bench.sides import Side
 from bench.stream import Feed, StreamSide
+from bench.workload import FIELDS, running
 
 DESCRIPTION = "keyed running count and sum on Spark against PySpark's stateful operators and a bare loop"
 
-PEERS: dict[str, Callable[[DataFrame], DataFrame]] = {
+VECTORIZED = "applyInPandasWithState_vectorized"
+"""Not a function of a row, so it is no peer: reported beside the others."""
+SIDES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "transformWithState": transform_with_state.transform,
     "transformWithStateInPandas": transform_with_state_in_pandas.transform,
     "applyInPandasWithState": apply_in_pandas_with_state.transform,
+    VECTORIZED: apply_in_pandas_with_state.transform_vectorized,
 }
+PEERS = [name for name in SIDES if name != VECTORIZED]
+
+OUTPUT_TYPES = (int, int, int, float)
 
 STATE = "org.apache.spark.sql.execution.streaming.state"
 PEER_SETTINGS = {
@@ -61,7 +72,7 @@ class Setting:
         return self.work / name / "checkpoint"
 
 
-def penstock_side(setting: Setting) -> Side | None:  # noqa: ARG001
+def penstock_side(setting: Setting) -> Side | None:
     """Return Penstock's side of W1, or None while there is none.
 
     It runs `bench.workload.running` over the rows of `setting.feed("penstock")` and writes its output to
@@ -79,7 +90,7 @@ def peer_side(setting: Setting, name: str) -> Side:
         for key, value in {**session.COMMON, **session.FAST_SESSION, **PEER_SETTINGS}.items():
             if key.startswith("spark.sql."):
                 spark.conf.set(key, value)
-        writer = PEERS[name](feed.read(spark, data.DDL)).writeStream.format(setting.sink)
+        writer = SIDES[name](feed.read(spark, data.DDL)).writeStream.format(setting.sink)
         if setting.sink == "parquet":
             writer = writer.option("path", str(setting.output(name)))
         return writer.option("checkpointLocation", str(setting.checkpoint(name))).start()
@@ -87,12 +98,9 @@ def peer_side(setting: Setting, name: str) -> Side:
     return StreamSide(setting.feed(name), query)
 
 
-def make_sides(setting: Setting, peers: list[str], loop: bool) -> dict[str, Side]:
+def make_sides(setting: Setting, peers: list[str], loop: bool, rows_per_epoch: int) -> dict[str, Side]:
     """Return the sides in the order in which they take turns."""
-    sides: dict[str, Side] = {}
-    penstock = penstock_side(setting)
-    if penstock is not None:
-        sides["penstock"] = penstock
+    sides: dict[str, Side] = {"penstock": penstock_side(setting, rows_per_epoch)}
     if loop:
         sides["loop"] = LoopSide(setting.epochs)
         sides["loop_no_gc"] = LoopSide(setting.epochs, collector=False)
@@ -120,6 +128,11 @@ def check(setting: Setting, names: list[str]) -> None:
         found = (len(counts), pc.sum(counts).as_py())
         if found != expected:
             raise AssertionError(f"{name}: rows and sum of counts are {found}, not {expected}")
+    if "penstock" in names:
+        files = sorted(setting.output("penstock").glob("epoch=*/part-*.parquet"))
+        serials = pa.concat_arrays([c for f in files for c in pq.ParquetFile(f).read()["serial"].chunks]).to_numpy()
+        if (serials != np.arange(len(serials))).any():
+            raise AssertionError("penstock: the outputs are not in the order of the inputs")
 
 
 def summarize(speeds: dict[str, list[float]], seed: int) -> dict[str, Any]:
@@ -138,6 +151,7 @@ def summarize(speeds: dict[str, list[float]], seed: int) -> dict[str, Any]:
         "peers": {name: each.median for name, each in peers.items()},
         "best_peer": best,
         "ratio": medians.get("ratio"),
+        "vectorized_rows_s": medians.get(VECTORIZED),
         "loop_rows_s": medians.get("loop"),
         "loop_ratio": medians.get("loop_ratio"),
         "loop_no_gc_rows_s": medians.get("loop_no_gc"),
@@ -152,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files-per-epoch", type=int, default=2, help="one a core lets the scan use both")
     parser.add_argument("--epochs", type=int, default=5, help="measured epochs of every side")
     parser.add_argument("--warmup", type=int, default=2, help="epochs of every side that are not counted")
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS), metavar="PEER")
+    parser.add_argument("--peers", nargs="*", choices=list(SIDES), default=list(SIDES), metavar="PEER")
     parser.add_argument("--no-loop", dest="loop", action="store_false", help="leave out the bare loops")
     parser.add_argument("--sink", choices=("parquet", "noop"), default="parquet", help="where outputs go")
 
@@ -167,7 +181,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     sides: dict[str, Side] = {}
     try:
         setting = Setting(spark, epochs, work, args.sink)
-        sides = make_sides(setting, args.peers, args.loop)
+        sides = make_sides(setting, args.peers, args.loop, args.rows_per_epoch)
         for side in sides.values():
             side.start()
         turns = {name: partial(turn, name, side) for name, side in sides.items()}
@@ -182,6 +196,4 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         session.close(spark)
         shutil.rmtree(work, ignore_errors=True)
     settings = {"rows_per_epoch": args.rows_per_epoch, "files_per_epoch": args.files_per_epoch}
-    return {**settings, "epochs": args.epochs, "warmup": args.warmup, "sink": args.sink} | summarize(
-        speeds, args.seed
-    )
+    return {**settings, "epochs": args.epochs, "warmup": args.warmup, "sink": args.sink} | summarize(speeds, args.seed)

@@ -47,7 +47,7 @@ class LoopSide:
             table = pq.read_table(path, use_threads=False)
             columns = [column.to_numpy().tolist() for column in table.columns]
             for row in map(make_event, zip(*columns, strict=True)):
-                states[row.key], output = running(states.get(row.key), row)
+                states[row.key], output = running(states.get(row.key, (0, 0.0)), row)
                 outputs.append(output)
         return len(outputs), time.perf_counter() - began
 

@@ -6,10 +6,10 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from bench.workload import OUTPUT_DDL, STATE_DDL
+from bench.workload import FIELDS, OUTPUT_DDL, STATE_DDL, running
 
 # A Row made from a template takes its values by position: faster than by keyword.
-Output = Row("serial", "key", "count", "total")
+Output = Row(*FIELDS)
 
 
 class RunningRows(StatefulProcessor):  # type: ignore[misc]
@@ -22,12 +22,11 @@ class RunningRows(StatefulProcessor):  # type: ignore[misc]
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Take the rows of one key in one micro-batch."""
         # None means a new key: asking exists() first would cost a second round trip.
-        count, total = self.state.get() or (0, 0.0)
+        state = self.state.get() or (0, 0.0)
         for row in rows:
-            count += 1
-            total += row.value
-            yield Output(row.serial, row.key, count, total)
-        self.state.update((count, total))
+            state, output = running(state, row)
+            yield Output(*output)
+        self.state.update(state)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

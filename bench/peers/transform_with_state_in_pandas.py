@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from bench.workload import OUTPUT_DDL, STATE_DDL
+from bench.peers.pandas_rows import events_of
+from bench.workload import FIELDS, OUTPUT_DDL, STATE_DDL, running
 
 
 class RunningFrames(StatefulProcessor):  # type: ignore[misc]
@@ -18,19 +18,16 @@ class RunningFrames(StatefulProcessor):  # type: ignore[misc]
         """Declare the state."""
         self.state = handle.getValueState("running", STATE_DDL)
 
-    def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Take the rows of one key in one micro-batch, vectorized."""
-        count, total = self.state.get() or (0, 0.0)
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Take the rows of one key in one micro-batch."""
+        state = self.state.get() or (0, 0.0)
         for frame in rows:
-            counts = np.arange(count + 1, count + len(frame) + 1)
-            totals = total + frame["value"].to_numpy().cumsum()
-            count, total = int(counts[-1]), float(totals[-1])
-            yield pd.DataFrame(
-                {"serial": frame["serial"].to_numpy(), "key": key[0], "count": counts, "total": totals}
-            )
-        self.state.update((count, total))
+            outputs = []
+            for row in events_of(frame):
+                state, output = running(state, row)
+                outputs.append(output)
+            yield pd.DataFrame(outputs, columns=FIELDS)
+        self.state.update(state)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

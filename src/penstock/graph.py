@@ -57,6 +57,10 @@ class Graph:
                 self.outgoing[read.node].append(edge)
                 self.edges.append(edge)
 
+    def replaced(self, nodes: Mapping[str, Node]) -> Graph:
+        """Return the graph with some nodes changed; the order of declaration, and so of fan-outs, stays."""
+        return Graph({name: nodes.get(name, self.nodes[name]) for name in self.declared})
+
     def below(self, name: str) -> set[str]:
         """Return the node and all nodes that its rows can reach."""
         found, todo = {name}, [name]

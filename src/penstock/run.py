@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from penstock.errors import FlowError, PenstockError
@@ -19,6 +21,7 @@ from penstock.plan import Plan, make_plan
 from penstock.read import Frame
 from penstock.rows import Row
 from penstock.sequential import SequentialEngine
+from penstock.spark.engine import EpochStats
 from penstock.timing import seconds
 from penstock.write import Callback, Console, Directory, FrameCallback
 
@@ -64,6 +67,9 @@ class Run:
             self._thread.join(timeout)
             if self._thread.is_alive():
                 return False
+        if isinstance(self._error, PenstockError):
+            # It says where it happened; the engine's own frames would only hide that.
+            raise self._error.with_traceback(None)
         if self._error is not None:
             raise self._error
         return True
@@ -134,12 +140,30 @@ def start(
 def run(flow: Flow, **options: Any) -> Run:
     """Run a flow to its end; options are those of `start`. Ctrl-C ends it behind the epoch under way."""
     started = start(flow, **options)
-    try:
-        started.await_end()
-    except KeyboardInterrupt:
-        started.stop()
+    with _plain_interrupts():
+        try:
+            started.await_end()
+            return started
+        except KeyboardInterrupt:
+            started.stop()
+        # Outside of the handler, so that an error is not reported as a consequence of the interrupt.
         started.await_end()
     return started
+
+
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Put PySpark's handler of Ctrl-C aside: it cancels the job of the epoch under way."""
+    handler = signal.getsignal(signal.SIGINT)
+    theirs = str(getattr(handler, "__module__", "")).startswith("pyspark")
+    if not theirs or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _spark(
@@ -177,13 +201,25 @@ def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
+class _CountingEngine(SequentialEngine):
+    """The reference engine, counting what comes in."""
+
+    rows = 0
+
+    def row(self, source: str, row: Row) -> None:
+        self.rows += 1
+        super().row(source, row)
+
+
 class _SequentialRun:
     """The reference engine fed by readers: for small data, and to see what a flow means."""
 
-    def __init__(self, plan: Plan, epoch_rows: int, end: bool) -> None:
-        self._plan, self._epoch_rows, self._end = plan, epoch_rows, end
-        self.engine = SequentialEngine(plan)
+    def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[EpochStats], None]) -> None:
+        self._plan, self._epoch_rows, self._end, self._listener = plan, epoch_rows, end, listener
+        self.engine = _CountingEngine(plan)
         self._stop = threading.Event()
+        self._published: dict[str, int] = {}
+        """How many rows of each sink that is kept in memory were there at the last epoch."""
 
     def stop(self) -> None:
         self._stop.set()
@@ -195,33 +231,42 @@ class _SequentialRun:
             if isinstance(node.operator.reader, Frame):
                 raise PenstockError(f'source {node.name!r} is a Spark DataFrame, which only engine="spark" reads')
             feeds[node.name] = make_feed(node.operator.reader, node.name, time.monotonic)
+        for node in self._plan.sinks:
+            assert isinstance(node.operator, Sink)
+            if isinstance(node.operator.writer, (Directory, FrameCallback)):
+                raise PenstockError(
+                    f"sink {node.name!r} writes with Spark; with engine='sequential' use ps.write.memory(), "
+                    f"console() or a callback"
+                )
         ended: set[str] = set()
         epoch = 0
         floor: tuple[int, ...] | None = None
         while not self._stop.is_set():
+            began, before = time.monotonic(), self.engine.rows
             slices = {name: s for name, feed in feeds.items() if (s := feed.poll(self._epoch_rows)) is not None}
             ends = [name for name, feed in feeds.items() if name not in ended | slices.keys() and feed.exhausted()]
+            if not slices and not ends:
+                self._stop.wait(0.05)
+                continue
             if slices:
                 floor = epoch_sequence(self._plan, slices, self.engine, floor)
             for name in ends if self._end else []:
                 self.engine.end(name)
             ended.update(ends)
             epoch += 1
-            self._publish(epoch)
+            counts = self._publish(epoch)
+            backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
+            spent, rows = time.monotonic() - began, self.engine.rows - before
+            self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1))
             if len(ended) == len(feeds):
                 return
-            if not slices and not ends:
-                self._stop.wait(0.05)
 
-    def _publish(self, epoch: int) -> None:
+    def _publish(self, epoch: int) -> dict[str, int]:
+        counts = {}
         for node in self._plan.sinks:
             assert isinstance(node.operator, Sink)
             writer, rows = node.operator.writer, self.engine.results[node.name]
-            if isinstance(writer, (Directory, FrameCallback)):
-                raise PenstockError(
-                    f"sink {node.name!r} writes with Spark; with engine='sequential' use ps.write.memory(), "
-                    f"console() or a callback"
-                )
+            counts[node.name] = len(rows) - self._published.get(node.name, 0)
             if rows and isinstance(writer, (Callback, Console)):
                 if isinstance(writer, Callback):
                     writer.function(list(rows), epoch)
@@ -229,10 +274,12 @@ class _SequentialRun:
                     for row in rows[: writer.limit]:
                         print(row)
                 rows.clear()
+            self._published[node.name] = len(rows)
+        return counts
 
 
 def _sequential(plan: Plan, run: Run, epoch_rows: int, end: bool) -> Callable[[], None]:
-    sequential = _SequentialRun(plan, epoch_rows, end)
+    sequential = _SequentialRun(plan, epoch_rows, end, run._took_epoch)
     run._engine = sequential
     run._results = lambda: {name: list(rows) for name, rows in sequential.engine.results.items()}
     return sequential.run

@@ -11,7 +11,6 @@ import random
 import tempfile
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 
 from penstock.flow import Flow
@@ -22,6 +21,7 @@ from penstock.spark import worker_state
 from penstock.spark.engine import Options, SparkEngine
 from penstock.spark.envelope import SCHEMA
 from penstock.spark.job import Outcome, gather
+from penstock.spark.ship import pack_plan, unpack_plan
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
 from penstock.spark.task import Task
@@ -31,6 +31,7 @@ class InlineBackend:
     """Play the part of Spark for one flow."""
 
     session = None
+    one_executor = True
 
     def __init__(self, cores: int, seed: int) -> None:
         self.cores = cores
@@ -38,7 +39,7 @@ class InlineBackend:
 
     def prepare(self, stages: Stages) -> None:
         """Send the flow: what cannot be pickled cannot run."""
-        self._stages = Stages(cloudpickle.loads(cloudpickle.dumps(stages.plan)))
+        self._stages = Stages(unpack_plan(pack_plan(stages.plan, {})).plan)
 
     def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
         """Run an epoch, level after level."""
@@ -133,8 +134,7 @@ class Inline:
             options = Options(path, self._tasks)
             engine = _CutEngine(plan, InlineBackend(self._tasks, self._seed), options)
             engine.feeds = {
-                node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], self._tasks)
-                for node in plan.sources
+                node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], self._tasks) for node in plan.sources
             }
             engine.run()
             assert engine.outputs is not None

@@ -28,10 +28,7 @@ class TestFail:
         with pytest.raises(OperatorError) as caught:
             out(numbers([2, 0, 1]).map(invert, name="inv"))
         place = f"{__file__}:{first_line(invert) + 1}"
-        assert (
-            str(caught.value)
-            == f"operator 'inv' failed at {place}: ZeroDivisionError: division by zero; row: 0"
-        )
+        assert str(caught.value) == f"operator 'inv' failed at {place}: ZeroDivisionError: division by zero; row: 0"
 
     def test_what_came_before_stays(self):
         engine = started(numbers([2]).map(invert).sink("out"))
@@ -120,9 +117,7 @@ class TestSkip:
     def test_a_window_without_the_row_that_failed(self, spec):
         """Also of a session, whose rows are only known to be together at its close."""
         rows = records([{"t": 1, "v": 1}, {"t": 2, "v": 0}, {"t": 3, "v": 2}])
-        window = rows.window(spec).aggregate(
-            s=agg.sum(lambda r: 10 // r.v), rows=agg.collect("v"), on_error="skip"
-        )
+        window = rows.window(spec).aggregate(s=agg.sum(lambda r: 10 // r.v), rows=agg.collect("v"), on_error="skip")
         (found,) = out(window)
         assert (found.s, found.rows) == (15, [1, 2])
 

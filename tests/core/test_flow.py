@@ -40,9 +40,7 @@ def source() -> Stream:
 
 
 def schema(stream: Stream) -> dict[str, pa.DataType] | None:
-    return (
-        None if stream.type is None else dict(zip(stream.type.names, stream.type.schema.types, strict=True))
-    )
+    return None if stream.type is None else dict(zip(stream.type.names, stream.type.schema.types, strict=True))
 
 
 class TestNames:

@@ -160,9 +160,7 @@ class TestLayout:
 
     def test_the_shorter_input_of_a_fan_in_is_padded(self):
         flow = Flow("f")
-        flow.source("a", [1]).flat_map(lambda r: [r], name="fm").union(flow.source("b", [1]), name="u").sink(
-            "out"
-        )
+        flow.source("a", [1]).flat_map(lambda r: [r], name="fm").union(flow.source("b", [1]), name="u").sink("out")
         assert shapes(flow)["u"] == (2, 2)
         widths = {edge.source.node: layout(flow.graph()).edge_width(edge) for edge in flow.graph().edges}
         assert widths == {"a": 1, "b": 1, "fm": 2, "u": 2}

@@ -152,9 +152,7 @@ class TestShape:
 )
 def test_any_rows_in_time_order(drawn, how):
     """Without late rows the pairs are those of a nested loop, in the order of their later row."""
-    drawn = [
-        (side, time, key) for (side, _, key), time in zip(drawn, sorted(t for _, t, _ in drawn), strict=True)
-    ]
+    drawn = [(side, time, key) for (side, _, key), time in zip(drawn, sorted(t for _, t, _ in drawn), strict=True)]
     sequence = [(side, row(time, key, number)) for number, (side, time, key) in enumerate(drawn)]
     pairs, met = [], set()
     for later, (side, a) in enumerate(sequence):

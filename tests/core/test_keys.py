@@ -88,8 +88,7 @@ def test_a_column_hashes_as_its_values(name, data):
 @given(st.lists(st.tuples(st.none() | st.integers(-5, 5), st.none() | st.text(max_size=2)), min_size=1))
 def test_several_columns_hash_as_tuples(rows):
     columns = [
-        pa.array(values, kind)
-        for values, kind in zip(zip(*rows, strict=True), [pa.int64(), pa.string()], strict=True)
+        pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), [pa.int64(), pa.string()], strict=True)
     ]
     assert hash_columns(columns).tolist() == [hash_value(row) for row in rows]
     assert hash_columns(columns[:1]).tolist() == [hash_value(row[0]) for row in rows]

@@ -160,9 +160,7 @@ class TestForms:
 
 
 class TestNullsAndTimes:
-    @pytest.mark.parametrize(
-        "kind", [int, float, str, bool, bytes, dt.datetime, dt.date, dt.timedelta, list[int]]
-    )
+    @pytest.mark.parametrize("kind", [int, float, str, bool, bytes, dt.datetime, dt.date, dt.timedelta, list[int]])
     def test_null_in_every_type(self, kind):
         rows = field(kind).decode(field(kind).encode([(None,)]))
         assert rows == [(None,)]
@@ -264,9 +262,7 @@ class TestMisfits:
 
 class TestDeclaring:
     def test_unknown_type_in_a_dict_names_operator_field_and_fix(self):
-        with pytest.raises(
-            FlowError, match=r"operator 'op': the field 'b' is declared as.*use int, float, str"
-        ):
+        with pytest.raises(FlowError, match=r"operator 'op': the field 'b' is declared as.*use int, float, str"):
             row_type({"a": int, "b": object}, "op")
 
     @pytest.mark.parametrize("declared", ["int", 3, [("a", int)]], ids=repr)
@@ -282,9 +278,7 @@ class TestDeclaring:
         assert row_type(None, "op") is None
         assert row_type(XY, "op") is XY
 
-    @pytest.mark.parametrize(
-        "annotation", [object, Any, dict, dict[str, int], int | str, None, tuple[int, int]]
-    )
+    @pytest.mark.parametrize("annotation", [object, Any, dict, dict[str, int], int | str, None, tuple[int, int]])
     def test_undeclared(self, annotation):
         assert type_from_annotation(annotation) is None
 

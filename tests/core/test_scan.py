@@ -126,9 +126,7 @@ class TestAggregates:
         for value in values[1:]:
             total += value
             expected.append(total)
-        found = [
-            row.s for row in out(records([{"v": v} for v in values], time=None).aggregate(s=agg.sum("v")))
-        ]
+        found = [row.s for row in out(records([{"v": v} for v in values], time=None).aggregate(s=agg.sum("v")))]
         assert [x.hex() for x in found] == [x.hex() for x in expected]
 
     def test_bare_values_are_their_own_field(self):

@@ -66,9 +66,7 @@ class TestDepthFirst:
         """Each branch repeats its rows; the union sees value by value, branch by branch, copy by copy."""
         repeats = {"a": 1, "b": 2, "c": 3}
         stream = numbers([*values, 1])
-        branches = {
-            b: stream.flat_map(lambda n, b=b: [(b, n, i) for i in range(repeats[b] * n)]) for b in order
-        }
+        branches = {b: stream.flat_map(lambda n, b=b: [(b, n, i) for i in range(repeats[b] * n)]) for b in order}
         expected = [(b, n, i) for n in [*values, 1] for b in order for i in range(repeats[b] * n)]
         assert out(branches["a"].union(branches["b"], branches["c"])) == expected
 
@@ -168,10 +166,7 @@ class TestMarks:
 
     def test_many_keys_closing_at_one_mark(self):
         """By fire time, then by the row that opened the window: not by key, and not by hash."""
-        rows = [
-            {"t": t, "k": k}
-            for t, k in [(5, "z"), (3, "a"), (14, "a"), (12, "q"), (4, "z"), (8, "m"), (99, "x")]
-        ]
+        rows = [{"t": t, "k": k} for t, k in [(5, "z"), (3, "a"), (14, "a"), (12, "q"), (4, "z"), (8, "m"), (99, "x")]]
         found = out(records(rows, slack=20).key_by("k").window(10).aggregate(n=agg.count()))
         assert [(row.k, row.window_end, row.n) for row in found] == [
             ("z", 10, 2),
@@ -188,9 +183,7 @@ class TestMarks:
 
     def test_a_time_that_is_null_names_source_and_field(self):
         engine = started(records([{"t": 1}]).sink("out"))
-        with pytest.raises(
-            SourceError, match=r"source 'in': the field 't' gives no event time.*row: Row\(t=None\)"
-        ):
+        with pytest.raises(SourceError, match=r"source 'in': the field 't' gives no event time.*row: Row\(t=None\)"):
             feed(engine, "in", {"t": None})
 
     def test_bare_values_can_be_times(self):
@@ -200,9 +193,7 @@ class TestMarks:
 class TestLateRowsOfASource:
     def test_fail(self):
         engine = started(records([{"t": 1}], order_by="t").sink("out"))
-        with pytest.raises(
-            SourceError, match=r"source 'in': order_by goes back.*divert.*sort\(slack=...\)"
-        ):
+        with pytest.raises(SourceError, match=r"source 'in': order_by goes back.*divert.*sort\(slack=...\)"):
             engine.late("in", (1,))
 
     def test_divert_with_their_time(self):
@@ -246,9 +237,7 @@ class TestDeclaredTypes:
 
 
 def test_state_can_be_read_by_key():
-    engine = started(
-        numbers([1]).key_by(lambda n: n % 2).scan(lambda s, n: (s + n, s), 0, name="sum").sink("out")
-    )
+    engine = started(numbers([1]).key_by(lambda n: n % 2).scan(lambda s, n: (s + n, s), 0, name="sum").sink("out"))
     feed(engine, "in", 1, 2, 3)
     assert engine.state("sum") == {1: 4, 0: 2}
 

@@ -60,9 +60,7 @@ class TestSort:
 
 def merged(sequence, names=("a", "b"), **options):
     flow = Flow("f")
-    streams = [
-        flow.source(n, read.items([], schema={"t": int, "n": int}), time="t", **options) for n in names
-    ]
+    streams = [flow.source(n, read.items([], schema={"t": int, "n": int}), time="t", **options) for n in names]
     return [row.n for row in run(streams[0].merge(*streams[1:], by="t").sink("out"), sequence)["out"]]
 
 

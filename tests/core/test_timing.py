@@ -53,9 +53,7 @@ def test_integers_are_in_the_unit_of_the_field():
     assert ticks(10, "op") == (10, "integer")
 
 
-@pytest.mark.parametrize(
-    "duration", ["", "ten", "10", "10 parsecs", "-5 s", "5 s!", "s 5", 1.5, True, None, [1]]
-)
+@pytest.mark.parametrize("duration", ["", "ten", "10", "10 parsecs", "-5 s", "5 s!", "s 5", 1.5, True, None, [1]])
 def test_what_is_no_duration(duration):
     with pytest.raises(FlowError, match=r"operator 'op': gap=.* is no duration; write"):
         ticks(duration, "op", "gap")
@@ -132,9 +130,7 @@ def test_a_column_with_a_null_is_no_column_of_times():
 
 
 def test_kinds():
-    assert [
-        kind_of(kind) for kind in (pa.timestamp("ns"), pa.date32(), pa.int16(), pa.float64(), pa.string())
-    ] == [
+    assert [kind_of(kind) for kind in (pa.timestamp("ns"), pa.date32(), pa.int16(), pa.float64(), pa.string())] == [
         "timestamp",
         "timestamp",
         "integer",

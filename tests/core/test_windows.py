@@ -71,15 +71,11 @@ class TestTumbling:
         ]
 
     def test_dates(self):
-        stream = Flow("f").source(
-            "in", read.items([{"on": dt.date(2024, 1, d)} for d in (1, 1, 2)]), time="on"
-        )
+        stream = Flow("f").source("in", read.items([{"on": dt.date(2024, 1, d)} for d in (1, 1, 2)]), time="on")
         days = [dt.datetime(2024, 1, d, tzinfo=dt.UTC) for d in (1, 2, 3)]
         assert out(stream.window("1 day").count()) == [(days[0], days[1], 2), (days[1], days[2], 1)]
 
-    @given(
-        st.lists(st.integers(-30, 30), min_size=1), st.integers(1, 12), st.integers(-5, 5), st.integers(0, 20)
-    )
+    @given(st.lists(st.integers(-30, 30), min_size=1), st.integers(1, 12), st.integers(-5, 5), st.integers(0, 20))
     def test_any_times_size_offset_and_slack(self, times, size, offset, slack):
         """A window has the rows of its span that came before a row `slack` behind its end."""
         expected, late = {}, []
@@ -116,9 +112,7 @@ class TestSliding:
         assert run((w := at(7, 12, 6).window(Sliding(10, 5)).count()).late.sink("late"))["late"] == []
         assert w.node.operator.logic.mark_grid == (5, 0)
 
-    @given(
-        st.lists(st.integers(-20, 20), min_size=1), st.integers(1, 9), st.integers(1, 9), st.integers(-3, 3)
-    )
+    @given(st.lists(st.integers(-20, 20), min_size=1), st.integers(1, 9), st.integers(1, 9), st.integers(-3, 3))
     def test_any_times_size_and_period(self, times, size, every, offset):
         times, every = sorted(times), min(size, every)
         starts = [s for s in range(-60, 60) if (s - offset) % every == 0]
@@ -144,9 +138,7 @@ class TestSession:
 
     def test_rows_a_gap_apart_are_in_two_sessions_whatever_the_slack(self):
         assert (
-            collected(at(0, 5), Session(5))
-            == collected(at(0, 5, slack=9), Session(5))
-            == [(0, 5, [0]), (5, 10, [1])]
+            collected(at(0, 5), Session(5)) == collected(at(0, 5, slack=9), Session(5)) == [(0, 5, [0]), (5, 10, [1])]
         )
 
     def test_a_row_between_two_sessions_joins_them(self):
@@ -206,10 +198,7 @@ class TestCount:
 
 class TestKeysAndFolds:
     def test_many_keys_that_close_at_one_mark_come_by_end_then_by_opening_row(self):
-        rows = [
-            {"t": t, "k": k}
-            for t, k in [(3, "z"), (1, "a"), (2, "m"), (0, "z"), (12, "m"), (11, "b"), (40, "q")]
-        ]
+        rows = [{"t": t, "k": k} for t, k in [(3, "z"), (1, "a"), (2, "m"), (0, "z"), (12, "m"), (11, "b"), (40, "q")]]
         found = out(records(rows, slack=10).key_by("k").window(10).count())
         first, second = (
             [("z", 0, 10, 2), ("a", 0, 10, 1), ("m", 0, 10, 1)],

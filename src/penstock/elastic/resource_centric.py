@@ -20,6 +20,8 @@ class ResourceCentric:
     name: ClassVar[str] = "resource_centric"
 
     threshold: float = 1.2
+    goal: float = 1.1
+    """Once it moves, how far: at the threshold itself, the noise of one second would stop the operator again."""
 
     def start(self) -> ShardState:
         """Begin with no hot shard known."""
@@ -27,8 +29,10 @@ class ResourceCentric:
 
     def step(self, state: ShardState, statistics: ShardStatistics) -> tuple[ShardState, Actions]:
         """Return the shards that change executor, as repartitionings of the operator."""
-        state, actions = ShardBalance(self.threshold).step(state, statistics)
-        return state, tuple(
+        after, actions = ShardBalance(self.threshold).step(state, statistics)
+        if any(each.what == "shard" for each in actions):
+            after, actions = ShardBalance(min(self.goal, self.threshold)).step(state, statistics)
+        return after, tuple(
             Action("repartition", each.target, each.before, each.after, each.why)
             if each.what == "shard"
             else each

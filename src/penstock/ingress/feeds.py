@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import SourceError
@@ -88,7 +89,8 @@ class ItemFeed:
         return found
 
     def restore(self, offset: Json) -> None:
-        self._iterator, self._taken = None, offset["taken"]
+        if offset["taken"] != self._taken:  # a replay has brought the iterator there, and one may not iterate twice
+            self._iterator, self._taken = None, offset["taken"]
 
     def exhausted(self) -> bool:
         return True
@@ -267,10 +269,7 @@ class FileFeed:
 
     def full_offset(self) -> Json:
         """Return an offset that needs no earlier one."""
-        offset: Json = {"seen": sorted(self._seen), "taken": []}
-        if self._next_row and self._waiting:
-            offset["partial"] = {"path": self._waiting[0][0], "row": self._next_row}
-        return offset
+        return {"seen": sorted(self._seen), "taken": [], **self._partial()}
 
     def exhausted(self) -> bool:
         return not self._reader.follow and not self._waiting
@@ -279,10 +278,12 @@ class FileFeed:
         self._waiting = []
 
     def _offset(self, splits: list[Split]) -> Json:
-        offset: Json = {"taken": [s.path for s in splits if s.path in self._seen]}
-        if self._next_row and self._waiting:
-            offset["partial"] = {"path": self._waiting[0][0], "row": self._next_row}
-        return offset
+        return {"taken": [s.path for s in splits if s.path in self._seen], **self._partial()}
+
+    def _partial(self) -> Json:
+        """Tell which file was begun and not finished."""
+        path = self._waiting[0][0] if self._waiting else self._began
+        return {"partial": {"path": path, "row": self._next_row}} if self._next_row else {}
 
     def _take_first(self) -> None:
         path, _ = self._waiting.pop(0)
@@ -295,6 +296,11 @@ class FileFeed:
                 return
             raise SourceError(f"source {self._source!r}: there is no {self._reader.path}")
         found = [file for file in list_files(self._reader.path) if file.path not in self._seen]
+        if self._began is not None and all(file.path != self._began for file in found):
+            raise SourceError(
+                f"source {self._source!r}: the file {self._began} is gone, of which {self._next_row} rows were "
+                f"processed; restore it, or start with a new checkpoint"
+            )
         # A file that an earlier epoch began comes first, whatever its time.
         found.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
         self._waiting = [(file.path, self._count(file.path)) for file in found]
@@ -307,7 +313,7 @@ class FileFeed:
         try:
             with open_path(path) as file:
                 return int(pq.ParquetFile(file).metadata.num_rows)
-        except OSError as error:
+        except (OSError, pa.ArrowInvalid) as error:
             raise SourceError(
                 f"source {self._source!r}: the file {path} cannot be read as parquet: "
                 f"{str(error).splitlines()[0]}; remove it, or write it elsewhere and move it in when it is "

@@ -38,9 +38,11 @@ class Step:
     name: str
     access: Access
     effect: Callable[[], Any]
-    argument: object
-    enabled: Callable[[], bool] | None
+    argument: object = EMPTY
+    enabled: Callable[[], bool] | None = None
     """Whether the step can be taken now; None stands for always."""
+    look: Callable[[], Any] | None = None
+    """What the step would return if it were taken now; None if nothing is learnt from it."""
 
     def depends_on(self, other: Step) -> bool:
         """Say whether the order of the two steps can matter."""
@@ -70,16 +72,30 @@ class Stepped:
         """Bring the comparable value up to date."""
         self.key = comparable(self.value)
 
-    def do(
+    def read(self, name: str, look: Callable[[], Any], enabled: Callable[[], bool] | None = None) -> Any:
+        """Take a step that learns something and changes nothing."""
+        return self._perform(Step(self, name, READ, look, enabled=enabled, look=look))
+
+    def write(self, name: str, effect: Callable[[], None], argument: object = EMPTY) -> None:
+        """Take a step that changes the value unseen."""
+        self._perform(Step(self, name, WRITE, effect, argument))
+
+    def update(
         self,
         name: str,
-        access: Access,
-        effect: Callable[[], Any],
+        look: Callable[[], Any],
+        effect: Callable[[], None],
         argument: object = EMPTY,
         enabled: Callable[[], bool] | None = None,
     ) -> Any:
-        """Ask the controller to take one step on this object."""
-        return self._perform(Step(self, name, access, effect, argument, enabled))
+        """Take a step that learns what `look` shows and then has its effect."""
+
+        def both() -> Any:
+            seen = look()
+            effect()
+            return seen
+
+        return self._perform(Step(self, name, UPDATE, both, argument, enabled, look))
 
     def set(self, value: Any) -> None:
         """Replace the value: the effect of many steps."""
@@ -87,67 +103,62 @@ class Stepped:
 
 
 class SteppedTryLock(Stepped):
-    """The value is the number of free places; None is without limit."""
+    """The value is the number of places taken."""
 
     def __init__(self, perform: Callable[[Step], Any], name: str, permits: int | None) -> None:
-        super().__init__(perform, name, permits)
+        super().__init__(perform, name, 0)
         self._permits = permits
 
     def try_acquire(self) -> bool:
-        return bool(self.do("try_acquire", UPDATE, self._take))
+        return bool(self.update("try_acquire", self._has_place, self._take))
 
     def release(self) -> None:
-        self.do("release", WRITE, self._give)
+        self.write("release", self._give)
 
-    def _take(self) -> bool:
-        if self.value is None:
-            return True
-        taken: bool = self.value > 0
-        self.value -= taken
-        return taken
+    def _has_place(self) -> bool:
+        return self._permits is None or self.value < self._permits
+
+    def _take(self) -> None:
+        if self._permits is not None:  # unlimited holders cannot be told apart, so they are not counted
+            self.value += self._has_place()
 
     def _give(self) -> None:
         if self._permits is not None:
-            assert self.value < self._permits, f"{self.name} was released by somebody who did not hold it"
-            self.value += 1
+            assert self.value > 0, f"{self.name} was released by somebody who did not hold it"
+            self.value -= 1
 
 
 class SteppedLock(Stepped):
     """The value is whether the lock is free."""
 
     def acquire(self) -> None:
-        self.do("acquire", UPDATE, lambda: self.set(False), enabled=lambda: bool(self.value))
+        self.update("acquire", lambda: None, lambda: self.set(False), enabled=lambda: bool(self.value))
 
     def release(self) -> None:
-        self.do("release", WRITE, lambda: self.set(True))
+        self.write("release", lambda: self.set(True))
 
 
 class SteppedCounter(Stepped):
     """The value is the count."""
 
     def load(self) -> int:
-        return int(self.do("load", READ, lambda: self.value))
+        return int(self.read("load", lambda: self.value))
 
     def add(self, delta: int) -> int:
-        return int(self.do("add", UPDATE, lambda: self._replace(self.value + delta), argument=delta))
+        return int(self.update("add", lambda: self.value, lambda: self.set(self.value + delta), delta))
 
     def exchange(self, value: int) -> int:
-        return int(self.do("exchange", UPDATE, lambda: self._replace(value), argument=value))
-
-    def _replace(self, value: int) -> int:
-        before: int = self.value
-        self.value = value
-        return before
+        return int(self.update("exchange", lambda: self.value, lambda: self.set(value), value))
 
 
 class SteppedCell(Stepped):
     """The value is the reference."""
 
     def load(self) -> Any:
-        return self.do("load", READ, lambda: self.value)
+        return self.read("load", lambda: self.value)
 
     def store(self, value: Any) -> None:
-        self.do("store", WRITE, lambda: self.set(value), argument=value)
+        self.write("store", lambda: self.set(value), value)
 
 
 class SteppedRing:
@@ -167,60 +178,61 @@ class SteppedFifo(Stepped):
     """The value is a deque."""
 
     def push(self, item: Any) -> None:
-        self.do("push", WRITE, lambda: self.value.append(item), argument=item)
+        self.write("push", lambda: self.value.append(item), item)
 
     def push_front(self, item: Any) -> None:
-        self.do("push_front", WRITE, lambda: self.value.appendleft(item), argument=item)
+        self.write("push_front", lambda: self.value.appendleft(item), item)
 
     def pop(self) -> Any:
-        return self.do("pop", UPDATE, lambda: self.value.popleft() if self.value else EMPTY)
+        return self.update("pop", lambda: self.value[0] if self.value else EMPTY, self._drop)
 
     def discard(self, item: Any) -> bool:
-        return bool(self.do("discard", UPDATE, lambda: self._remove(item), argument=item))
+        return bool(self.update("discard", lambda: item in self.value, lambda: self._remove(item), item))
 
     def size(self) -> int:
-        return int(self.do("size", READ, lambda: len(self.value)))
+        return int(self.read("size", lambda: len(self.value)))
 
-    def _remove(self, item: Any) -> bool:
-        present = item in self.value
-        if present:
+    def _drop(self) -> None:
+        if self.value:
+            self.value.popleft()
+
+    def _remove(self, item: Any) -> None:
+        if item in self.value:
             self.value.remove(item)
-        return present
 
 
 class SteppedTable(Stepped):
     """The value is a dict."""
 
     def put(self, key: Hashable, value: Any) -> None:
-        self.do("put", WRITE, lambda: self.value.__setitem__(key, value), argument=key)
+        self.write("put", lambda: self.value.__setitem__(key, value), key)
 
     def take(self, key: Hashable) -> Any:
-        return self.do("take", UPDATE, lambda: self.value.pop(key, EMPTY), argument=key)
+        return self.update("take", lambda: self.value.get(key, EMPTY), lambda: self.set(self._without(key)), key)
 
     def size(self) -> int:
-        return int(self.do("size", READ, lambda: len(self.value)))
+        return int(self.read("size", lambda: len(self.value)))
+
+    def _without(self, key: Hashable) -> dict[Hashable, Any]:
+        return {other: value for other, value in self.value.items() if other != key}
 
 
 class SteppedParker(Stepped):
     """The value is whether a wake-up is there. Time-outs never strike: polling must not hide a lost one."""
 
     def park(self, timeout: float | None) -> bool:
-        return bool(self.do("park", UPDATE, self._consume, enabled=lambda: bool(self.value)))
+        woken = self.update("park", lambda: True, lambda: self.set(False), enabled=lambda: bool(self.value))
+        return bool(woken)
 
     def unpark(self) -> None:
-        self.do("unpark", WRITE, lambda: self.set(True))
-
-    def _consume(self) -> bool:
-        woken: bool = self.value
-        self.value = False
-        return woken
+        self.write("unpark", lambda: self.set(True))
 
 
 class SteppedLog(Stepped):
     """The value is a list that threads append to and the final check reads."""
 
     def append(self, item: Any) -> None:
-        self.do("append", WRITE, lambda: self.value.append(item), argument=item)
+        self.write("append", lambda: self.value.append(item), item)
 
     @property
     def entries(self) -> list[Any]:

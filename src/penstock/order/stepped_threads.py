@@ -12,7 +12,7 @@ from threading import Lock as _Mutex
 from threading import Thread
 from typing import Any
 
-from penstock.order.stepped import READ, WRITE, Step, Stepped, SteppedPrimitives, comparable
+from penstock.order.stepped import READ, Step, Stepped, SteppedPrimitives, comparable
 
 
 class _Abandoned(BaseException):
@@ -34,7 +34,7 @@ class SteppedThread:
         self.world, self.body = world, body
         self.step: Step | None = None
         self.history = 0
-        self.first_seen: dict[Stepped, Hashable] = {}  # since the last pause: what a further look may show
+        self.looks: dict[tuple[Stepped, str], tuple[Callable[[], Any], Any]] = {}  # since it last paused
         self.done = self.dying = False
 
     def dismiss(self) -> None:
@@ -88,23 +88,23 @@ class World(SteppedPrimitives):
         """Declare that from here on the calling thread depends on its past only through `local`."""
         if self._running is not None:
             self._running.history = self._intern(("landmark", local))
-            self._running.first_seen = {}
+            self._running.looks = {}
 
     def pause(self, seconds: float) -> None:
-        """Wait until an object that this thread has looked at since its last pause is different.
+        """Wait until something that this thread has looked at since its last pause looks different.
 
-        As long as they are all as they were, going round once more would do the same once more; so a loop
+        As long as all is as it first was, going round once more would do the same once more; so a loop
         that waits for nothing stops here for good, and is found.
         """
         thread = self._running
         if thread is None:
             return
-        seen, thread.first_seen = thread.first_seen, {}
+        looks, thread.looks = list(thread.looks.values()), {}
 
         def changed() -> bool:
-            return any(known.key != key for known, key in seen.items())
+            return any(look() != first for look, first in looks)
 
-        self.whole.do("pause", READ, lambda: None, enabled=changed)
+        self.whole.read("pause", lambda: None, enabled=changed)
 
     def run(self, bodies: Sequence[Callable[[], None]]) -> None:
         """Run the threads until nothing can move, a thread fails, or `decide` has seen enough."""
@@ -151,14 +151,13 @@ class World(SteppedPrimitives):
             thread.gate.acquire()
             if thread.dying:
                 raise _Abandoned
-        target, saw = step.target, None
-        if step.access is not WRITE and target not in thread.first_seen:
-            saw = thread.first_seen[target] = target.key
         result = step.effect()
         if step.access is not READ:
-            target.refresh()
+            step.target.refresh()
+        if step.look is not None:
+            thread.looks.setdefault((step.target, step.name), (step.look, result))
         self.trace.append((thread.index, step, result))
-        thread.history = self._intern((thread.history, target.identity, step.name, comparable(result), saw))
+        thread.history = self._intern((thread.history, step.target.identity, step.name, comparable(result)))
         return result
 
     def pass_on(self, thread: SteppedThread) -> bool:

@@ -151,6 +151,7 @@ class ExecutorCentricApproach:
             cluster.task_of[own] = np.array(tasks)[np.arange(len(own)) % len(tasks)]
         self._moving: list[deque[tuple[int, int]]] = [deque() for _ in range(self.executors)]
         self._leaving: list[set[int]] = [set() for _ in range(self.executors)]
+        self._starting: list[deque[int]] = [deque() for _ in range(settings.nodes)]
         self._begin_pilots()
         cluster.events.every(BALANCE_SECONDS, lambda: self._balance(cluster))
         cluster.events.every(SCHEDULE_SECONDS, lambda: self._schedule(cluster))
@@ -222,10 +223,20 @@ class ExecutorCentricApproach:
                 cluster.stop_task(task)
                 self._tasks[executor].remove(task)
                 self._leaving[executor].discard(task)
+        self._start_tasks(cluster)
+
+    def _start_tasks(self, cluster: Cluster) -> None:
+        """Start tasks on the nodes that have a free core; one that is being given up is not free yet."""
+        used = np.bincount([task.node for task in cluster.tasks.values()], minlength=cluster.settings.nodes)
+        for node, executors in enumerate(self._starting):
+            while executors and used[node] < cluster.settings.cores_per_node:
+                executor = executors.popleft()
+                self._tasks[executor].append(cluster.start_task(executor, node))
+                used[node] += 1
 
     def _schedule(self, cluster: Cluster) -> None:
         """Allocate cores by the queueing model, then choose which cores, then start and end tasks."""
-        if any(self._leaving) or not cluster.measured:
+        if any(self._leaving) or any(self._starting) or not cluster.measured:
             return
         arrivals = np.bincount(self._executor_of, weights=cluster.demand(), minlength=self.executors)
         service = 1 / cluster.settings.seconds_per_tuple
@@ -268,14 +279,14 @@ class ExecutorCentricApproach:
                 continue
             executor, node = (int(part) for part in action.target.split("@"))
             self._set_cores(cluster, executor, node, int(action.after or 0) - int(action.before or 0))
+        self._start_tasks(cluster)
         loads = cluster.loads()
         for executor in range(self.executors):
             self._balance_one(cluster, executor, loads)
 
     def _set_cores(self, cluster: Cluster, executor: int, node: int, change: int) -> None:
-        """Start tasks on a node, or mark some to leave once their shards have been reassigned."""
-        for _ in range(change):
-            self._tasks[executor].append(cluster.start_task(executor, node))
+        """Have tasks start on a node once it has room, or some leave once their shards are reassigned."""
+        self._starting[node].extend([executor] * change)
         here = [task for task in self._tasks[executor] if cluster.tasks[task].node == node]
         self._leaving[executor] |= set(here[: max(0, -change)])
 

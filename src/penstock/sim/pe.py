@@ -91,7 +91,8 @@ class PE:
         self.permits = [operator.permits for operator in self.operators]
         self.in_flight = [1] * count
         self.last_run = [0.0] * count
-        # What was measured since the start; whoever wants a period takes the difference of two readings.
+        # What was measured since the start; whoever wants a period takes the difference of two readings. What
+        # sources make is not counted as processed: it comes in bursts, whenever there is room.
         self.processed = [0.0] * count
         self.arrived = [0.0] * count
         self.seconds = [0.0] * count
@@ -441,6 +442,5 @@ class PE:
         pause = self.rows * own.cost
         if own.rate is not None:
             pause = max(pause, self.rows / own.rate)
-        self.processed[source] += batch.rows
         self._deliver(batch)
         self.events.after(pause, self._emit, source)

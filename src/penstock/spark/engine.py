@@ -28,6 +28,8 @@ from penstock.timing import FOREVER
 FULL_OFFSETS_EVERY = 50
 CLEAN_EVERY = 10
 IDLE_SECONDS = 0.05
+SOLO_ROWS = 10_000
+"""An epoch of at most as many rows is run by one task, unless the number of tasks was set."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class SparkEngine:
         self._stop = Event()
         self._control = Lock()
         self._tasks = options.tasks or backend.cores
+        self._tasks_given = options.tasks is not None
+        self._last_rows: int | None = None
         self._wanted_tables: dict[str, list[int]] = {}
         self._frames: FrameFeed | None = None
         self._position = Position()
@@ -105,7 +109,7 @@ class SparkEngine:
         if tasks < 1:
             raise PenstockError(f"a stage needs at least one task, not {tasks}")
         with self._control:
-            self._tasks = tasks
+            self._tasks, self._tasks_given = tasks, True
 
     def set_table(self, operator: str, table: list[int]) -> None:
         """Set which task holds each shard of an operator from the next epoch on."""
@@ -275,9 +279,10 @@ class SparkEngine:
     def _spec(self, taken: _Taken) -> EpochSpec:
         position, plan = self._position, self._plan
         with self._control:
-            tasks = self._tasks
-            tables = default_tables(self._stages, tasks, {**position.tables, **self._wanted_tables})
-        position.tables = tables
+            solo = not self._tasks_given and not self._wanted_tables and self._is_small(taken)
+            tasks = 1 if solo else self._tasks
+            tables = default_tables(self._stages, tasks, {} if solo else {**position.tables, **self._wanted_tables})
+        position.tables = position.tables if solo else tables
         slices: dict[str, list[int]] = {
             node.name: [] if taken.handed is not None else slice_bounds(plan, node, taken.slices, tasks)
             for node in plan.sinks
@@ -286,7 +291,10 @@ class SparkEngine:
         every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
         groups: list[list[tuple[str, Any]]] = []
         for name, found in taken.slices.items():
-            groups += [[(name, split) for split in group] for group in cut_splits(found.splits, self._backend.cores)]
+            pieces = 1 if solo else self._backend.cores
+            groups += [[(name, split) for split in group] for group in cut_splits(found.splits, pieces)]
+        if solo:
+            groups = [[pair for group in groups for pair in group]]
         levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
         return EpochSpec(
             position.epoch + 1,
@@ -301,7 +309,19 @@ class SparkEngine:
             self._options.checkpoint,
             self._checkpoint.id,
             {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
+            solo,
         )
+
+    def _is_small(self, taken: _Taken) -> bool:
+        """Tell whether an epoch is so small that one task is the fastest; where rows are not counted, by the last."""
+        if not self._backend.one_executor:
+            return False  # the one task would have to fetch the state of all others
+        counts = [found.rows for found in taken.slices.values()]
+        if taken.handed is not None:
+            return not counts and self._last_rows is not None and self._last_rows <= SOLO_ROWS
+        if any(count is None for count in counts):
+            return self._last_rows is not None and self._last_rows <= SOLO_ROWS
+        return sum(count or 0 for count in counts) <= SOLO_ROWS
 
     def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
         return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
@@ -331,7 +351,8 @@ class SparkEngine:
         position.marks.update(dict.fromkeys(taken.ends, FOREVER))
         position.highest = max(filter(None, (position.highest, outcome.highest)), default=None)
         position.ended += [name for name in taken.ends if name not in position.ended]
-        position.rows_in += sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
+        self._last_rows = sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
+        position.rows_in += self._last_rows
         for part in outcome.parts:
             if part.schema is not None:
                 position.sink_schemas[part.sink] = part.schema.hex()
@@ -373,7 +394,7 @@ class SparkEngine:
             shards,
             {name: index.bytes() for name, index in self._position.state.items()},
             outcome.passed_over,
-            self._tasks,
+            max(spec.tasks),
             attempts,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -32,6 +33,17 @@ def run_task(
         while len(_stages) > _KEPT:
             _stages.popitem(last=False)
     context = TaskContext.get()
-    task = Task(stages, spec, level, context.partitionId() if context is not None else 0)
-    yield from task.run(batches)
-    timings.add([task.timings()])
+    number = context.partitionId() if context is not None else 0
+    levels = range(stages.last + 1) if spec.solo else [level]
+    tasks = [Task(stages, spec, each, number) for each in levels]
+    collecting = gc.isenabled()
+    # Rows are many and short-lived, and the cycle collector would look at each of them again and again.
+    gc.disable()
+    try:
+        for task in tasks:
+            batches = task.run(batches)
+        yield from batches
+        timings.add([task.timings() for task in tasks])
+    finally:
+        if collecting:
+            gc.enable()

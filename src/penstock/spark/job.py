@@ -44,6 +44,8 @@ class Backend(Protocol):
 
     cores: int
     session: Any
+    one_executor: bool
+    """Whether all tasks share one machine, so that any of them can have any shard."""
 
     def prepare(self, stages: Stages) -> None:
         """Get ready to run the epochs of a flow."""
@@ -64,7 +66,7 @@ class SparkBackend:
         self._context = self.session.sparkContext
         self.cores = max(1, int(self._context.defaultParallelism))
         # In local mode there is one executor, so that every task is where its shards are.
-        self._anchored = not self._context.master.startswith("local[") and self._context.master != "local"
+        self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
         self._anchors: dict[int, Any] = {}
         self._timings = self._context.accumulator([], _list_parameter())
 
@@ -88,6 +90,9 @@ class SparkBackend:
 
     def _job(self, spec: EpochSpec, frame: Any | None) -> Any:
         session = self.session if frame is None else frame.sparkSession
+        if spec.solo:
+            whole = session.range(0, 1, 1, 1) if frame is None else frame.coalesce(1)
+            return whole.mapInArrow(self._function(spec, 0), DDL).select("kind", "payload")
         # One partition a group of splits; there is always one, which wakes the tasks of the levels below.
         levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *([] if frame is None else [frame])]
         inputs = [level.mapInArrow(self._function(spec, 0), DDL) for level in levels]
@@ -95,7 +100,7 @@ class SparkBackend:
         for level in range(1, self._stages.last + 1):
             tasks = spec.tasks[level]
             made = made.repartitionById(tasks, "task")
-            if self._anchored:
+            if not self.one_executor:
                 made = self._anchor(session, made, tasks)
             made = made.mapInArrow(self._function(spec, level), DDL)
         return made.select("kind", "payload")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.ingress.splits import Split
 from penstock.timing import Ticks
@@ -46,4 +45,5 @@ class EpochSpec:
     """Names the flow and its checkpoint in a worker's cache."""
     sink_schemas: dict[str, bytes]
     """The schema of a sink whose rows are not declared, once it is known."""
-    options: dict[str, Any] = field(default_factory=dict)
+    solo: bool = False
+    """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""

@@ -54,29 +54,24 @@ class Task:
         self._seconds: dict[str, float] = {}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the task. Python's cycle collector waits: rows are many and short-lived, and it would look at each."""
-        collecting = gc.isenabled()
-        gc.disable()
+        """Run the task."""
+        steps = self._read_sources(batches) if self._level == 0 else self._run_level(batches)
         try:
-            steps = self._read_sources(batches) if self._level == 0 else self._run_level(batches)
-            try:
-                for _ in steps:
-                    yield from self._flush()
-            except PenstockError as error:
-                self._send(Kind.ERROR, pickle.dumps(Failure("", (), error)))
-            except Exception as error:
-                # Not the user's doing, so everything that helps to find it.
-                problem = PenstockError(
-                    f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
-                )
-                self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
-            for failure in self._failures.fatal:
-                self._send(Kind.ERROR, pickle.dumps(failure))
-            self._send(Kind.META, pickle.dumps(self._counts()))
-            yield from self._flush()
-        finally:
-            if collecting:
-                gc.enable()
+            for _ in steps:
+                yield from self._flush()
+                gc.collect(0)  # automatic collection is off while a task runs: rows are gone by now, so this is quick
+        except PenstockError as error:
+            self._send(Kind.ERROR, pickle.dumps(Failure("", (), error)))
+        except Exception as error:
+            # Not the user's doing, so everything that helps to find it.
+            problem = PenstockError(
+                f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
+            )
+            self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
+        for failure in self._failures.fatal:
+            self._send(Kind.ERROR, pickle.dumps(failure))
+        self._send(Kind.META, pickle.dumps(self._counts()))
+        yield from self._flush()
 
     # Level 0 ----------------------------------------------------------------------------------------------------
 

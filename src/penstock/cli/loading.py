@@ -1,0 +1,109 @@
+"""Load the flow that a Python file defines.
+
+The file is loaded as the module of its own name, found in its own directory: then its classes are pickled as
+`name.Class` and not as `__main__.Class`, and the engine ships the file to the workers like any other module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from penstock.cli import UsageError
+from penstock.flow import Flow, Stream
+
+
+def load_flow(target: str) -> Flow:
+    """Load `FILE.py` or `FILE.py:name`; `name` is a flow, or a function that returns one."""
+    file, name = split_target(target)
+    module = load_module(file)
+    return named_flow(module, file, name) if name else only_flow(module, file)
+
+
+def split_target(target: str) -> tuple[Path, str | None]:
+    """Split `FILE.py:name`; a colon elsewhere belongs to the path."""
+    head, colon, tail = target.rpartition(":")
+    if colon and tail.isidentifier() and head.endswith(".py"):
+        return Path(head), tail
+    return Path(target), None
+
+
+def load_module(file: Path) -> ModuleType:
+    """Run a file as a module, with its directory first on the path, as `python FILE.py` has it."""
+    if file.suffix != ".py":
+        raise UsageError(f"{file} is no Python file; give FILE.py, or FILE.py:name")
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}")
+    file = file.resolve()
+    name = file.stem
+    if "." in name:
+        raise UsageError(f"{file.name} cannot be imported by that name; rename it without the inner dot")
+    known = sys.modules.get(name)
+    if name in sys.stdlib_module_names or (known is not None and not _is_file(known, file)):
+        raise UsageError(f"{file.name} has the name of the module {name!r}, and would hide it; rename the file")
+    directory = str(file.parent)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def only_flow(module: ModuleType, file: Path) -> Flow:
+    """Return the one flow of a file: a variable, or else what a function annotated `-> Flow` returns."""
+    values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    flows = {name: value for name, value in values.items() if isinstance(value, Flow)}
+    if len({id(flow) for flow in flows.values()}) == 1:
+        return next(iter(flows.values()))
+    makers = {name: value for name, value in values.items() if not flows and _makes_flow(value, module)}
+    if len(makers) == 1:
+        return named_flow(module, file, next(iter(makers)))
+    names = [*flows, *makers]
+    if names:
+        choice = "\n".join(f"  penstock run {file}:{name}" for name in names)
+        raise UsageError(f"{file} has several flows; name one of them:\n{choice}")
+    raise UsageError(
+        f"{file} defines no flow; assign a penstock.Flow to a variable, or write a function that returns one "
+        f"and name it: {file}:function"
+    )
+
+
+def named_flow(module: ModuleType, file: Path, name: str) -> Flow:
+    """Return the flow of a name, calling it if it is a function."""
+    if not hasattr(module, name):
+        raise UsageError(f"{file} has no {name!r}")
+    value = getattr(module, name)
+    made = value() if callable(value) and not isinstance(value, Flow) else value
+    if isinstance(made, Flow):
+        return made
+    hint = f"; it is a stream, so end it with .sink(...) and use {name}.flow" if isinstance(made, Stream) else ""
+    what = "returns" if made is not value else "is"
+    raise UsageError(f"{name!r} of {file} {what} a {type(made).__name__}, not a penstock.Flow{hint}")
+
+
+def _makes_flow(value: Any, module: ModuleType) -> bool:
+    """Tell whether a function of the file says that it returns a flow, and needs no arguments."""
+    if not isinstance(value, FunctionType) or value.__module__ != module.__name__:
+        return False
+    code = value.__code__
+    required = code.co_argcount - len(value.__defaults__ or ())
+    required += code.co_kwonlyargcount - len(value.__kwdefaults__ or {})
+    returns = value.__annotations__.get("return")
+    # With `from __future__ import annotations` the annotation is text.
+    return required == 0 and (returns is Flow or str(returns).strip("'\"").split(".")[-1] == "Flow")
+
+
+def _is_file(module: ModuleType, file: Path) -> bool:
+    known = getattr(module, "__file__", None)
+    return known is not None and Path(known).resolve() == file

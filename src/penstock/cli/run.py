@@ -1,0 +1,210 @@
+"""Run the flow that a Python file defines.
+
+FILE.py holds a penstock.Flow in a variable, or a function that returns one (annotated `-> penstock.Flow`, or
+named by FILE.py:name). Keep a `ps.run(flow)` of its own under `if __name__ == "__main__":`.
+
+The run is kept in its checkpoint: run the same command again and it goes on where it left off. Ctrl-C stops it
+behind the epoch under way, a second Ctrl-C at once; what was committed stays, and nothing is ever half written.
+Progress and errors go to the standard error, rows of console sinks to the standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from penstock.cli import DONE, FAILED, UsageError
+from penstock.cli.displays import Display, make_display
+from penstock.cli.loading import load_flow
+from penstock.cli.progress import Progress
+from penstock.cli.stopping import Interrupts
+from penstock.flow import Flow
+from penstock.operators.base import Sink
+from penstock.run import Run, start
+from penstock.write import Memory
+
+HELP = "run the flow of a Python file"
+TICK_SECONDS = 0.2
+GRACE_SECONDS = 10.0
+"""How long a run that must stop now may take to finish a commit that has begun."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("target", metavar="FILE.py[:name]", help="the file, and the flow in it if it has several")
+    parser.add_argument("--checkpoint", metavar="DIR", help="where the run is kept (default: .penstock/<flow name>)")
+    parser.add_argument(
+        "--engine",
+        choices=("spark", "sequential"),
+        default="spark",
+        help="sequential runs one row at a time in this process, without Java and without a checkpoint",
+    )
+    parser.add_argument("--tasks", type=_positive, metavar="N", help="tasks of the keyed stages (default: one a core)")
+    parser.add_argument(
+        "--epoch-rows",
+        type=_positive,
+        metavar="N",
+        default=1_000_000,
+        help="the most rows that an epoch reads from a source (default: 1000000)",
+    )
+    parser.add_argument("--every", metavar="TIME", help='the least time from epoch to epoch, such as 2 or "500 ms"')
+    parser.add_argument("--master", metavar="URL", help="the Spark master (default: local[*,4])")
+    parser.add_argument(
+        "--no-end",
+        dest="end",
+        action="store_false",
+        help="leave windows open when the sources are exhausted, for a later run",
+    )
+    parser.add_argument(
+        "--log",
+        choices=("plain", "json"),
+        help="log lines instead of the progress line; plain is the default when not on a terminal",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    options = _options(args)
+    flow = load_flow(args.target)
+    progress = Progress(time.monotonic())
+    display = make_display(args.log, progress, sys.stderr)
+    session = None
+    try:
+        if args.engine == "spark":
+            options["checkpoint"] = args.checkpoint or os.path.join(".penstock", flow.name)
+            display.say(
+                "starting",
+                f"flow {flow.name!r}, checkpoint {options['checkpoint']}; starting Spark",
+                flow=flow.name,
+                checkpoint=options["checkpoint"],
+            )
+            session = _session(flow, args.master)
+        else:
+            display.say("starting", f"flow {flow.name!r}, one row at a time", flow=flow.name)
+        _warn_of_memory(flow, display)
+        # From here on Ctrl-C is counted; until here it may simply end the command.
+        with Interrupts() as interrupts:
+            started = start(
+                flow,
+                engine=args.engine,
+                spark=session,
+                epoch_rows=args.epoch_rows,
+                end=args.end,
+                on_epoch=display.epoch,
+                **options,
+            )
+            return _watch(started, interrupts, display, progress, session)
+    except Exception as error:
+        if isinstance(error, UsageError):
+            raise
+        display.fail(error)
+        return FAILED
+    finally:
+        display.close()
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Read the options of `start` that only the Spark engine has; refuse them for the other."""
+    given = {name: getattr(args, name) for name in ("checkpoint", "tasks", "every", "master")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.engine == "sequential" and given:
+        raise UsageError(
+            f"--{next(iter(given))} needs --engine spark; the sequential engine keeps nothing and has one task"
+        )
+    options = {name: value for name, value in given.items() if name in ("tasks", "every")}
+    if "every" in options:
+        options["every"] = _seconds(options["every"])
+    return options
+
+
+def _session(flow: Flow, master: str | None) -> Any:
+    from penstock.spark.session import make_session
+
+    return make_session(f"penstock: {flow.name}", master=master)
+
+
+def _warn_of_memory(flow: Flow, display: Display) -> None:
+    kept = [
+        node.name
+        for node in flow.nodes.values()
+        if isinstance(node.operator, Sink) and isinstance(node.operator.writer, Memory)
+    ]
+    if kept:
+        display.say(
+            "warning",
+            f"the rows of sink {kept[0]!r} are kept in memory and end with this command; give it a writer, "
+            f"such as ps.write.parquet(...) or ps.write.console()",
+            sink=kept[0],
+        )
+
+
+def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Progress, session: Any) -> int:
+    """Wait for the end, showing progress and obeying Ctrl-C."""
+    stopping = False
+    while True:
+        try:
+            if started.await_end(TICK_SECONDS):
+                break
+        except Exception:
+            if interrupts.count < 2:
+                raise
+            break  # the job was cancelled: its epoch is not committed, as was asked for
+        display.tick()
+        if interrupts.count and not stopping:
+            stopping = True
+            started.stop()
+            display.say("stopping", "stopping behind the epoch under way; Ctrl-C again stops now")
+        if interrupts.count > 1:
+            display.say("stopping", "stopping now; the epoch under way is left uncommitted")
+            _stop_now(started, interrupts, session)
+            break
+    total = progress.total(time.monotonic())
+    fields = {"epochs": progress.epochs, "rows_in": progress.rows_in, "rows_out": progress.rows_out}
+    display.close()
+    if interrupts.count:
+        again = "" if session is None else "; the same command goes on from here"
+        display.say("stopped", f"stopped: {total}{again}", **fields)
+        return interrupts.code
+    nothing = "" if progress.epochs or session is None else "; this checkpoint's run is at its end, another begins anew"
+    display.say("done", f"done: {total}{nothing}", **fields)
+    return DONE
+
+
+def _stop_now(started: Run, interrupts: Interrupts, session: Any) -> None:
+    """Cancel the job under way; a commit that has begun is given time to finish."""
+    before, until = interrupts.count, time.monotonic() + GRACE_SECONDS
+    while session is not None and started.running and time.monotonic() < until and interrupts.count == before:
+        session.sparkContext.cancelAllJobs()
+        try:
+            started.await_end(TICK_SECONDS)
+        except Exception:
+            return
+    if started.running:
+        # As safe as a crash: what is not committed is run again, and committed epochs are whole.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(interrupts.code)
+
+
+def _positive(text: str) -> int:
+    number = int(text.replace("_", ""))
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def _seconds(text: str) -> float:
+    from penstock.errors import FlowError
+    from penstock.timing import seconds
+
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return seconds(text, "every")
+    except FlowError:
+        raise UsageError(f'--every {text!r} is no duration; give seconds, or for example "500 ms"') from None

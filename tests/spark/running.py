@@ -1,0 +1,104 @@
+"""Run flows on the Spark engine without Spark, with a checkpoint and directories that outlive a run.
+
+The engine, its tasks, feeds, checkpoint and sinks are the real ones; only the shuffle is played (`InlineBackend`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import penstock as ps
+from penstock.ingress.feeds import make_feed
+from penstock.ingress.sequence import epoch_sequence
+from penstock.plan import make_plan
+from penstock.sequential import SequentialEngine
+from penstock.spark.engine import Options, SparkEngine
+
+from ..conformance.inline import InlineBackend
+
+RUNNING = {"n": int, "k": int, "count": int, "total": float}
+
+
+class Crash(Exception):
+    """Stands for the end of a process."""
+
+
+def running(state: tuple[int, float], row: Any) -> tuple[tuple[int, float], tuple[int, int, int, float]]:
+    """Count and add up a key's values: wrong as soon as a row is lost, doubled or out of order."""
+    count, total = state[0] + 1, state[1] / 2 + row.v
+    return (count, total), (row.n, row.k, count, total)
+
+
+def make_rows(count: int, *, keys: int = 11) -> list[dict[str, Any]]:
+    """Make rows: n counts, t is a time that rises, k a key, v a value."""
+    return [{"n": n, "t": n // 2, "k": (n * n + 3 * n) % keys, "v": n / 7} for n in range(count)]
+
+
+def write_files(directory: Path, rows: list[dict[str, Any]], size: int, *, first: int = 0) -> None:
+    """Write rows as Parquet files of `size` rows, whose order is that of their times of change."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, start in enumerate(range(0, len(rows), size), first):
+        path = directory / f"{number:04d}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows[start : start + size]), path)
+        os.utime(path, ns=(number * 10**9, number * 10**9))
+
+
+def two_sinks(data: Path, out: Path, *, window: int = 10) -> ps.Flow:
+    """Build a flow with a keyed scan, keyed windows and two Parquet sinks."""
+    flow = ps.Flow("recovery")
+    rows = flow.source("rows", ps.read.parquet(str(data)), time="t")
+    scan = rows.key_by("k").scan(running, (0, 0.0), schema=RUNNING, name="running")
+    scan.sink("scanned", ps.write.parquet(str(out / "scanned")))
+    rows.key_by("k").window(window).aggregate(c=ps.agg.count(), s=ps.agg.sum("v"), name="windows").sink(
+        "windowed", ps.write.parquet(str(out / "windowed"))
+    )
+    return flow
+
+
+def make_engine(flow: ps.Flow, checkpoint: Path, *, tasks: int = 2, seed: int = 0, **options: Any) -> SparkEngine:
+    """Make an engine for a flow on a checkpoint."""
+    backend = options.pop("backend", None) or InlineBackend(tasks, seed)
+    return SparkEngine(make_plan(flow), backend, Options(str(checkpoint), tasks, **options))
+
+
+def run_inline(flow: ps.Flow, checkpoint: Path, **options: Any) -> SparkEngine:
+    """Run a flow to its end."""
+    engine = make_engine(flow, checkpoint, **options)
+    engine.run()
+    return engine
+
+
+def sequential(flow: ps.Flow, *, end: bool = True) -> SequentialEngine:
+    """Run a flow's sources to their end on the reference engine."""
+    plan = make_plan(flow)
+    engine = SequentialEngine(plan)
+    feeds = {n.name: make_feed(n.operator.reader, n.name, lambda: 0.0) for n in plan.sources}  # type: ignore[attr-defined]
+    slices = {name: found for name, feed in feeds.items() if (found := feed.poll(1 << 40)) is not None}
+    epoch_sequence(plan, slices, engine, None)
+    for name in feeds if end else ():
+        engine.end(name)
+    return engine
+
+
+def read_back(directory: Path) -> list[tuple[Any, ...]]:
+    """Read a Parquet sink as anyone would: directories by name, files by name, rows as they stand."""
+    return [row for path in sorted(directory.glob("epoch=*/*.parquet")) for row in _rows(path)]
+
+
+def _rows(path: Path) -> Iterator[tuple[Any, ...]]:
+    columns = [column.to_pylist() for column in pq.ParquetFile(path).read().columns]
+    return zip(*columns, strict=True)
+
+
+def assert_as_sequential(flow: ps.Flow, out: Path, checkpoint: Path) -> None:
+    """Compare all that a run left behind with the reference engine: rows of all sinks, and the state of `running`."""
+    expected = sequential(flow)
+    for sink, rows in expected.results.items():
+        assert read_back(out / sink) == [tuple(row) for row in rows], sink
+    assert ps.state.values(str(checkpoint), "running") == expected.state("running")
