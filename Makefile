@@ -5,8 +5,10 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.made
 
 # The first Python that is new enough; `make env PYTHON=/path/to/python` chooses another.
-PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
+ifndef PYTHON
+PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint bench chaos clean check-python check-java

@@ -67,14 +67,50 @@ class BareSide:
             session.close(self._spark)
 
 
-def penstock_side(work: Path, epochs: list[list[Path]]) -> Side | None:
-    """Return Penstock's side, or None while there is none.
+def count(state: int, row: Any) -> tuple[int, int]:
+    """Keep the smallest state there is: how many rows the key has had."""
+    return state + 1, state + 1
 
-    It runs a flow with one keyed stage that does nothing over the epochs, with the settings `session.FAST`;
-    `run_epochs(n)` gives the distances from trigger to trigger of n epochs run back to back. `BareSide` is
-    the model: a `RemoteSide` in a JVM of its own, and `epochs` holds one epoch more a turn than is returned.
-    """
-    return None
+
+def ignore(rows: list[Any], epoch: int) -> None:
+    """Take the rows of an epoch, as the bare side's collect does."""
+
+
+class FlowSide:
+    """A small keyed flow in a Spark application of its own, over a streaming DataFrame or over the directory itself."""
+
+    def __init__(self, work: str, epochs: list[list[str]], frame: bool, rows: int) -> None:
+        self._work, self._frame = Path(work), frame
+        feed = Feed(self._work, [[Path(path) for path in each] for each in epochs])
+        self._side = PenstockSide(feed, self._flow, self._work / "checkpoint", spacing=True, epoch_rows=rows)
+
+    def _flow(self, feed: Feed) -> ps.Flow:
+        flow = ps.Flow("floor")
+        directory = ps.read.parquet(str(feed.watched), schema=data.SCHEMA, follow=True)
+        source = feed.read(self._spark, data.DDL) if self._frame else directory
+        flow.source("events", source).key_by("key").scan(count, 0).sink("out", ignore)
+        return flow
+
+    def start(self) -> None:
+        """Start Spark and the flow."""
+        self._spark = session.make("bench-floor", session.FAST)
+        self._side.start(spark=self._spark)
+
+    def run_epochs(self, n: int) -> list[Epoch]:
+        """Run `n` epochs back to back, and one before them whose end is the first one's start."""
+        return self._side.run_epochs(n + 1)
+
+    def stop(self) -> None:
+        """Stop the flow and Spark."""
+        self._side.stop()
+        if hasattr(self, "_spark"):
+            session.close(self._spark)
+
+
+def penstock_side(work: Path, epochs: list[list[Path]], frame: bool, rows: int) -> Side:
+    """Return a flow in a process of its own."""
+    paths = [[str(path) for path in each] for each in epochs]
+    return RemoteSide("bench.epoch_floor:FlowSide", work=str(work), epochs=paths, frame=frame, rows=rows)
 
 
 def bare_side(work: Path, epochs: list[list[Path]], settings: dict[str, str]) -> Side:

@@ -28,10 +28,11 @@ class PenstockSide:
         self._epochs: list[tuple[int, float, float]] = []
         self._run: ps.Run | None = None
 
-    def start(self) -> None:
+    def start(self, **options: Any) -> None:
         """Start the flow; its directory is still empty."""
         flow = self._flow(self._feed)
-        self._run = ps.start(flow, checkpoint=str(self._checkpoint), on_epoch=self._took, **self._options)
+        options = self._options | options
+        self._run = ps.start(flow, checkpoint=str(self._checkpoint), on_epoch=self._took, **options)
 
     def run_epochs(self, n: int) -> list[Epoch]:
         """Release `n` epochs and return rows and seconds of each."""

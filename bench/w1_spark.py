@@ -72,13 +72,18 @@ class Setting:
         return self.work / name / "checkpoint"
 
 
-def penstock_side(setting: Setting) -> Side | None:
-    """Return Penstock's side of W1, or None while there is none.
+def penstock_side(setting: Setting, rows_per_epoch: int) -> Side:
+    """Return Penstock's side of W1: the user's function over the feed's directory, written as Parquet, in order."""
 
-    It runs `bench.workload.running` over the rows of `setting.feed("penstock")` and writes its output to
-    `setting.output("penstock")`, or nowhere if `setting.sink` is "noop".
-    """
-    return None
+    def flow(feed: Feed) -> ps.Flow:
+        made = ps.Flow("w1")
+        events = made.source("events", ps.read.parquet(str(feed.watched), schema=data.SCHEMA, follow=True))
+        outputs = events.key_by("key").scan(running, (0, 0.0), schema=dict(zip(FIELDS, OUTPUT_TYPES, strict=True)))
+        outputs.sink("out", ps.write.parquet(str(setting.output("penstock"))))
+        return made
+
+    checkpoint = setting.checkpoint("penstock")
+    return PenstockSide(setting.feed("penstock"), flow, checkpoint, spark=setting.spark, epoch_rows=rows_per_epoch)
 
 
 def peer_side(setting: Setting, name: str) -> Side:

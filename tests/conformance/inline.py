@@ -83,9 +83,7 @@ class CutFeed:
 
     def poll(self, limit: int) -> Slice | None:
         """Return the rows of the next epoch, in several splits where there are enough."""
-        if self._next == len(self._epochs):
-            return None
-        rows = self._epochs[self._next]
+        rows = self._epochs[self._next] if self._next < len(self._epochs) else []
         self._next += 1
         if not rows:
             return None
@@ -105,7 +103,7 @@ class CutFeed:
         raise AssertionError("nothing is restored here")
 
     def exhausted(self) -> bool:
-        return self._next == len(self._epochs)
+        return self._next > len(self._epochs)  # no source ends before the last epoch of all of them
 
     def close(self) -> None:
         pass

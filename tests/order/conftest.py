@@ -39,5 +39,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _seen:
         terminalreporter.section("explorer")
     for name, report in _seen:
-        found = f"; found: {report.violation.message}" if report.violation else ""
+        found = f"; found: {report.violation.message.splitlines()[0]}" if report.violation else ""
         terminalreporter.write_line(f"{name}: {report}{found}")

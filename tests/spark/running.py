@@ -6,9 +6,10 @@ The engine, its tasks, feeds, checkpoint and sinks are the real ones; only the s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +19,12 @@ from penstock.ingress.feeds import make_feed
 from penstock.ingress.sequence import epoch_sequence
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
+from penstock.spark import task
 from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.envelope import SCHEMA
+from penstock.spark.job import JobLost, Outcome
+from penstock.spark.spec import EpochSpec
+from penstock.spark.worker_state import ShardCache
 
 from ..conformance.inline import InlineBackend
 
@@ -29,6 +35,32 @@ class Crash(Exception):
     """Stands for the end of a process."""
 
 
+class Workers(InlineBackend):
+    """Some workers, each with a cache that it keeps; `choose(epoch, task)` is the worker that runs a task.
+
+    The jobs of the epochs in `lost` are done, and then lost.
+    """
+
+    def __init__(self, count: int, choose: Callable[[int, int], int], lost: Iterable[int] = ()) -> None:
+        super().__init__(cores=2, seed=0)
+        self.caches = [ShardCache() for _ in range(count)]
+        self._choose, self._lost = choose, set(lost)
+
+    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+        outcome = super().run(spec, frame)
+        if spec.epoch in self._lost:
+            self._lost.remove(spec.epoch)
+            raise JobLost("an executor went away")
+        return outcome
+
+    def _level(self, spec: EpochSpec, level: int, inputs: dict[int, pa.Table]) -> pa.Table:
+        batches = []
+        for number in sorted(inputs):
+            with mock.patch.object(task, "CACHE", self.caches[self._choose(spec.epoch, number)]):
+                batches += list(task.Task(self._stages, spec, level, number).run(inputs[number].to_batches()))
+        return pa.Table.from_batches(batches, SCHEMA)
+
+
 def running(state: tuple[int, float], row: Any) -> tuple[tuple[int, float], tuple[int, int, int, float]]:
     """Count and add up a key's values: wrong as soon as a row is lost, doubled or out of order."""
     count, total = state[0] + 1, state[1] / 2 + row.v
@@ -37,7 +69,7 @@ def running(state: tuple[int, float], row: Any) -> tuple[tuple[int, float], tupl
 
 def make_rows(count: int, *, keys: int = 11) -> list[dict[str, Any]]:
     """Make rows: n counts, t is a time that rises, k a key, v a value."""
-    return [{"n": n, "t": n // 2, "k": (n * n + 3 * n) % keys, "v": n / 7} for n in range(count)]
+    return [{"n": n, "t": n // 2, "k": (7 * n + n // 5) % keys, "v": n / 7} for n in range(count)]
 
 
 def write_files(directory: Path, rows: list[dict[str, Any]], size: int, *, first: int = 0) -> None:

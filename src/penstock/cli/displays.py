@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
-from penstock.cli.failures import explain, one_line
+from penstock.cli.failures import at_home, explain, one_line
 from penstock.cli.progress import Progress
 from penstock.errors import OperatorError
 
@@ -88,6 +88,7 @@ class JsonDisplay:
     def fail(self, error: BaseException) -> None:
         fields = {}
         if isinstance(error, OperatorError):
+            error = at_home(error)
             fields = {"operator": error.operator, "where": error.where, "row": error.row}
         self.say("failed", one_line(str(error)), error=type(error).__name__, **fields)
 

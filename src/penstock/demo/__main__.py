@@ -11,6 +11,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock.cli.failures import explain
+from penstock.cli.progress import count
 from penstock.cli.stopping import Interrupts
 from penstock.demo.check import check_order
 from penstock.demo.flow import HOT, HOT_SECONDS, SENSORS, Readings, make_flow
@@ -93,7 +94,7 @@ def follow(run: Run, interrupts: Interrupts, show: Show, rows: int) -> None:
         # By rows, not by time: a machine that is slow to start has its changes too.
         if changes and show.progress.rows_in >= changes[0][0] * rows:
             tasks = changes.pop(0)[1]
-            print(f"         changing to {tasks} task{'s' if tasks > 1 else ''} while it runs", flush=True)
+            print(f"         changing to {count(tasks, 'task')} while it runs", flush=True)
             run.set_tasks(tasks)
         if interrupts.count and not stopping:
             stopping = True

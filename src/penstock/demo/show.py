@@ -6,7 +6,7 @@ from statistics import median
 
 import numpy as np
 
-from penstock.cli.progress import Progress, duration, size
+from penstock.cli.progress import Progress, count, duration, size
 from penstock.demo.check import Verdict
 from penstock.demo.flow import Readings
 from penstock.spark.engine import EpochStats
@@ -33,7 +33,9 @@ class Show:
             self.milliseconds.append(stats.seconds * 1000)
         if self._tasks is not None and stats.tasks != self._tasks:
             self.changes.append(f"{self._tasks} -> {stats.tasks}")
-            print(f"         epoch {stats.epoch} ran with {stats.tasks} tasks instead of {self._tasks}: no restart")
+            print(
+                f"         epoch {stats.epoch} ran with {count(stats.tasks, 'task')} instead of {self._tasks}: no restart"
+            )
         self._tasks = stats.tasks
         if now - self._shown >= LINE_SECONDS and self.progress.rows_in > self._rows_shown:
             print(self._line(stats, now), flush=True)

@@ -21,7 +21,7 @@ class ResourceCentric:
 
     threshold: float = 1.2
     goal: float = 1.1
-    """Once it moves, how far: at the threshold itself, the noise of one second would stop the operator again."""
+    """How far it goes once it moves: at the threshold itself, the noise of one second would stop it again."""
 
     def start(self) -> ShardState:
         """Begin with no hot shard known."""

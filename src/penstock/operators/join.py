@@ -113,11 +113,7 @@ class SideBySide:
 
     def names(self) -> tuple[str, ...]:
         """Return the fields of the joined row."""
-        extra = [
-            name + self.suffix if name in self.left else name
-            for name in self.right
-            if name not in self.shared
-        ]
+        extra = [name + self.suffix if name in self.left else name for name in self.right if name not in self.shared]
         return (*self.left, *extra)
 
     def result_type(self, inputs: Sequence[RowType | None]) -> RowType | None:

@@ -132,9 +132,7 @@ class MapBatches(Columnar):
                     f"map_batches returned {result.num_rows} rows and {len(index)} input indexes; "
                     f"give one index for each row"
                 )
-            if len(index) and (
-                index.min() < 0 or index.max() >= rows.num_rows or (index[1:] < index[:-1]).any()
-            ):
+            if len(index) and (index.min() < 0 or index.max() >= rows.num_rows or (index[1:] < index[:-1]).any()):
                 raise ValueError(
                     "map_batches returned input indexes that are out of range or go back; each is the "
                     "number of an input row, in ascending order"
@@ -162,9 +160,7 @@ class MapBatches(Columnar):
             return result
         missing = [name for name in wanted.names if name not in result.schema.names]
         if missing:
-            raise ValueError(
-                f"map_batches returned no column {missing[0]!r}; declared are {', '.join(wanted.names)}"
-            )
+            raise ValueError(f"map_batches returned no column {missing[0]!r}; declared are {', '.join(wanted.names)}")
         columns = []
         for field in wanted.schema:
             column = result.column(field.name)

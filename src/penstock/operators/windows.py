@@ -318,15 +318,11 @@ class CountWindows(Windowed):
         return [(FOREVER, state[3])] if state and state[1] else []
 
 
-def window_logic(
-    spec: WindowSpec, fold: Fold, key: Key | None, operator: str
-) -> tuple[Windowed, TimeKind | None]:
+def window_logic(spec: WindowSpec, fold: Fold, key: Key | None, operator: str) -> tuple[Windowed, TimeKind | None]:
     """Make the logic of a window specification, and tell the unit that its sizes were given in."""
     if isinstance(spec, Count):
         if not isinstance(spec.size, int) or spec.size < 1:
-            raise FlowError(
-                f"operator {operator!r}: a count window needs at least one row, not {spec.size!r}"
-            )
+            raise FlowError(f"operator {operator!r}: a count window needs at least one row, not {spec.size!r}")
         return CountWindows(fold, key, size=spec.size), None
     if isinstance(spec, Session):
         gap, kind = ticks(spec.gap, operator, "gap")

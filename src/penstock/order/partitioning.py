@@ -51,10 +51,8 @@ class HashPartitioning:
 
     def shards_of(self, keys: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Map an array of signed or unsigned 64-bit hashes."""
-        if isinstance(keys, np.ndarray):
-            hashes = keys
-        else:
-            hashes = np.array([key & _UNSIGNED for key in keys], dtype=np.uint64)
+        unsigned = (key & _UNSIGNED for key in keys)
+        hashes = keys if isinstance(keys, np.ndarray) else np.fromiter(unsigned, np.uint64, len(keys))
         if hashes.dtype.kind not in "iu" or hashes.dtype.itemsize != 8:
             raise TypeError(f"hashes must be 64-bit integers, not {hashes.dtype}")
         return (hashes.astype(np.uint64, copy=False) % np.uint64(self.shards)).astype(np.int64)

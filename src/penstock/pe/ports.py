@@ -173,6 +173,8 @@ class PortScheduler(Generic[B]):
                 frame = stack[-1]
                 if frame.pending is None and not frame.advance(execute, keep_going):
                     self._leave(stack.pop())
+                    if frame.made_no_room:
+                        self._primitives.pause(delay.next())
                 elif frame.pending is not None:
                     target, batch = frame.pending
                     if self.push(target, batch):
@@ -204,6 +206,7 @@ class _Frame(Generic[B]):
         self.port = port
         self.outputs = outputs
         self.pending: tuple[Port[B], B] | None = None
+        self.made_no_room = quota is not None  # until a batch is taken: then another producer was in the way
         self._quota = quota
 
     def advance(self, execute: Execute[B], keep_going: Callable[[], bool]) -> bool:
@@ -214,6 +217,7 @@ class _Frame(Generic[B]):
             batch = self.port.pop()
             if batch is EMPTY:
                 return False
+            self.made_no_room = False
             self.outputs = execute(self.port, batch)
         self.pending = output
         return True

@@ -1,0 +1,16 @@
+"""Simulate large machines and clusters in virtual time, steered by the same controllers as the engines.
+
+    events      virtual time
+    machine     cores, and what synchronization costs: inputs, with their sources
+    graphs      operators with cost, waiting and selectivity, in the papers' shapes
+    ports, pe   one processing element: queues, workers, claims, locks, back-pressure, order
+    readings    what the controllers see of it
+    steering    controllers in the loop
+    scale       Streams' thousand operators on 176 and 184 cores
+    keys        skewed keys that are shuffled
+    cluster     one keyed operator on nodes with links: tasks, shards, state
+    elasticity  Elasticutor's approaches side by side (`executor_centric` is the one of its own)
+    primitives  the primitives of `order`, for virtual time
+
+Nothing here reads a clock; chance comes from seeds, so a run repeats exactly.
+"""

@@ -1,10 +1,10 @@
 """Simulate one keyed operator on a cluster: nodes and their links, tasks, shards with state.
 
-A task is one core at work for an executor. The input comes in batches, one event each: so many tuples for every
-shard. A task serves its shards' queues; while a shard is being reassigned its tuples wait. The queue of a task is
-bounded, and the source sends no faster than the fullest one allows, which is how back-pressure makes one hot task
-slow down everything. A task away from its executor's home node gets its tuples through the home node's link, which also
-carries the state that moves.
+A task is one core at work for an executor. The input comes in batches, one event each: so many tuples for
+every shard. A task serves its shards' queues; while a shard is being reassigned its tuples wait. The queue of
+a task is bounded, and the source sends no faster than the fullest one allows, which is how back-pressure
+makes one hot task slow down everything. A task away from its executor's home node gets its tuples through the
+home node's link, which also carries the state that moves.
 
 What a reassignment costs is an input, from the paper's figures 11 and 12.
 """
@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.sim.events import Events
-from penstock.sim.keys import ShardPopularity
-
-Vector = npt.NDArray[np.float64]
+from penstock.sim.keys import Indices, ShardPopularity, Vector
+from penstock.sim.keys import sum_by as _sum_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,14 @@ class ReassignmentCosts:
     local_sync: float = 0.002
     """Within an executor: about 2 ms however many executors are upstream (Elasticutor, figure 12a)."""
     global_sync_factor: tuple[float, float] = (100.0, 1000.0)
-    """Across executors: two to three orders of magnitude more (figure 12a), the more the more are upstream."""
+    """Across executors: two to three orders of magnitude more (figure 12a), growing with those upstream."""
     upstream_range: tuple[int, int] = (1, 256)
-    """The numbers of upstream executors at which these hold; the text gives none, so the cluster's cores are taken."""
+    """The upstream executors at which these hold; the text gives none, so one and the cluster's cores."""
     bandwidth: float = 125e6
-    """Bytes a second of a node's link: 1 Gbps (section 5). Within a node state is shared and does not move."""
+    """Bytes a second of a node's link: 1 Gbps (section 5). Within a node state is shared and stays."""
 
     def global_sync(self, upstream: int) -> float:
-        """Return the time to stop, drain and restart so many upstream executors; linear between the two ends."""
+        """Return the time to stop, drain and restart so many upstream executors: linear between the ends."""
         low, high = self.upstream_range
         part = min(1.0, max(0.0, (upstream - low) / (high - low)))
         smallest, largest = self.global_sync_factor
@@ -77,7 +76,9 @@ class Task:
 class Cluster:
     """Hold the shards, the tasks that serve them, and what was measured."""
 
-    def __init__(self, settings: ClusterSettings, popularity: ShardPopularity, homes: list[int], seed: int) -> None:
+    def __init__(
+        self, settings: ClusterSettings, popularity: ShardPopularity, homes: list[int], seed: int
+    ) -> None:
         """Set up without tasks; whoever drives the cluster starts them. `homes` is each executor's node."""
         self.settings, self.popularity, self.homes = settings, popularity, homes
         self.events = Events()
@@ -156,11 +157,11 @@ class Cluster:
         offered = settings.rate * settings.batch_seconds * self.popularity.shares
         offered = self._random.poisson(offered).astype(np.float64)
         size = self._next_task
-        queued = np.bincount(self.task_of, weights=self.queued, minlength=size)
-        coming = np.bincount(self.task_of, weights=offered, minlength=size)
+        queued = _sum_by(self.task_of, self.queued, size)
+        coming = _sum_by(self.task_of, offered, size)
         taken = offered * self._admitted(queued, coming)
         # Half of a batch, on average, is ahead of a tuple that comes with it.
-        ahead = queued[self.task_of] + np.bincount(self.task_of, weights=taken, minlength=size)[self.task_of] / 2
+        ahead = queued[self.task_of] + _sum_by(self.task_of, taken, size)[self.task_of] / 2
         self.waited += float((taken * ahead).sum()) * settings.seconds_per_tuple
         self.arrived += float(taken.sum())
         self.queued += taken
@@ -171,7 +172,7 @@ class Cluster:
         self.series.append((self.events.now, float(served.sum()) / settings.batch_seconds))
 
     def _admitted(self, queued: Vector, coming: Vector) -> float:
-        """Return the part of a batch that the fullest queue has room for, with what it will work off meanwhile."""
+        """Return the part of a batch that the fullest queue has room for by the time that it comes."""
         if self.stopped:
             return 0.0
         work = self.settings.batch_seconds / self.settings.seconds_per_tuple
@@ -183,7 +184,7 @@ class Cluster:
         """Return the tuples of each shard that its task gets through, and account for the links."""
         settings = self.settings
         ready = np.where(self.paused, 0.0, self.queued)
-        waiting = np.bincount(self.task_of, weights=ready, minlength=size)
+        waiting = _sum_by(self.task_of, ready, size)
         able = np.zeros(size)
         home = np.full(size, -1, dtype=np.int64)
         for number, task in self.tasks.items():
@@ -197,7 +198,7 @@ class Cluster:
         part = np.divide(wanted, waiting, out=np.zeros(size), where=waiting > 0)
         return np.asarray(ready * part[self.task_of])
 
-    def _limit_by_links(self, wanted: Vector, remote: npt.NDArray[np.bool_], home: npt.NDArray[np.int64]) -> Vector:
+    def _limit_by_links(self, wanted: Vector, remote: npt.NDArray[np.bool_], home: Indices) -> Vector:
         """Let state go first on each node's link, and share what is left among the remote tasks it feeds."""
         settings = self.settings
         capacity = settings.costs.bandwidth * settings.batch_seconds
@@ -205,8 +206,10 @@ class Cluster:
         self._migrating = list(np.asarray(self._migrating) - state)
         # A tuple goes out to the remote task, and its result comes back through the same link.
         bytes_each = wanted * settings.tuple_bytes * 2
-        demand = np.bincount(home[remote], weights=bytes_each[remote], minlength=settings.nodes)
-        share = np.minimum(1.0, np.divide(capacity - state, demand, out=np.ones(settings.nodes), where=demand > 0))
+        demand = _sum_by(home[remote], bytes_each[remote], settings.nodes)
+        share = np.minimum(
+            1.0, np.divide(capacity - state, demand, out=np.ones(settings.nodes), where=demand > 0)
+        )
         limited = wanted.copy()
         limited[remote] *= share[home[remote]]
         self.remote_bytes += float((limited[remote] * settings.tuple_bytes * 2).sum())

@@ -36,7 +36,9 @@ class Graph:
         """Refuse edges that go backwards: the simulator has no feedback."""
         for i, operator in enumerate(self.operators):
             if any(not i < to < len(self.operators) for to in operator.outputs):
-                raise ValueError(f"{self.name}: operator {i} must send to later operators, not {operator.outputs}")
+                raise ValueError(
+                    f"{self.name}: operator {i} must send to later operators, not {operator.outputs}"
+                )
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -69,12 +71,14 @@ def mixed(width: int, depth: int, cost: float) -> Graph:
     rows = []
     for lane in range(width):
         first = 1 + lane * depth
-        rows += [Operator(cost, (i + 1 if i + 1 < first + depth else sink,)) for i in range(first, first + depth)]
+        rows += [
+            Operator(cost, (i + 1 if i + 1 < first + depth else sink,)) for i in range(first, first + depth)
+        ]
     return Graph(f"mixed-{width}x{depth}", (source, *rows, Operator(0.0, locked=True)))
 
 
 def tree(depth: int, branches: int, cost: float) -> Graph:
-    """Return a tree of operators, each sending its batches to one branch in turn, and a sink below the leaves."""
+    """Return a tree of operators, each sending its batches to one branch in turn, and a sink at the end."""
     inner = sum(branches**level for level in range(depth))
     sink = inner + 1
     operators = [Operator(0.0, (1,), source=True)]
@@ -91,8 +95,8 @@ def reverse_tree(depth: int, branches: int, cost: float) -> Graph:
     operators = [Operator(0.0, tuple(range(1, levels[0] + 1)), split=True, source=True)]
     start = 1
     for size in levels:
-        for k in range(size):
-            operators.append(Operator(cost, (start + size + k // branches,), locked=start > 1))
+        below = start + size
+        operators += [Operator(cost, (below + k // branches,), locked=start > 1) for k in range(size)]
         start += size
     return Graph(f"reverse-tree-{depth}-{branches}", (*operators, Operator(0.0)))
 
@@ -101,6 +105,7 @@ def with_rate(graph: Graph, rate: float) -> Graph:
     """Return the graph with sources that make so many tuples a second in all."""
     sources = sum(operator.source for operator in graph.operators)
     operators = tuple(
-        replace(operator, rate=rate / sources) if operator.source else operator for operator in graph.operators
+        replace(operator, rate=rate / sources) if operator.source else operator
+        for operator in graph.operators
     )
     return Graph(graph.name, operators)

@@ -6,6 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 Vector = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+
+def sum_by(index: Indices, values: Vector, size: int) -> Vector:
+    """Return the sum of the values of each index."""
+    return np.asarray(np.bincount(index, weights=values, minlength=size), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +39,4 @@ class ShardPopularity:
     def shuffle(self) -> None:
         """Apply a random permutation to the frequencies of the keys."""
         dealt = self._random.permutation(self._frequencies)
-        self.shares = np.bincount(self._shard_of_key, weights=dealt, minlength=self._space.shards)
+        self.shares = sum_by(self._shard_of_key, dealt, self._space.shards)

@@ -1,9 +1,9 @@
-"""Describe machines: cores, what sharing a core gives, and what synchronization costs as it is shared by more.
+"""Describe machines: cores, what sharing a core gives, what synchronization costs as more share it.
 
-Every number is an input. What the papers state is cited. What they only show in figures that are not in their text is
-calibrated: chosen so that the best thread levels fall where the text says that they were measured, which
-`tests/sim/test_calibration.py` checks. A result obtained with these numbers is a check of the controllers, not of the
-papers' claims.
+Every number is an input. What the papers state is cited. What they only show in figures that are not in their
+text is calibrated: chosen so that the best thread levels fall where the text says that they were measured,
+which `tests/sim/test_calibration.py` checks. A result obtained with these numbers is a check of the
+controllers, not of the papers' claims.
 """
 
 from dataclasses import dataclass
@@ -72,7 +72,8 @@ XEON = Machine(
         claim_sharing=2e-9,
         tuple_passing=0.15e-6,
         passing_sharing=0.45e-9,
-        # Calibrated: section 5.2 finds 8 to 10 threads best for 10,000 operations a tuple, and clearly fewer at 16.
+        # Calibrated: section 5.2 finds 8 to 10 threads best for 10,000 operations a tuple, and clearly fewer
+        # at 16.
         lock=0.5e-6,
         lock_waiter=0.1,
     ),
@@ -91,8 +92,8 @@ POWER8 = Machine(
         claim_sharing=1e-9,
         tuple_passing=0.15e-6,
         passing_sharing=0.03e-9,
-        # Calibrated: section 5.2 finds 16 to 24 best where XEON has 8 to 10, section 5.4 130 to 184 for ten times
-        # the cost.
+        # Calibrated: section 5.2 finds 16 to 24 best where XEON has 8 to 10, section 5.4 130 to 184 for ten
+        # times the cost.
         lock=0.21e-6,
         lock_waiter=0.05,
     ),

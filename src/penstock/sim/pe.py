@@ -1,13 +1,13 @@
 """Simulate one processing element: workers that claim operators, run their batches and pass them on.
 
-A queue before each operator holds batches; one event stands for all batches that a worker drained with one claim.
-What a claim, a passed tuple and a contended lock cost comes from the machine, and grows with the threads that share
-it. A worker claims no more than there is room for below, which is how back-pressure travels; the engine's drain of a
-full queue by whoever pushes has the same effect. Operators that several workers may run at once send their outputs
-through the shipped reorder buffer.
+One event stands for all batches that a worker drained with one claim. What a claim, a passed tuple and a
+contended lock cost comes from the machine, and grows with the threads that share it. A worker claims no more
+than there is room for below, which is how back-pressure travels; the engine's drain of a full queue by
+whoever pushes has the same effect. Operators that several workers may run at once send their outputs through
+the shipped reorder buffer.
 
-Workers are either all alike and take operators from one list, the least recently run first or as a policy says
-(*dynamic*), or each runs the operators that are bound to it (*bound*).
+Workers are either all alike and take operators from one list, the least recently run first or as a chooser
+says (*dynamic*), or each runs the operators that are bound to it (*bound*).
 """
 
 from collections import deque
@@ -18,22 +18,11 @@ from penstock.order.reorder import ReorderBuffer
 from penstock.sim.events import Events
 from penstock.sim.graphs import Graph, Operator
 from penstock.sim.machine import Machine
+from penstock.sim.ports import Batch, Ports
 from penstock.sim.primitives import Virtual
 
 # Several workers on one operator may be this many batches apart before the slowest holds the others up.
 _REORDER_SLOTS = 1024
-
-
-class Batch:
-    """Carry a number of rows and the time at which they were made."""
-
-    __slots__ = ("born", "rows", "targets")
-
-    def __init__(self, rows: float, born: float) -> None:
-        """Make a batch that goes nowhere yet."""
-        self.rows = rows
-        self.born = born
-        self.targets: tuple[int, ...] = ()
 
 
 class _Claim:
@@ -76,58 +65,50 @@ class PE:
     ) -> None:
         """Set up a graph with batches of `rows` tuples and queues of `capacity` batches.
 
-        `filled` puts batches into that part of every queue: a pipeline of a thousand operators then starts in the
-        state that it would reach after all of them have filled. `binding` names the worker of each operator.
+        `filled` puts batches into that part of every queue: a pipeline of a thousand operators then starts in
+        the state that it would reach after all of them have filled. `binding` names the worker of each
+        operator.
         """
         self.graph, self.machine, self.events = graph, machine, Events()
         self.operators = graph.operators
+        self.rows, self.capacity, self.time_slice, self.chooser = rows, capacity, time_slice, chooser
+        self.ports = Ports(graph, capacity, self.events)
         count = len(self.operators)
-        self.rows, self.capacity, self.time_slice = rows, capacity, time_slice
-        self.chooser = chooser
         self.level = 0
         self.busy = 0
-        self.queues: list[deque[Batch]] = [deque() for _ in range(count)]
         self.running = [0] * count
         self.permits = [operator.permits for operator in self.operators]
         self.in_flight = [1] * count
-        self.last_run = [0.0] * count
         # What was measured since the start; whoever wants a period takes the difference of two readings. What
         # sources make is not counted as processed: it comes in bursts, whenever there is room.
         self.processed = [0.0] * count
-        self.arrived = [0.0] * count
         self.seconds = [0.0] * count
-        self.full_time = [0.0] * count
         self.worker_busy: list[float] = []
         self.latencies: list[tuple[float, float]] = []
-        self._full_since: list[float | None] = [None] * count
-        self._reserved = [0] * count
         self._turn = [0] * count
         self._entered = [0] * count
         self._left = [0] * count
         self._buffers: dict[int, ReorderBuffer[Batch]] = {}
-        for operator, permits in enumerate(self.permits):
-            if permits != 1:
-                self._reorder(operator)
         self._lock_free = [0.0] * count
         self._lock_waiting = [0] * count
-        self._blocked: list[deque[int]] = [deque() for _ in range(count)]
-        self._is_blocked = [False] * count
         self._listed = [False] * count
         self._free: deque[int] = deque()
         self._idle: list[int] = []
-        self._sleeping: set[int] = set()
         self._parked: list[int] = []
         self.binding = list(binding) if binding is not None else None
         self._bound_free: list[deque[int]] = []
-        self._fill(filled)
+        self._sleeping: set[int] = set()
+        for operator, permits in enumerate(self.permits):
+            if permits != 1:
+                self._reorder(operator)
         self.set_level(level)
+        self._fill(filled)
 
     # What controllers turn.
 
     def set_level(self, level: int) -> None:
         """Set the number of workers; one too many leaves when it next looks for work."""
-        new = range(len(self.worker_busy), level)
-        for worker in new:
+        for worker in range(len(self.worker_busy), level):
             self.worker_busy.append(0.0)
             self._bound_free.append(deque())
             self._parked.append(worker)
@@ -164,16 +145,24 @@ class PE:
     # Finding work.
 
     def _seek(self, worker: int) -> None:
+        """Give a worker its next claim, or let it sleep."""
         if worker >= self.level:
             self._parked.append(worker)
             return
-        if self.binding is not None:
-            free = self._bound_free[worker]
-        elif self.chooser is not None:
-            self._seek_by_choice(worker)
-            return
+        if self.chooser is not None and self.binding is None:
+            operator, batches = self._choose()
         else:
-            free = self._free
+            operator, batches = self._first(worker)
+        if batches:
+            self._claim(worker, operator, batches)
+        elif self.binding is None:
+            self._idle.append(worker)
+        else:
+            self._sleeping.add(worker)
+
+    def _first(self, worker: int) -> tuple[int, int]:
+        """Return the least recently run operator that a worker may claim, and how many of its batches."""
+        free = self._free if self.binding is None else self._bound_free[worker]
         while free:
             operator = free.popleft()
             if self.binding is not None and self.binding[operator] != worker:
@@ -181,34 +170,29 @@ class PE:
             self._listed[operator] = False
             batches = self._claimable(operator)
             if batches:
-                self._claim(worker, operator, batches)
-                return
-        if self.binding is None:
-            self._idle.append(worker)
-        else:
-            self._sleeping.add(worker)
+                return operator, batches
+        return -1, 0
 
-    def _seek_by_choice(self, worker: int) -> None:
-        free, candidates = self._free, []
-        for _ in range(len(free)):
-            operator = free.popleft()
+    def _choose(self) -> tuple[int, int]:
+        """Return the chooser's choice among all operators that may be claimed."""
+        candidates = []
+        for _ in range(len(self._free)):
+            operator = self._free.popleft()
+            self._listed[operator] = False
             if self._claimable(operator):
                 candidates.append(operator)
-                free.append(operator)
-            else:
-                self._listed[operator] = False
-        if not candidates:
-            self._idle.append(worker)
-            return
-        assert self.chooser is not None
+                self._listed[operator] = True
+                self._free.append(operator)
+        if not candidates or self.chooser is None:
+            return -1, 0
         chosen = self.chooser.choose(self, candidates)
-        free.remove(chosen)
+        self._free.remove(chosen)
         self._listed[chosen] = False
-        self._claim(worker, chosen, self._claimable(chosen))
+        return chosen, self._claimable(chosen)
 
     def _list(self, operator: int) -> None:
         """Offer an operator to the workers, if it might run."""
-        if self._listed[operator] or self._is_blocked[operator] or not self.queues[operator]:
+        if self._listed[operator] or self.ports.is_blocked[operator] or not self.ports.queues[operator]:
             return
         permits = self.permits[operator]
         if permits is not None and self.running[operator] >= permits:
@@ -229,8 +213,8 @@ class PE:
         self.events.after(self.machine.synchronization.wake, self._seek, worker)
 
     def _claimable(self, operator: int) -> int:
-        """Return how many batches could be claimed now; one that lacks room below is listed again when there is."""
-        waiting = len(self.queues[operator])
+        """Return how many batches could be claimed now; an operator without room below waits for it."""
+        waiting = len(self.ports.queues[operator])
         permits = self.permits[operator]
         if not waiting or (permits is not None and self.running[operator] >= permits):
             return 0
@@ -246,7 +230,8 @@ class PE:
         return self._room_for(operator, own, most)
 
     def _room_for(self, operator: int, own: Operator, most: int) -> int:
-        outputs = own.outputs
+        """Return for how many of so many batches there is room below; if for none, wait for it."""
+        outputs, room = own.outputs, self.ports.room
         if not outputs or not most:
             return most
         if own.split:
@@ -255,42 +240,29 @@ class PE:
             while fits < most:
                 to = outputs[(turn + fits) % len(outputs)]
                 needed[to] = needed.get(to, 0) + 1
-                if self._room(to) < needed[to]:
+                if room(to) < needed[to]:
                     break
                 fits += 1
             if not fits:
-                self._block(operator, outputs[turn % len(outputs)])
+                self.ports.block(operator, outputs[turn % len(outputs)])
             return fits
         for to in outputs:
-            room = self._room(to)
-            if room <= 0:
-                self._block(operator, to)
+            most = min(most, room(to))
+            if most <= 0:
+                self.ports.block(operator, to)
                 return 0
-            most = min(most, room)
         return most
-
-    def _room(self, operator: int) -> int:
-        room = self.capacity - len(self.queues[operator])
-        # Those that push to a port under its lock come first and wait there, spinning, as Streams' workers do.
-        return room if self.operators[operator].locked else room - self._reserved[operator]
-
-    def _block(self, operator: int, on: int) -> None:
-        self._is_blocked[operator] = True
-        self._blocked[on].append(operator)
 
     # Running a claim: compute, wait, push.
 
     def _claim(self, worker: int, operator: int, count: int) -> None:
-        now, own = self.events.now, self.operators[operator]
-        queue = self.queues[operator]
-        batches = [queue.popleft() for _ in range(count)]
-        claim = _Claim(worker, operator, batches, now)
+        own = self.operators[operator]
+        claim = _Claim(worker, operator, self.ports.take(operator, count), self.events.now)
         claim.first = self._entered[operator]
         self._entered[operator] += count
-        self.last_run[operator] = now
         self.running[operator] += 1
-        self._route(operator, own, batches)
-        self._freed(operator)
+        self._route(operator, own, claim.batches)
+        self._let_go_on(operator)
         self._list(operator)
         self.busy += 1
         costs, others = self.machine.synchronization, self.busy - 1
@@ -299,7 +271,7 @@ class PE:
         self.events.after(work / self.machine.speed(self.busy), self._computed, claim)
 
     def _route(self, operator: int, own: Operator, batches: list[Batch]) -> None:
-        """Keep room below for what will come out of a claim."""
+        """Keep room below for what will come out."""
         outputs = own.outputs
         for batch in batches:
             if own.split:
@@ -308,18 +280,17 @@ class PE:
             else:
                 batch.targets = outputs
             for to in batch.targets:
-                self._reserved[to] += 1
-                self._note_full(to)
+                self.ports.reserve(to)
 
     def _computed(self, claim: _Claim) -> None:
         wait = self.operators[claim.operator].wait
-        if wait > 0:
-            self.busy -= 1
-            rounds = sum(-(-batch.rows // self.in_flight[claim.operator]) for batch in claim.batches)
-            self.worker_busy[claim.worker] += self.events.now - claim.began
-            self.events.after(rounds * wait, self._waited, claim)
-        else:
+        if wait <= 0:
             self._push(claim)
+            return
+        self._account(claim)
+        self.busy -= 1
+        rounds = sum(-(-batch.rows // self.in_flight[claim.operator]) for batch in claim.batches)
+        self.events.after(rounds * wait, self._waited, claim)
 
     def _waited(self, claim: _Claim) -> None:
         self.busy += 1
@@ -328,37 +299,40 @@ class PE:
 
     def _push(self, claim: _Claim) -> None:
         """Pass the lock of a port that many push to, one after another."""
-        own = self.operators[claim.operator]
-        locked = next((to for batch in claim.batches for to in batch.targets if self.operators[to].locked), None)
-        if locked is None:
+        targets = {to for batch in claim.batches for to in batch.targets if self.operators[to].locked}
+        if not targets:
             self._done(claim)
             return
         now, costs = self.events.now, self.machine.synchronization
-        start = max(now, self._lock_free[locked])
-        waiting = self._lock_waiting[locked]
-        hold = claim.rows * own.selectivity * costs.lock * (1 + costs.lock_waiter * waiting)
-        self._lock_free[locked] = start + hold
-        self._lock_waiting[locked] += 1
-        self.events.after(start + hold - now, self._unlocked, (claim, locked))
+        port = min(targets)
+        rows = claim.rows * self.operators[claim.operator].selectivity
+        hold = rows * costs.lock * (1 + costs.lock_waiter * self._lock_waiting[port])
+        self._lock_free[port] = max(now, self._lock_free[port]) + hold
+        self._lock_waiting[port] += 1
+        self.events.after(self._lock_free[port] - now, self._unlocked, (claim, port))
 
     def _unlocked(self, held: tuple[_Claim, int]) -> None:
-        claim, locked = held
-        self._lock_waiting[locked] -= 1
+        claim, port = held
+        self._lock_waiting[port] -= 1
         self._done(claim)
 
     def _done(self, claim: _Claim) -> None:
-        operator, now = claim.operator, self.events.now
+        operator = claim.operator
+        self._account(claim)
         self.busy -= 1
         self.running[operator] -= 1
         self.processed[operator] += claim.rows
-        self.seconds[operator] += now - claim.began
-        self.worker_busy[claim.worker] += now - claim.began
         selectivity = self.operators[operator].selectivity
         for batch in claim.batches:
             batch.rows *= selectivity
         self._leave(claim)
         self._list(operator)
         self._seek(claim.worker)
+
+    def _account(self, claim: _Claim) -> None:
+        spent = self.events.now - claim.began
+        self.seconds[claim.operator] += spent
+        self.worker_busy[claim.worker] += spent
 
     def _reorder(self, operator: int) -> None:
         """Let an operator's outputs leave in the order of its inputs from now on."""
@@ -369,9 +343,8 @@ class PE:
     def _leave(self, claim: _Claim) -> None:
         operator = claim.operator
         buffer = self._buffers.get(operator)
-        if buffer is None:
-            ready = claim.batches
-        else:
+        ready = claim.batches
+        if buffer is not None:
             for offset, batch in enumerate(claim.batches):
                 accepted = buffer.offer(claim.first + offset, batch)
                 assert accepted, "the buffer had room when the batch entered"
@@ -381,47 +354,23 @@ class PE:
             self._deliver(batch)
 
     def _deliver(self, batch: Batch) -> None:
-        if not batch.targets:
+        targets = batch.targets
+        if not targets:
             self.latencies.append((self.events.now, self.events.now - batch.born))
             return
-        first = True
-        for to in batch.targets:
-            self._reserved[to] -= 1
-            self.arrived[to] += batch.rows
-            self.queues[to].append(batch if first else Batch(batch.rows, batch.born))
-            first = False
+        for to in targets:
+            # Each output gets a batch of its own: what happens to one must not show in another.
+            self.ports.put(to, Batch(batch.rows, batch.born))
             self._list(to)
 
-    # Room, and who waits for it.
+    # Sources, and whoever waits for room.
 
-    def _freed(self, operator: int) -> None:
-        """Let those go on that waited for room before an operator, as many as there is room for."""
-        self._note_full(operator)
-        blocked = self._blocked[operator]
-        for _ in range(min(len(blocked), max(1, self._room(operator)))):
-            other = blocked.popleft()
-            self._is_blocked[other] = False
-            if self.operators[other].source:
-                self._emit(other)
+    def _let_go_on(self, port: int) -> None:
+        for operator in self.ports.unblock(port):
+            if self.operators[operator].source:
+                self._emit(operator)
             else:
-                self._list(other)
-
-    def _note_full(self, operator: int) -> None:
-        """Count the time that a port's queue is full."""
-        since = self._full_since[operator]
-        if self._room(operator) <= 0:
-            if since is None:
-                self._full_since[operator] = self.events.now
-        elif since is not None:
-            self.full_time[operator] += self.events.now - since
-            self._full_since[operator] = None
-
-    def full_seconds(self, operator: int) -> float:
-        """Return how long a port's queue has been full so far."""
-        since = self._full_since[operator]
-        return self.full_time[operator] + (self.events.now - since if since is not None else 0.0)
-
-    # Sources.
+                self._list(operator)
 
     def _fill(self, part: float) -> None:
         for i, operator in enumerate(self.operators):
@@ -429,15 +378,16 @@ class PE:
                 self.events.after(0.0, self._emit, i)
                 continue
             for _ in range(int(part * self.capacity)):
-                self.queues[i].append(Batch(float(self.rows), 0.0))
+                self.ports.reserve(i)
+                self.ports.put(i, Batch(float(self.rows), 0.0))
             self._list(i)
 
     def _emit(self, source: int) -> None:
         """Make one batch if there is room for it, and come back for the next."""
-        own, now = self.operators[source], self.events.now
+        own = self.operators[source]
         if not self._room_for(source, own, 1):
             return
-        batch = Batch(float(self.rows), now)
+        batch = Batch(float(self.rows), self.events.now)
         self._route(source, own, [batch])
         pause = self.rows * own.cost
         if own.rate is not None:

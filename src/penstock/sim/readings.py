@@ -1,7 +1,7 @@
 """Read a simulated PE once a period, as the statistics that the controllers take.
 
-The simulator itself measures without error. Real measurements do not: a reading's throughput is multiplied by noise of a
-given size, from a seeded source.
+The simulator itself measures without error. Real measurements do not: a reading's throughput is multiplied by
+noise of a given size, from a seeded source.
 """
 
 import math
@@ -34,9 +34,14 @@ class _Counters:
 
 
 def _count(pe: PE) -> _Counters:
-    full = tuple(pe.full_seconds(operator) for operator in range(len(pe.operators)))
+    full = tuple(pe.ports.full_seconds(operator) for operator in range(len(pe.operators)))
     return _Counters(
-        pe.events.now, tuple(pe.processed), tuple(pe.arrived), tuple(pe.seconds), full, tuple(pe.worker_busy)
+        pe.events.now,
+        tuple(pe.processed),
+        tuple(pe.ports.arrived),
+        tuple(pe.seconds),
+        full,
+        tuple(pe.worker_busy),
     )
 
 
@@ -120,7 +125,7 @@ class Meter:
                 continue
             rows = self._difference("processed", number)
             seconds = self._difference("seconds", number) / rows if rows else operator.cost
-            pending = round(sum(batch.rows for batch in self.pe.queues[number]))
+            pending = round(sum(batch.rows for batch in self.pe.ports.queues[number]))
             arrived = round(self._difference("arrived", number))
             loads.append(OperatorLoad(str(number), self.pe.binding[number], pending, seconds, arrived))
         return BindingStatistics(self.pe.level, tuple(loads))

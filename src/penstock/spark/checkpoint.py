@@ -14,7 +14,7 @@ from typing import Any
 from penstock.errors import CheckpointError
 from penstock.graph import Node
 from penstock.keys import SHARDS
-from penstock.operators.base import Keyed
+from penstock.operators.base import Keyed, Source
 from penstock.plan import Plan
 from penstock.spark.files import list_names, make_directory, read_json, remove, write_json
 from penstock.spark.spec import StatePointers
@@ -107,6 +107,8 @@ class Position:
     state: dict[str, ShardIndex] = field(default_factory=dict)
     sink_schemas: dict[str, str] = field(default_factory=dict)
     tables: dict[str, list[int]] = field(default_factory=dict)
+    tasks: int = 0
+    """The number of tasks that the tables were made for."""
 
 
 class Checkpoint:
@@ -137,7 +139,7 @@ class Checkpoint:
 
     def epochs(self) -> list[int]:
         """Return the epochs that have a manifest, ascending."""
-        return sorted(int(name[:9]) for name in list_names(f"{self.path}/epochs") if name[:9].isdigit())
+        return _numbers(list_names(f"{self.path}/epochs"))
 
     def manifest(self, epoch: int) -> Json | None:
         """Return the manifest of an epoch, None where it is absent or torn."""
@@ -161,6 +163,7 @@ class Checkpoint:
                 {name: ShardIndex.from_json(index) for name, index in body["state"].items()},
                 body["sink_schemas"],
                 body["tables"],
+                body["tasks"],
             )
         return position
 
@@ -191,6 +194,7 @@ class Checkpoint:
             "sinks": sinks,
             "sink_schemas": position.sink_schemas,
             "tables": position.tables,
+            "tasks": position.tasks,
             "state": {name: index.to_json() for name, index in position.state.items()},
         }
         if not write_json(self._epoch_path(position.epoch), body, only_if_absent=True):
@@ -198,7 +202,8 @@ class Checkpoint:
 
     def write_intent(self, epoch: int, body: Json) -> None:
         """Log what an epoch is to read, before it reads it."""
-        write_json(self._intent_path(epoch), body)
+        if not write_json(self._intent_path(epoch), body, only_if_absent=True):
+            raise CheckpointError(f"epoch {epoch} of {self.path} was begun by another driver")
 
     def intent(self, epoch: int) -> Json | None:
         """Return what an epoch that was begun was to read."""
@@ -223,12 +228,21 @@ class Checkpoint:
         for epoch in epochs:
             if epoch < needed:
                 remove(self._epoch_path(epoch))
-        for name in list_names(f"{self.path}/intents"):
-            if name[:9].isdigit() and int(name[:9]) <= position.epoch:
-                remove(f"{self.path}/intents/{name}")
+        # An intent is of use again should the manifest of its epoch be damaged.
+        for epoch in _numbers(list_names(f"{self.path}/intents")):
+            if epoch <= position.epoch - RETAIN:
+                remove(self._intent_path(epoch))
         for name in list_names(f"{self.path}/state"):
             if name not in named:
                 remove(f"{self.path}/state/{name}")
+        self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Remove files that nobody came to give their names."""
+        for part in ("intents", "epochs", "lease", "state"):
+            for name in list_names(f"{self.path}/{part}", hidden=True):
+                if name.endswith(".tmp"):
+                    remove(f"{self.path}/{part}/{name}")
 
     def _epoch_path(self, epoch: int) -> str:
         return f"{self.path}/epochs/{epoch:09d}.json"
@@ -237,14 +251,23 @@ class Checkpoint:
         return f"{self.path}/intents/{epoch:09d}.json"
 
 
+def _numbers(names: list[str]) -> list[int]:
+    return sorted(int(name[:9]) for name in names if name[:9].isdigit() and name.endswith(".json"))
+
+
 def _identity(plan: Plan) -> Json:
     return {
         "format": FORMAT,
         "flow": plan.name,
         "shards": SHARDS,
-        "sources": [node.name for node in plan.sources],
+        "sources": {node.name: _describe_source(node) for node in plan.sources},
         "operators": {node.name: _describe(node) for node in plan.keyed},
     }
+
+
+def _describe_source(node: Node) -> Json:
+    assert isinstance(node.operator, Source)
+    return {"order_by": list(node.operator.order_by), "time": node.operator.time}
 
 
 def _describe(node: Node) -> Json:
@@ -252,8 +275,22 @@ def _describe(node: Node) -> Json:
     assert isinstance(operator, Keyed)
     keys = None if operator.keys is None else [str(key) for key in operator.keys]
     logic = operator.logic
-    sizes = {name: getattr(logic, name) for name in ("size", "every", "offset", "gap") if hasattr(logic, name)}
-    return {"kind": operator.kind, "keys": keys, "logic": type(logic).__name__, "sizes": sizes}
+    windows = getattr(logic, "windows", logic)
+    sizes = {name: getattr(windows, name) for name in ("size", "every", "offset", "gap") if hasattr(windows, name)}
+    fold = getattr(logic, "fold_", None)
+    aggregation = getattr(logic if fold is None else fold, "aggregation", None)
+    labels = [] if aggregation is None else [aggregate.label for aggregate in aggregation.aggregates]
+    return {
+        "kind": operator.kind,
+        "keys": keys,
+        "logic": " of ".join(type(part).__name__ for part in (fold, logic) if part is not None),
+        "sizes": sizes,
+        "aggregates": labels,
+    }
+
+
+_FIXED = {"kind": "kind", "keys": "key", "logic": "logic", "sizes": "window", "aggregates": "aggregates"}
+"""What must not change in an operator with state, and what it is called."""
 
 
 def _check_fits(path: str, old: Json, new: Json) -> None:
@@ -277,6 +314,12 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
             raise CheckpointError(
                 f"the source {name!r} of {path} is gone from the flow; put it back under its old name, {other}"
             )
+        for part in ("order_by", "time"):
+            if old["sources"][name][part] != new["sources"][name][part]:
+                raise CheckpointError(
+                    f"the source {name!r} had {part}={old['sources'][name][part]!r} in {path} and now has "
+                    f"{new['sources'][name][part]!r}; change it back, {other}"
+                )
     for name, was in old["operators"].items():
         now = new["operators"].get(name)
         if now is None:
@@ -284,7 +327,7 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
                 f"the stateful operator {name!r} of {path} is gone from the flow, or was renamed; give it its old "
                 f"name with name={name!r}, {other}"
             )
-        for part, what in (("kind", "kind"), ("keys", "key"), ("logic", "operator"), ("sizes", "window")):
+        for part, what in _FIXED.items():
             if was[part] != now[part]:
                 raise CheckpointError(
                     f"the operator {name!r} had the {what} {was[part]!r} in {path} and now has {now[part]!r}, which "

@@ -55,20 +55,23 @@ def make_block(
     return Block(operator, shard, full, data, keys, next_timer)
 
 
-def write_file(root: str, blocks: list[Block]) -> str:
-    """Write blocks as one file; return its name."""
+def write_file(root: str, epoch: int, blocks: list[Block]) -> str:
+    """Write blocks as one file; return its name.
+
+    The epoch is part of the content: a change that is made twice must not look like one change to a cache.
+    """
     header, offset = [], 0
     for block in blocks:
         header.append([block.operator, block.shard, block.full, offset, len(block.data)])
         offset += len(block.data)
-    head = json.dumps(header).encode()
+    head = json.dumps({"epoch": epoch, "blocks": header}).encode()
     content = b"".join([_MAGIC, struct.pack("<Q", len(head)), head, *(block.data for block in blocks)])
     name = _name(content)
     system, directory = locate(root)
     target = f"{directory}/{name}"
     if system.type_name == "local":
         # A rename is atomic, and of the same content whoever comes first.
-        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}"
+        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
         with open(temporary, "wb") as file:
             file.write(content)
         os.replace(temporary, target)
@@ -97,7 +100,7 @@ def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryv
     view = memoryview(content)[start + length :]
     return {
         (operator, shard): (full, view[offset : offset + size])
-        for operator, shard, full, offset, size in json.loads(content[start : start + length])
+        for operator, shard, full, offset, size in json.loads(content[start : start + length])["blocks"]
     }
 
 

@@ -109,6 +109,8 @@ class SparkEngine:
         if tasks < 1:
             raise PenstockError(f"a stage needs at least one task, not {tasks}")
         with self._control:
+            if tasks != self._tasks:
+                self._wanted_tables.clear()  # they were for another number of tasks
             self._tasks, self._tasks_given = tasks, True
 
     def set_table(self, operator: str, table: list[int]) -> None:
@@ -144,7 +146,9 @@ class SparkEngine:
         self._stages = Stages(self._plan)
         self._position = self._checkpoint.open(self._plan)
         self._backend.prepare(self._stages)
-        self.outputs = Outputs(self._plan, self._options.checkpoint, self._checkpoint.id, self._backend.session)
+        self.outputs = Outputs(
+            self._plan, self._options.checkpoint, self._checkpoint.id, self._lease.fence, self._backend.session
+        )
         self.outputs.open(self._position.epoch)
 
     def _materialised(self, plan: Plan) -> Plan:
@@ -281,8 +285,10 @@ class SparkEngine:
         with self._control:
             solo = not self._tasks_given and not self._wanted_tables and self._is_small(taken)
             tasks = 1 if solo else self._tasks
-            tables = default_tables(self._stages, tasks, {} if solo else {**position.tables, **self._wanted_tables})
-        position.tables = position.tables if solo else tables
+            known = position.tables if position.tasks == tasks else {}
+            tables = default_tables(self._stages, tasks, {} if solo else {**known, **self._wanted_tables})
+        if not solo:
+            position.tables, position.tasks = tables, tasks
         slices: dict[str, list[int]] = {
             node.name: [] if taken.handed is not None else slice_bounds(plan, node, taken.slices, tasks)
             for node in plan.sinks
@@ -309,6 +315,7 @@ class SparkEngine:
             self._options.checkpoint,
             self._checkpoint.id,
             {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
+            self._lease.fence,
             solo,
         )
 
@@ -362,6 +369,7 @@ class SparkEngine:
             offsets.update({name: feed.full_offset() for name, feed in feeds.items() if isinstance(feed, FileFeed)})
         self._last_offsets.update(offsets)
         whole = {name: offset for name, offset in self._last_offsets.items() if not isinstance(feeds[name], FileFeed)}
+        self._lease.check()  # publishing takes its time
         self._checkpoint.commit(position, self._lease.fence, {**whole, **offsets}, full, counts)
         if spec.epoch % CLEAN_EVERY == 0:
             self._checkpoint.clean(position)

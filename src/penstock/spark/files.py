@@ -65,11 +65,11 @@ def read_json(path: str) -> Any:
         return None
 
 
-def list_names(directory: str) -> list[str]:
+def list_names(directory: str, *, hidden: bool = False) -> list[str]:
     """List the names in a directory, sorted; none where there is no directory."""
     system, inside = locate(directory)
     found = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
-    return sorted(info.base_name for info in found if not info.base_name.startswith("."))
+    return sorted(info.base_name for info in found if hidden or not info.base_name.startswith("."))
 
 
 def make_directory(path: str) -> None:

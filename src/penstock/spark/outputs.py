@@ -3,6 +3,7 @@ epoch."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from penstock.errors import CheckpointError, FlowError
@@ -12,19 +13,21 @@ from penstock.operators.base import Sink
 from penstock.plan import Plan
 from penstock.rows import Row
 from penstock.spark.files import list_names, make_directory, move, read_json, remove, write_json
-from penstock.spark.parts import Part, frame_staging, read_payload, staging
+from penstock.spark.parts import Part, frame_staging, part_name, read_payload, staging
 from penstock.write import Callback, Console, Directory, FrameCallback, Memory
 
 
 class Outputs:
     """The sinks of a run, as the driver sees them."""
 
-    def __init__(self, plan: Plan, checkpoint: str, checkpoint_id: str, session: Any) -> None:
+    def __init__(self, plan: Plan, checkpoint: str, checkpoint_id: str, fence: int, session: Any) -> None:
         self._plan, self._checkpoint, self._id, self._session = plan, checkpoint, checkpoint_id, session
+        self._fence = fence
         self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks if isinstance(_writer(node), Memory)}
 
     def open(self, committed: int) -> None:
         """Claim the sinks' directories; refuse one that holds the rows of another run."""
+        _remove_rubbish(f"{self._checkpoint}/frames")
         paths: dict[str, str] = {}
         for node in self._plan.sinks:
             writer = _writer(node)
@@ -38,6 +41,11 @@ class Outputs:
             paths[writer.path] = node.name
             owner = read_json(f"{writer.path}/_penstock/owner.json")
             rows = [name for name in list_names(writer.path) if name.startswith("epoch=")]
+            if owner is None and rows:
+                raise CheckpointError(
+                    f"sink {node.name!r}: {writer.path} holds rows, but not the note of whose they are "
+                    f"(_penstock/owner.json); restore it, remove the directory, or write elsewhere"
+                )
             if owner is not None and owner["checkpoint"] != self._id and rows:
                 raise CheckpointError(
                     f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
@@ -48,8 +56,7 @@ class Outputs:
                 f"{writer.path}/_penstock/owner.json",
                 {"checkpoint": self._id, "flow": self._plan.name, "path": self._checkpoint, "sink": node.name},
             )
-            for name in list_names(f"{writer.path}/_penstock/staging"):
-                remove(f"{writer.path}/_penstock/staging/{name}")
+            _remove_rubbish(f"{writer.path}/_penstock/staging")
             for name in rows:
                 if int(name.removeprefix("epoch=")) > committed + 1:
                     raise CheckpointError(
@@ -70,13 +77,14 @@ class Outputs:
     def _publish_one(self, node: Node, epoch: int, parts: list[Part], rows: int) -> None:
         writer = _writer(node)
         if isinstance(writer, Directory):
-            source, target = staging(writer, epoch), f"{writer.path}/epoch={epoch:09d}"
+            source, target = staging(writer, epoch, self._fence), f"{writer.path}/epoch={epoch:09d}"
             if rows and not exists(target):
+                _remove_others(source, {part_name(part.slice, writer.format) for part in parts if part.rows})
                 move(source, target)
             elif exists(source):
                 remove(source)  # published by an attempt that crashed before its manifest: the same rows
         elif isinstance(writer, FrameCallback):
-            where = frame_staging(self._checkpoint, node.name, epoch)
+            where = frame_staging(self._checkpoint, node.name, epoch, self._fence)
             if rows:
                 writer.function(staged_frame(self._session, where, [p.slice for p in parts if p.rows]), epoch)
             if exists(where):
@@ -90,6 +98,20 @@ class Outputs:
                 writer.function(values, epoch)
             elif isinstance(writer, Console):
                 _print(node.name, epoch, values, writer.limit)
+
+
+def _remove_others(directory: str, wanted: set[str]) -> None:
+    """Remove what attempts that were killed have left behind."""
+    for name in list_names(directory, hidden=True):
+        if name not in wanted:
+            remove(f"{directory}/{name}")
+
+
+def _remove_rubbish(directory: str) -> None:
+    """Remove what drivers before this one have left behind; a task of theirs may still be adding to it."""
+    for name in list_names(directory):
+        with suppress(OSError):
+            remove(f"{directory}/{name}")
 
 
 def staged_frame(session: Any, where: str, slices: list[int]) -> Any:

@@ -39,14 +39,19 @@ class Part:
     """The schema that was found, for rows that are not declared."""
 
 
-def staging(writer: Directory, epoch: int) -> str:
+def staging(writer: Directory, epoch: int, fence: int) -> str:
     """Return where an epoch's part files are written before they are made visible."""
-    return f"{writer.path}/_penstock/staging/epoch={epoch:09d}"
+    return f"{writer.path}/_penstock/staging/epoch={epoch:09d}.{fence}"
 
 
-def frame_staging(checkpoint: str, sink: str, epoch: int) -> str:
+def frame_staging(checkpoint: str, sink: str, epoch: int, fence: int) -> str:
     """Return where an epoch's rows wait for a function of (DataFrame, epoch)."""
-    return f"{checkpoint}/frames/{sink}/epoch={epoch:09d}"
+    return f"{checkpoint}/frames/{sink}/epoch={epoch:09d}.{fence}"
+
+
+def part_name(number: int, form: FileFormat) -> str:
+    """Return the name of the file of a slice."""
+    return f"part-{number:05d}.{SUFFIX[form]}"
 
 
 def write_part(node: Node, number: int, chunks: Iterator[Chunk], row: RowType | None, spec: EpochSpec) -> Part:
@@ -60,12 +65,12 @@ def write_part(node: Node, number: int, chunks: Iterator[Chunk], row: RowType | 
             chunks,
             row,
             spec,
-            staging(operator.writer, spec.epoch),
+            staging(operator.writer, spec.epoch, spec.fence),
             operator.writer.format,
             operator.writer.header,
         )
     if isinstance(operator.writer, FrameCallback):
-        where = frame_staging(spec.checkpoint, node.name, spec.epoch)
+        where = frame_staging(spec.checkpoint, node.name, spec.epoch, spec.fence)
         return _write_file(node, number, chunks, row, spec, where, "parquet", True)
     payloads, rows = [], 0
     for chunk in chunks:
@@ -102,7 +107,7 @@ def _write_file(
 ) -> Part:
     system, directory = locate(where)
     system.create_dir(directory, recursive=True)
-    target = f"{directory}/part-{number:05d}.{SUFFIX[form]}"
+    target = f"{directory}/{part_name(number, form)}"
     # Each attempt writes a file of its own; the rename picks one, and they are alike.
     temporary = f"{directory}/.part-{number:05d}.{uuid.uuid4().hex}"
     rows, found = 0, None

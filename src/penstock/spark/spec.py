@@ -45,5 +45,7 @@ class EpochSpec:
     """Names the flow and its checkpoint in a worker's cache."""
     sink_schemas: dict[str, bytes]
     """The schema of a sink whose rows are not declared, once it is known."""
+    fence: int
+    """The number of the driver's lease: tasks of a driver that is gone write where nobody looks."""
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""

@@ -175,7 +175,7 @@ class Task:
                 self._seconds[node.name] = time.perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
             if not self._failures.fatal:
-                name, blocks = write_state(f"{self._spec.checkpoint}/state", shards)
+                name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
                 if name is not None:
                     written = [(b.operator, b.shard, b.full, len(b.data), b.keys, b.next_timer) for b in blocks]
                     self._send(Kind.META, pickle.dumps({"state": (name, written)}))

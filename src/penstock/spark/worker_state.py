@@ -176,11 +176,11 @@ class FileReader:
         return self._files[name][operator, shard]
 
 
-def write_state(root: str, operators: dict[str, OperatorShards]) -> tuple[str | None, list[Block]]:
+def write_state(root: str, epoch: int, operators: dict[str, OperatorShards]) -> tuple[str | None, list[Block]]:
     """Write what all operators of a task changed as one file, and give the shards back to the cache."""
     found = {name: shards.blocks() for name, shards in operators.items()}
     blocks = [block for part in found.values() for block in part]
-    name = write_file(root, blocks) if blocks else None
+    name = write_file(root, epoch, blocks) if blocks else None
     for operator, shards in operators.items():
         shards.keep(name, {block.shard: block for block in found[operator]})
     return name, blocks

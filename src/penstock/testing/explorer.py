@@ -207,16 +207,16 @@ def _judge(world: World, program: Program) -> Violation | None:
     """Decide what a run shows; a run that was cut short, its state being known, shows nothing."""
     message = world.failure
     if message is None and not world.enabled():
-        stuck = {thread.index: thread.step for thread in world.threads if thread.step is not None}
+        waiting = [(thread.index, thread.step) for thread in world.threads if thread.step is not None]
+        message = "; ".join(
+            f"thread {index} waits for ever in {step}"
+            for index, step in waiting
+            if not (index in program.sleepers and step.name == "park")
+        )
         try:
             program.check()
-            message = "; ".join(
-                f"thread {index} waits for ever in {step}"
-                for index, step in stuck.items()
-                if not (index in program.sleepers and step.name == "park")
-            )
         except AssertionError as error:
-            message = f"check: {error}"
+            message = message or f"check: {error}"
     if not message:
         return None
     lines = (f"  thread {thread}: {step} -> {result!r}" for thread, step, result in world.trace)

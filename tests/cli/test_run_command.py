@@ -1,0 +1,156 @@
+"""`penstock run` with the sequential engine: what it prints, and how it ends."""
+
+import json
+import signal
+
+import pytest
+
+from penstock.cli import main
+
+from .support import NUMBERS, spawn, wait_for, write
+
+FAILING = """
+    import penstock as ps
+
+    def invert(n: int) -> float:
+        return 1 / n
+
+    flow = ps.Flow("inverse")
+    flow.source("in", ps.read.items([2, 0, 1])).map(invert).sink("out", ps.write.console())
+"""
+ENDLESS = """
+    import pyarrow as pa
+    import penstock as ps
+
+    def numbers(start, stop):
+        return pa.table({"n": list(range(start, stop))})
+
+    flow = ps.Flow("endless")
+    flow.source("in", ps.read.generate(numbers, schema={"n": int})).sink("out", lambda rows, epoch: None)
+"""
+STUCK = """
+    import sys, threading
+    import penstock as ps
+
+    def wait(n: int) -> int:
+        print("inside", file=sys.stderr, flush=True)
+        threading.Event().wait()
+        return n
+
+    flow = ps.Flow("stuck")
+    flow.source("in", ps.read.items([1])).map(wait).sink("out", ps.write.console())
+"""
+
+
+def run(file, *options):
+    return main(["run", str(file), "--engine", "sequential", *options])
+
+
+class TestDone:
+    def test_rows_go_to_the_output_and_the_log_to_the_error_stream(self, tmp_path, capsys):
+        assert run(write(tmp_path, "plain_numbers.py", NUMBERS)) == 0
+        out, err = capsys.readouterr()
+        assert out.split() == ["2", "4", "6"]
+        assert "done: 2 epochs, 3 rows in, 3 out" in err.splitlines()[-1]
+
+    def test_json(self, tmp_path, capsys):
+        assert run(write(tmp_path, "json_numbers.py", NUMBERS), "--log", "json", "--epoch-rows", "1") == 0
+        events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [event["event"] for event in events] == ["starting", *["epoch"] * 4, "done"]
+        assert events[-1]["rows_in"] == 3
+
+    def test_rows_kept_in_memory_are_warned_of(self, tmp_path, capsys):
+        text = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('kept')\n"
+        assert run(write(tmp_path, "keeps.py", text)) == 0
+        assert "sink 'kept' are kept in memory" in capsys.readouterr().err
+
+
+class TestFailed:
+    def test_an_error_of_a_function_is_short_and_its_last_line_says_it_all(self, tmp_path, capsys):
+        file = write(tmp_path, "inverse.py", FAILING)
+        assert run(file) == 1
+        out, err = capsys.readouterr()
+        lines = (out + err).splitlines()
+        assert len(lines) <= 25
+        assert lines[-1] == (
+            f"OperatorError: operator 'invert' failed at {file}:5: ZeroDivisionError: division by zero; row: 0"
+        )
+
+    def test_a_file_that_fails_names_its_line(self, tmp_path, capsys):
+        file = write(tmp_path, "broken.py", "import penstock as ps\n\nps.Flow('x').source('in', [1]).nothing()\n")
+        assert run(file) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert f'File "{file}", line 3' in "\n".join(lines)
+        assert lines[-1].startswith("AttributeError")
+        assert len(lines) <= 25
+
+    def test_a_flow_that_is_refused(self, tmp_path, capsys):
+        file = write(tmp_path, "refused.py", "import penstock as ps\nflow = ps.Flow('x')\nflow.source('in', [1])\n")
+        assert run(file) == 1
+        assert "FlowError" in capsys.readouterr().err.splitlines()[-1]
+
+    def test_a_sink_that_needs_spark_is_refused_before_any_row(self, tmp_path, capsys):
+        text = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('out', ps.write.parquet('out'))\n"
+        assert run(write(tmp_path, "writes.py", text)) == 1
+        assert "sink 'out' writes with Spark" in capsys.readouterr().err
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        "option", [("--tasks", "2"), ("--checkpoint", "x"), ("--every", "1"), ("--master", "local")]
+    )
+    def test_options_of_spark_need_spark(self, tmp_path, capsys, option):
+        assert run(write(tmp_path, "usage.py", NUMBERS), *option) == 2
+        assert f"{option[0]} needs --engine spark" in capsys.readouterr().err
+
+    def test_a_file_that_is_not_there(self, tmp_path, capsys):
+        assert run(tmp_path / "none.py") == 2
+        assert "there is no file" in capsys.readouterr().err
+
+    def test_a_duration_that_is_none(self, capsys):
+        assert main(["run", "x.py", "--every", "soon"]) == 2
+        assert "--every 'soon' is no duration" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("arguments", [[], ["nothing"], ["run"], ["run", "x.py", "--tasks", "0"]])
+    def test_what_argparse_refuses(self, arguments):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+
+    def test_help_tells_the_commands(self, capsys):
+        with pytest.raises(SystemExit) as caught:
+            main(["--help"])
+        out = capsys.readouterr().out
+        assert caught.value.code == 0
+        assert "run " in out
+        assert "state " in out
+
+
+class TestInterrupt:
+    def test_ctrl_c_stops_behind_the_epoch(self, tmp_path):
+        write(tmp_path, "endless.py", ENDLESS)
+        with spawn(tmp_path, "run", "endless.py", "--engine", "sequential", "--epoch-rows", "100") as process:
+            wait_for(process, "epoch 1 ")
+            process.send_signal(signal.SIGINT)
+            lines = process.communicate()[1].splitlines()
+        assert process.returncode == 130
+        assert "stopped: " in lines[-1]
+        assert "Traceback" not in "".join(lines)
+
+    def test_sigterm_stops_too(self, tmp_path):
+        write(tmp_path, "endless.py", ENDLESS)
+        with spawn(tmp_path, "run", "endless.py", "--engine", "sequential", "--epoch-rows", "100") as process:
+            wait_for(process, "epoch 1 ")
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+        assert process.returncode == 143
+
+    def test_a_second_ctrl_c_does_not_wait(self, tmp_path):
+        write(tmp_path, "stuck.py", STUCK)
+        with spawn(tmp_path, "run", "stuck.py", "--engine", "sequential") as process:
+            wait_for(process, "inside")
+            process.send_signal(signal.SIGINT)
+            wait_for(process, "stopping behind the epoch")
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+        assert process.returncode == 130

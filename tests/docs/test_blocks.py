@@ -1,0 +1,33 @@
+"""Every Python block of the README and the documentation runs, in order, one page after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = [
+    page
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if _BLOCK.search(page.read_text())
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_of(page: Path, spark: Any, tmp_path: Path) -> None:
+    assert spark is not None  # the blocks' `ps.run(flow)` finds the suite's session
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        names: dict[str, Any] = {"__name__": "page"}
+        for match in _BLOCK.finditer(page.read_text()):
+            line = page.read_text()[: match.start(1)].count("\n")
+            exec(compile("\n" * line + match[1], str(page), "exec"), names)
+    finally:
+        os.chdir(before)

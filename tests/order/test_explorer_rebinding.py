@@ -1,0 +1,164 @@
+"""The rebinding protocols, run through every interleaving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.pe.rebinding import BarrierBinding, Binding, Rebind, Task
+from penstock.testing.explorer import Program, World, explore
+
+
+def moving(
+    make: type[Binding[str]],
+    *,
+    submitted: int = 0,
+    later: int = 0,
+    before: tuple[int, ...] = (),
+    during: tuple[int, ...] = (),
+    workers: int = 2,
+    apart: bool = False,
+) -> Callable[[World], Program]:
+    """Run one operator, bound to worker 0, on numbered tasks while requests move it about.
+
+    `submitted` tasks and the requests `before` are there at the start. The last worker submits the `later`
+    tasks, and makes the requests `during` between them, before it works; `apart` gives that to a thread
+    of its own.
+    """
+    total = submitted + later
+
+    def build(world: World) -> Program:
+        parkers = [world.parker(f"parker[{worker}]") for worker in range(workers)]
+        binding = make(world, [0], workers, lambda worker: parkers[worker].unpark())
+        run = world.log("run")
+        inside: list[int] = []  # not a primitive: who is here follows from where the threads are
+        for sequence in range(submitted):
+            binding.submit(0, sequence, "")
+        for to in before:
+            binding.rebind(0, to)
+
+        def source() -> None:
+            requests = list(during)
+            for sequence in range(submitted, total):
+                binding.submit(0, sequence, "")
+                if requests:
+                    binding.rebind(0, requests.pop(0))
+            for to in requests:
+                binding.rebind(0, to)
+
+        def work(worker: int) -> None:
+            while True:
+                world.landmark("work")
+                for task in binding.work(worker):
+                    assert not inside, "an operator is active twice"
+                    inside.append(worker)
+                    run.append(task.sequence)
+                    inside.clear()
+                parkers[worker].park(None)
+
+        def source_and_work() -> None:
+            source()
+            work(workers - 1)
+
+        def check() -> None:
+            assert run.entries == list(range(total)), f"{run.entries}"
+
+        threads: list[Callable[[], None]] = [lambda worker=worker: work(worker) for worker in range(workers)]
+        if apart:
+            threads.append(source)
+        elif later or during:
+            threads[-1] = source_and_work
+        return Program(threads, check, sleepers=range(workers))
+
+    return build
+
+
+@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+@pytest.mark.parametrize(
+    "moves",
+    [
+        {"submitted": 2, "before": (1,)},
+        {"submitted": 2, "before": (1, 0)},  # two requests in flight to the same worker
+        {"submitted": 1, "later": 1, "during": (1,)},
+        {"submitted": 1, "later": 1, "before": (1,), "during": (0,)},
+    ],
+    ids=str,
+)
+def test_two_workers(make: type[Binding[str]], moves: dict[str, Any], sound: Any) -> None:
+    sound(explore(moving(make, **moves)))
+
+
+@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+def test_two_workers_and_a_source(make: type[Binding[str]], sound: Any) -> None:
+    program = moving(make, submitted=1, later=1, before=(1,), during=(0,), apart=True)
+    sound(explore(program, preemptions=2 if make is Binding else 1))
+
+
+@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+def test_three_workers(make: type[Binding[str]], sound: Any) -> None:
+    program = moving(make, submitted=2, before=(1, 2), workers=3)
+    sound(explore(program, preemptions=2 if make is Binding else 1))
+
+
+class StoresWithoutChecking(Binding[str]):
+    """Obey a request although the operator has moved on: the paper's text, taken literally.
+
+    The operator is then with two workers at once. Here the symptom is that one of them puts an early task
+    aside just after the other has looked for it.
+    """
+
+    def _apply(self, worker: int, rebind: Rebind) -> None:
+        self._owners[rebind.operator].store(rebind.to)
+
+
+class IgnoresSequence(Binding[str]):
+    """Run tasks as they come."""
+
+    def _next(self, worker: int) -> Any:
+        self._expected[0].store(self._tasks[worker].size())  # no longer says anything
+        while True:
+            self._serve_requests(worker)
+            task = self._tasks[worker].pop()
+            if not isinstance(task, Task) or self._owners[0].load() == worker:
+                return task
+            self._send(task)
+
+
+class RequesterStores(Binding[str]):
+    """Rewrite the table from outside, without asking the worker that may be running the operator."""
+
+    def _request(self, rebind: Rebind) -> None:
+        self._owners[rebind.operator].store(rebind.to)
+
+
+class PassesOnWithoutWaking(Binding[str]):
+    """Put a task into another worker's queue and let that worker sleep."""
+
+    def _send(self, task: Task[str]) -> None:
+        self._tasks[self._owners[task.operator].load()].push(task)
+
+
+class StartsBeforeAllHaveArrived(BarrierBinding[str]):
+    """Let the first to arrive rewrite the table."""
+
+    def _serve_requests(self, worker: int) -> None:
+        if self._meeting.load():
+            self._meeting.store(False)
+            while isinstance(rebind := self._wanted.pop(), Rebind):
+                self._owners[rebind.operator].store(rebind.to)
+
+
+@pytest.mark.parametrize(
+    ("make", "moves", "symptom"),
+    [
+        (StoresWithoutChecking, {"submitted": 2, "before": (1,), "during": (0,), "apart": True}, "check: [0]"),
+        (IgnoresSequence, {"submitted": 1, "later": 2, "during": (1,)}, "check: "),
+        (RequesterStores, {"submitted": 1, "later": 1, "during": (1,)}, "active twice"),
+        (PassesOnWithoutWaking, {"submitted": 1, "before": (1,)}, "check: []"),
+        (StartsBeforeAllHaveArrived, {"submitted": 1, "later": 1, "during": (1,)}, "active twice"),
+    ],
+)
+def test_planted_bugs_are_found(make: type[Binding[str]], moves: dict[str, Any], symptom: str, broken: Any) -> None:
+    broken(explore(moving(make, **moves), preemptions=3), symptom)

@@ -1,0 +1,358 @@
+"""What the driver knows of a source: where it stands, and how the same rows are read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.ingress.feeds import Feed, Slice, cut_splits, make_feed
+from penstock.ingress.splits import read_split
+from penstock.read import reader_type
+
+from .running import make_engine, make_rows, run_inline, write_files
+
+
+def numbers(reader: Any, found: Slice | None) -> list[int]:
+    """Read a slice: the field n of each row, or the row itself."""
+    assert found is not None
+    row = reader_type(reader, "in")
+    out: list[Any] = []
+    for split in found.splits:
+        for piece in read_split(reader, row, split, "in"):
+            out += piece.rows if piece.columns is None else piece.columns.column(0).to_pylist()
+    return out
+
+
+def logged(value: Any) -> Any:
+    """Take what a slice logs through the log."""
+    return json.loads(json.dumps(value))
+
+
+def drain(feed: Feed, reader: Any, limit: int) -> list[int]:
+    """Read all that a feed has."""
+    out: list[int] = []
+    while (found := feed.poll(limit)) is not None:
+        out += numbers(reader, found)
+    assert feed.exhausted()
+    return out
+
+
+class Restarts:
+    """What all sources have in common: any epoch can be the last one, committed or not."""
+
+    def check(self, make: Any, expected: list[int], limit: int, replay: bool) -> None:
+        reader = make()
+        for stop in range(1, 4):
+            first = make_feed(reader, "in", lambda: 0.0)
+            done: list[int] = []
+            offsets = []
+            for _ in range(stop):
+                found = first.poll(limit)
+                assert found is not None
+                done += numbers(reader, found)
+                offsets.append(logged(found.offset))
+            begun = first.poll(limit)
+            first.close()
+            assert begun is not None
+            again = make()
+            second = make_feed(again, "in", lambda: 0.0)
+            for offset in offsets:
+                second.restore(offset)
+            if replay:
+                done += numbers(again, second.replay(logged(begun.logged), logged(begun.offset)))
+                second.restore(logged(begun.offset))
+            assert done + drain(second, again, limit + 1) == expected
+
+
+@pytest.mark.parametrize("replay", [False, True], ids=["committed", "begun"])
+class TestAfterARestart(Restarts):
+    def test_items(self, replay):
+        self.check(lambda: ps.read.items(list(range(50))), list(range(50)), 7, replay)
+
+    def test_items_that_can_be_read_once_only(self, replay):
+        self.check_generator(replay)
+
+    def check_generator(self, replay: bool) -> None:
+        first = make_feed(ps.read.items(iter(range(50))), "in", lambda: 0.0)
+        taken = [first.poll(7), first.poll(7)]
+        assert taken[0] is not None
+        assert taken[1] is not None
+        reader = ps.read.items(iter(range(50)))
+        feed = make_feed(reader, "in", lambda: 0.0)
+        feed.restore(taken[0].offset)
+        done = list(range(7))
+        if replay:
+            done += numbers(reader, feed.replay(taken[1].logged, taken[1].offset))
+            feed.restore(taken[1].offset)
+        assert done + drain(feed, reader, 7) == list(range(50))
+
+    def test_generated(self, replay):
+        def make(start: int, stop: int) -> pa.Table:
+            return pa.table({"n": range(start, stop)})
+
+        self.check(lambda: ps.read.generate(make, schema={"n": int}, rows=50), list(range(50)), 7, replay)
+
+    @pytest.mark.parametrize("limit", [5, 10, 13, 20])
+    def test_parquet_files(self, tmp_path, replay, limit):
+        write_files(tmp_path, make_rows(100), 10)
+        self.check(lambda: ps.read.parquet(str(tmp_path)), list(range(100)), limit, replay)
+
+    def test_text_files(self, tmp_path, replay):
+        for number in range(10):
+            path = tmp_path / f"{number}.json"
+            path.write_text("".join(json.dumps({"n": number * 5 + i}) + "\n" for i in range(5)))
+            os.utime(path, (number, number))
+        self.check(lambda: ps.read.json(str(tmp_path)), list(range(50)), 8, replay)
+
+
+class TestItems:
+    def test_an_iterable_that_became_shorter_is_refused(self):
+        feed = make_feed(ps.read.items([1, 2]), "in", lambda: 0.0)
+        feed.restore({"taken": 5})
+        with pytest.raises(ps.SourceError, match="'in': 5 rows were processed .* now has 2"):
+            feed.poll(1)
+        with pytest.raises(ps.SourceError, match="no longer has the rows 1 to 4"):
+            feed.replay({"start": 1, "stop": 4}, {"taken": 4})
+
+
+class TestGenerated:
+    def test_a_rate_is_kept_and_goes_on_where_it_stood(self):
+        now = [100.0]
+        reader = ps.read.rate(10)
+        feed = make_feed(reader, "in", lambda: now[0])
+        assert feed.poll(1000) is None
+        now[0] += 2
+        found = feed.poll(5)
+        assert found is not None
+        assert (found.rows, found.backlog) == (5, 15)
+        assert not feed.exhausted()
+        second = make_feed(reader, "in", lambda: now[0])
+        second.restore(found.offset)
+        assert second.poll(1000) is None  # the time that no driver ran is not made up for
+        now[0] += 1
+        again = second.poll(1000)
+        assert again is not None
+        assert (again.splits[0].start, again.splits[0].stop) == (5, 15)
+
+
+class TestFiles:
+    def feed(self, path: Path, **options: Any) -> Feed:
+        return make_feed(ps.read.parquet(str(path), schema={"n": int}, **options), "in", lambda: 0.0)
+
+    def test_order_is_that_of_times_of_change_and_then_of_names(self, tmp_path):
+        write_files(tmp_path, make_rows(40), 10)
+        for name, moment in [("0000", 5), ("0001", 3), ("0002", 3), ("0003", 1)]:
+            os.utime(tmp_path / f"{name}.parquet", (moment, moment))
+        reader = ps.read.parquet(str(tmp_path))
+        found = self.feed(tmp_path).poll(100)
+        assert numbers(reader, found) == [*range(30, 40), *range(10, 30), *range(10)]
+
+    def test_what_comes_later_comes_behind_whatever_its_time(self, tmp_path):
+        write_files(tmp_path, make_rows(20), 10, first=5)
+        feed = self.feed(tmp_path, follow=True)
+        first = feed.poll(15)
+        write_files(tmp_path, make_rows(30)[20:], 10, first=0)
+        assert first is not None
+        assert [split.path for split in first.splits] == [f"{tmp_path}/0005.parquet", f"{tmp_path}/0006.parquet"]
+        for feed_now in (feed, self.feed(tmp_path, follow=True)):
+            if feed_now is not feed:
+                feed_now.restore(first.offset)
+            rest = [feed_now.poll(5), feed_now.poll(10)]
+            assert [[split.path[-12:-8] for split in found.splits if split.path] for found in rest if found] == [
+                ["0006"],
+                ["0000"],
+            ]
+            assert feed_now.poll(1) is None
+            assert not feed_now.exhausted()
+
+    def test_hidden_and_empty_files_are_left_out(self, tmp_path):
+        write_files(tmp_path, make_rows(10), 10)
+        write_files(tmp_path / "_more", make_rows(10), 10)
+        (tmp_path / ".part").write_text("half of")
+        (tmp_path / "empty.parquet").touch()
+        found = self.feed(tmp_path).poll(100)
+        assert found is not None
+        assert [split.path for split in found.splits] == [f"{tmp_path}/0000.parquet"]
+
+    def test_an_offset_that_needs_no_other_holds_after_a_replay_too(self, tmp_path):
+        write_files(tmp_path, make_rows(30), 10)
+        first = self.feed(tmp_path)
+        begun = first.poll(14)
+        assert begun is not None
+        second = self.feed(tmp_path)
+        second.replay(logged(begun.logged), logged(begun.offset))
+        second.restore(logged(begun.offset))
+        third = self.feed(tmp_path)
+        third.restore(logged(second.full_offset()))  # type: ignore[attr-defined]
+        assert drain(third, ps.read.parquet(str(tmp_path)), 100) == list(range(14, 30))
+
+    def test_a_begun_file_that_is_gone_is_named(self, tmp_path):
+        write_files(tmp_path, make_rows(20), 10)
+        first = self.feed(tmp_path).poll(14)
+        assert first is not None
+        (tmp_path / "0001.parquet").unlink()
+        feed = self.feed(tmp_path)
+        feed.restore(first.offset)
+        with pytest.raises(ps.SourceError, match=r"0001\.parquet is gone, of which 4 rows .* restore it"):
+            feed.poll(100)
+
+    def test_a_file_that_is_no_parquet_is_named(self, tmp_path):
+        write_files(tmp_path, make_rows(10), 10)
+        whole = (tmp_path / "0000.parquet").read_bytes()
+        (tmp_path / "0001.parquet").write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ps.SourceError, match=r"0001\.parquet cannot be read as parquet.*move it in when"):
+            self.feed(tmp_path).poll(100)
+
+    def test_a_file_of_a_begun_epoch_that_is_gone_is_named(self, tmp_path):
+        write_files(tmp_path, make_rows(10), 10)
+        reader = ps.read.parquet(str(tmp_path))
+        found = self.feed(tmp_path).poll(100)
+        (tmp_path / "0000.parquet").unlink()
+        assert found is not None
+        with pytest.raises(ps.SourceError, match=r"0000\.parquet is gone"):
+            next(read_split(reader, reader_type(ps.read.items([{"n": 1}]), "in"), found.splits[0], "in"))
+
+    @pytest.mark.parametrize("pieces", [1, 2, 3, 7, 40])
+    def test_splits_are_cut_without_loss_and_in_order(self, tmp_path, pieces):
+        write_files(tmp_path, make_rows(95), 10)
+        reader = ps.read.parquet(str(tmp_path))
+        found = self.feed(tmp_path).poll(87)
+        assert found is not None
+        groups = cut_splits(found.splits, pieces)
+        assert len(groups) <= pieces
+        whole = Slice(tuple(split for group in groups for split in group), {}, {}, None)
+        assert numbers(reader, whole) == list(range(87))
+
+
+class Server:
+    """Serve lines on 127.0.0.1 to one client after the other."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(30)
+        self.port = self._listening.getsockname()[1]
+        self._client: socket.socket | None = None
+
+    def accept(self) -> None:
+        self._client, _ = self._listening.accept()
+
+    def send(self, text: str) -> None:
+        assert self._client is not None
+        self._client.sendall(text.encode())
+
+    def hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def close(self) -> None:
+        self.hang_up()
+        self._listening.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+class TestSocket:
+    def wait_for(self, feed: Any, rows: int) -> None:
+        """Wait until the feed has received as many lines."""
+        with feed._lines.not_empty:
+            assert feed._lines.not_empty.wait_for(lambda: len(feed._lines.queue) >= rows, 30)
+
+    def test_lines_in_order_until_the_server_hangs_up(self, server):
+        reader = ps.read.socket("127.0.0.1", server.port)
+        feed = make_feed(reader, "in", lambda: 0.0)
+        assert feed.poll(10) is None
+        server.accept()
+        server.send("a\nb\r\nhalf")
+        self.wait_for(feed, 2)
+        first = feed.poll(10)
+        assert first is not None
+        assert (first.logged, first.offset) == ({"start": 0, "lines": ["a", "b"]}, {"taken": 2})
+        server.send(" done\nc")
+        server.hang_up()
+        self.wait_for(feed, 3)
+        second = feed.poll(1)
+        assert second is not None
+        assert (second.logged["lines"], second.backlog) == (["half done"], 2)
+        third = feed.poll(10)
+        assert third is not None
+        assert third.logged["lines"] == ["c"]
+        assert feed.poll(10) is None
+        assert feed.exhausted()
+        feed.close()
+
+    def test_the_log_has_the_lines_so_that_they_come_back_without_a_server(self, server):
+        reader = ps.read.socket("127.0.0.1", server.port)
+        feed = make_feed(reader, "in", lambda: 0.0)
+        feed.poll(1)
+        server.accept()
+        server.send("a\nb\n")
+        self.wait_for(feed, 2)
+        begun = feed.poll(10)
+        assert begun is not None
+        feed.close()
+        server.close()
+        again = make_feed(reader, "in", lambda: 0.0).replay(logged(begun.logged), logged(begun.offset))
+        assert pickle.loads(again.splits[0].payload or b"") == [("a",), ("b",)]
+        assert again.offset == begun.offset
+
+    def test_a_server_that_does_not_answer_is_named(self, server):
+        server.close()
+        feed = make_feed(ps.read.socket("127.0.0.1", server.port), "in", lambda: 0.0)
+        with pytest.raises(ps.SourceError, match=rf"'in': no server answers at 127\.0\.0\.1:{server.port}"):
+            feed.poll(1)
+
+    def test_a_flow_goes_on_with_what_was_received_before_a_crash(self, server, tmp_path, monkeypatch):
+        import threading
+
+        from ..conformance.inline import InlineBackend
+
+        def build() -> ps.Flow:
+            flow = ps.Flow("lines")
+            lines = flow.source("in", ps.read.socket("127.0.0.1", server.port))
+            lines.scan(lambda n, row: (n + 1, {"n": n, "line": row.value}), 0, name="numbered").sink(
+                "out", ps.write.json(str(tmp_path / "out"))
+            )
+            return flow
+
+        def serve(text: str) -> threading.Thread:
+            def target() -> None:
+                server.accept()
+                server.send(text)
+                server.hang_up()
+
+            thread = threading.Thread(target=target)
+            thread.start()
+            return thread
+
+        class Dying(InlineBackend):
+            def run(self, spec: Any, frame: Any) -> Any:
+                raise RuntimeError("killed")
+
+        serving = serve("a\nb\n")
+        with pytest.raises(RuntimeError, match="killed"):
+            make_engine(build(), tmp_path / "ck", backend=Dying(1, 0)).run()
+        serving.join()
+        serving = serve("c\n")
+        run_inline(build(), tmp_path / "ck")
+        serving.join()
+        written = [
+            json.loads(line)
+            for path in sorted((tmp_path / "out").glob("epoch=*/*.json"))
+            for line in path.read_text().splitlines()
+        ]
+        assert [row["line"] for row in written] in (["a", "b", "c"], ["a", "c"])
+        assert [row["n"] for row in written] == list(range(len(written)))
