@@ -45,6 +45,9 @@ class RowTypeError(PenstockError):
             f"which does not fit the declared type {expected}"
         )
 
+    def __reduce__(self) -> tuple[type[RowTypeError], tuple[object, ...]]:
+        return RowTypeError, (self.index, self.field, self.value, self.expected)
+
 
 class OperatorError(PenstockError):
     """Report what a user's function raised: the operator, the place in the user's file, and the row."""
@@ -75,9 +78,13 @@ def operator_error(operator: str, error: BaseException, row: object) -> Operator
 
 
 def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
-    """Keep the frames of a traceback that are not Penstock's own."""
+    """Keep the frames of a traceback that are not Penstock's own, under the names of the user's files."""
     package = __file__.rsplit("errors.py", 1)[0]
-    return [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(package)]
+    return [
+        traceback.FrameSummary(_original(frame.filename), frame.lineno, frame.name, lookup_line=False, line=frame.line)
+        for frame in traceback.extract_tb(trace)
+        if not frame.filename.startswith(package)
+    ]
 
 
 def _original(filename: str) -> str:

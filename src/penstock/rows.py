@@ -7,6 +7,7 @@ the type None, and its rows cross a shuffle pickled.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import types
@@ -14,7 +15,7 @@ import typing
 from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from operator import attrgetter, index, itemgetter
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ _SCALARS: dict[Any, pa.DataType] = {
     dt.timedelta: pa.duration("us"),
 }
 _BARE = (*_SCALARS, type(None))
+_SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.datetime)}
 
 
 class Record(tuple[Any, ...]):
@@ -139,7 +141,27 @@ class RowType:
 
     def roundtrip(self, row: Row) -> Row:
         """Return the row as it arrives behind a shuffle."""
-        return self.decode(self.encode([row]))[0]
+        return row if self._arrives_as_is(row) else self.decode(self.encode([row]))[0]
+
+    @cached_property
+    def _python_types(self) -> tuple[type | None, ...]:
+        """The Python type of each field whose values Arrow gives back as they were."""
+        return tuple(_SAME_BACK.get(field.type) for field in self.schema)
+
+    def _arrives_as_is(self, row: Any) -> bool:
+        """Tell whether the columns would give back the same row: then the slow way can be spared."""
+        if self.form not in ("record", "tuple") or type(row) is not self._tuple_class():
+            return False
+        if tuple(map(type, row)) != self._python_types:
+            return False
+        for value, kind in zip(row, self._python_types, strict=True):
+            if kind is int and not -(2**63) <= value < 2**63:
+                return False
+            if kind is str and not value.isascii():
+                return False
+            if kind is dt.datetime and (value.tzinfo is not dt.UTC or value.fold):
+                return False
+        return True
 
     def getter(self, names: Sequence[str]) -> Callable[[Row], Any]:
         """Return a function that reads one field, or a tuple of several, from a row."""
@@ -159,8 +181,11 @@ class RowType:
             return [()] * width
         if self.form in ("record", "tuple"):
             kinds = set(map(type, rows))
-            if kinds == {self._tuple_class()} or (kinds == {tuple} and set(map(len, rows)) == {width}):
-                return list(zip(*rows, strict=True))
+            if kinds in ({self._tuple_class()}, {tuple}):
+                with contextlib.suppress(ValueError):  # rows of different lengths: found below, row by row
+                    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+                    if len(columns) == width:
+                        return columns
         values = [self._values(row, index) for index, row in enumerate(rows)]
         return list(zip(*values, strict=True)) if width else []
 
@@ -171,7 +196,7 @@ class RowType:
             extra = row.keys() - set(names)
             if extra:
                 name = sorted(map(str, extra))[0]
-                raise RowTypeError(index, name, row[name], f"row with the fields {', '.join(names)}")
+                raise RowTypeError(index, name, row.get(name), f"row with the fields {', '.join(names)}")
             missing = [field.name for field in self.schema if field.name not in row and not field.nullable]
             if missing:
                 raise RowTypeError(index, missing[0], None, "(the field is missing)")

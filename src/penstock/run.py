@@ -257,7 +257,7 @@ class _SequentialRun:
             counts = self._publish(epoch)
             backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
             spent, rows = time.monotonic() - began, self.engine.rows - before
-            self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1))
+            self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1, levels={}))
             if len(ended) == len(feeds):
                 return
 

@@ -78,7 +78,7 @@ class TestCheck:
 class TestShow:
     def stats(self, epoch, tasks):
         load = {"track": {1: (90, 0.1), 2: (10, 0.1)}}
-        return EpochStats(epoch, 100, {"tracked": 100}, 0.2, 0.2, 0, {}, load, {"track": 5_000}, {}, tasks)
+        return EpochStats(epoch, 100, {"tracked": 100}, 0.2, 0.2, 0, {}, load, {"track": 5_000}, {}, tasks, {})
 
     def test_prints_a_line_a_second_and_the_changes(self, capsys):
         show = Show(Readings(RATE), 0.0)

@@ -13,7 +13,7 @@ from penstock.spark.engine import EpochStats
 
 
 def stats(epoch=1, rows=1000, out=900, seconds=0.25, backlog=0):
-    return EpochStats(epoch, rows, {"out": out}, seconds, seconds, backlog, {}, {}, {"op": 10}, {}, 2)
+    return EpochStats(epoch, rows, {"out": out}, seconds, seconds, backlog, {}, {}, {"op": 10}, {}, 2, {})
 
 
 class Clock:
@@ -106,16 +106,20 @@ class TestDisplays:
         assert second["total_rows_in"] == 20
         assert (failed["event"], failed["operator"], failed["where"]) == ("failed", "op", "f.py:3")
 
-    def test_live_rewrites_its_line_and_makes_room_for_what_the_flow_prints(self, monkeypatch):
-        err, out = Terminal(), io.StringIO()
-        monkeypatch.setattr(sys, "stdout", out)
-        display = LiveDisplay(Progress(0.0), err, Clock())
+    def test_live_makes_room_for_what_the_flow_prints(self, monkeypatch):
+        terminal = Terminal()  # both streams, as they meet on a screen
+        monkeypatch.setattr(sys, "stdout", terminal)
+        display = LiveDisplay(Progress(0.0), terminal, Clock())
         display.tick()
         print("a row")
-        assert out.getvalue() == "a row\n"
-        assert err.getvalue().endswith("\r\x1b[K")  # the line was taken away first
+        print("half", end="")
+        display.tick()
+        print(" a row")
+        display.tick()
         display.close()
-        assert sys.stdout is out
+        line = "\r\x1b[Kwaiting for the first epoch"
+        assert terminal.getvalue() == f"{line}\r\x1b[Ka row\nhalf a row\n{line}\r\x1b[K"
+        assert sys.stdout is terminal
 
     def test_the_choice(self, monkeypatch):
         monkeypatch.setattr(sys, "stdout", io.StringIO())

@@ -905,11 +905,24 @@ def records_of_every_type(s: Sources) -> None:
 
 
 @case(EVENTS)
-def declared_types_apply_behind_state(s: Sources) -> None:
-    """An integer in a float field is a float wherever the engine may have sent it, and for all engines alike."""
+def declared_types_apply_before_state_and_sinks(s: Sources) -> None:
+    """An integer in a float field becomes a float there, for all engines alike."""
     stream = s().key_by("k").scan(lambda n, r: (n + 1, {"x": n, "k": r.k}), 0, schema={"x": float, "k": int})
     stream.sink("direct")
     stream.key_by("k").scan(lambda n, r: (n, repr(r.x)), 0).sink("keyed")
+
+
+@case(EVENTS)
+def declared_types_do_not_apply_elsewhere(s: Sources) -> None:
+    """Between operators without memory, and behind state, rows are what the function returned."""
+    stream = s(time="t")
+    scanned = stream.key_by("k").scan(lambda n, r: (n + 1, {"x": n}), 0, schema={"x": float})
+    scanned.map(lambda r: repr(r.x)).sink("scanned")
+    windows = stream.window(Count(2)).apply(lambda w, rows: {"x": w.start}, schema={"x": float})
+    windows.map(lambda r: repr(r.x)).sink("windows out")
+    mapped = stream.map(lambda r: {"x": r.v}, schema={"x": float})
+    mapped.filter(pc.field("x") > 2).map(lambda r: repr(r.x)).sink("mapped")
+    mapped.select("x").map(lambda r: repr(r.x)).sink("selected")
 
 
 # Errors ---------------------------------------------------------------------------------------------------------
@@ -970,6 +983,41 @@ def dead_letters_of_windows_and_timers(s: Sources) -> None:
         .apply(lambda w, rows: (w.start, 60 // min(r.v for r in rows)), on_error="skip", name="sessions")
     )
     sessions.sink("sessions out")
+
+
+@case([{**ZEROS[0], "v": 0}, *ZEROS], (1, 3))
+def records_of_any_form_beside_rows_that_fail(s: Sources) -> None:
+    """What a function returns takes the declared form, whatever the rows around it are."""
+
+    def mixed(total: int, row: Any) -> tuple[int, Any]:
+        result = {"x": total, "k": row.k}
+        return total + 6 // row.v, result if row.v < 3 else (total, row.k)
+
+    stream = s().key_by("k").scan(mixed, 0, schema={"x": int, "k": int}, on_error="skip")
+    stream.map(lambda r: (r.x, r.k)).sink("out")
+
+
+@case(ZEROS)
+def rows_of_another_shape_are_skipped_before_they_change_anything(s: Sources) -> None:
+    def shaped(total: int, row: Any) -> tuple[int, Any]:
+        return total + 1, {"x": total} if row.v else {"y": total}
+
+    scanned = s().key_by("k").scan(shaped, 0, schema={"x": int}, name="shaped", on_error="dead_letter")
+    scanned.map(lambda r: r.x).sink("out")
+    scanned.errors.map(lambda e: (e.error, e.row)).sink("errors")
+
+
+@case(EVENTS)
+def reduce_to_declared_records(s: Sources) -> None:
+    """The accumulated value has the form that the function's result is declared to have."""
+
+    def larger(a: Any, b: Any) -> Any:
+        return {"t": a.t, "k": a.k, "v": max(a.v, b.v)}
+
+    stream = s(time="t")
+    fields = {"t": int, "k": int, "v": int}
+    stream.key_by("k").reduce(larger, schema=fields).map(lambda r: (r.k, r.v)).sink("out")
+    stream.window(6).reduce(larger, schema=fields).map(lambda r: (r.t, r.v)).sink("windows out")
 
 
 class Touchy(Process):

@@ -247,6 +247,11 @@ class TestErrorObjects:
         again = pickle.loads(pickle.dumps(error))
         assert (str(again), again.trace) == (str(error), "trace")
 
+    def test_a_row_type_error_survives_pickling(self):
+        error = RowTypeError(3, "f", 1, "string")
+        again = pickle.loads(pickle.dumps(error))
+        assert (str(again), again.index, again.value) == (str(error), 3, 1)
+
     def test_an_operator_error_is_not_wrapped_again(self):
         error = OperatorError("inner", "e", "w", "r")
         assert operator_error("outer", error, 1) is error

@@ -35,6 +35,11 @@ def test_expressions():
     assert out(records(ROWS).select("t", double=pc.field("v") * 2)) == [(1, 3.0), (2, None), (3, 8.0)]
 
 
+def test_a_filter_gives_the_row_itself():
+    stream = numbers([1, 2]).map(lambda n: {"x": n}, schema={"x": float}).filter(pc.field("x") > 1)
+    assert out(stream.map(lambda row: repr(row.x))) == ["2"]
+
+
 def test_a_null_condition_does_not_hold():
     kept = records(ROWS).filter(pc.field("v") < 2).select("t")
     assert out(kept) == [(1,)]

@@ -99,6 +99,20 @@ def test_a_busy_replica_is_not_given_back() -> None:
     assert step(CONTROLLER.start(), OperatorStatistics("op", (0.0,) * 3, 0.0, 100.0, busy=0.62))[1] == []
 
 
+def test_nothing_is_done_or_judged_while_threads_are_short() -> None:
+    slow = operator("slow", (0.3,), 0.0)
+    state, actions = CONTROLLER.step(CONTROLLER.start(), ReplicaStatistics((slow,), short_of_threads=True))
+    assert actions == ()
+    state, actions = CONTROLLER.step(state, ReplicaStatistics((slow,)))
+    assert [action.after for action in actions] == [2]
+    # The second replica has no thread yet: that it gained nothing says nothing.
+    grown = operator("slow", (0.3, 0.3), 0.0)
+    state, actions = CONTROLLER.step(state, ReplicaStatistics((grown,), short_of_threads=True))
+    assert actions == ()
+    _, actions = CONTROLLER.step(state, ReplicaStatistics((replace(grown, throughput=190.0),)))
+    assert [action.after for action in actions] == [3]
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(5, 200), min_size=1, max_size=4), st.integers(1, 8), st.floats(20, 2000))
 def test_a_chain_settles_near_its_best(rates: list[float], high: int, offered: float) -> None:

@@ -207,8 +207,8 @@ class SleepsAtOnce(PortScheduler[int]):
     ("program", "symptom"),
     [
         (chain(pushed=2, workers=1, port=KeepsTheProducerLock), "waits for ever in world.pause"),
-        (chain(pushed=2, workers=1, capacity=2, scheduler=LetsGoWithoutLooking), "check: "),
-        (chain(pushed=2, workers=1, capacity=2, scheduler=UnlistsTooLate), "check: "),
+        (two_ports(scheduler=LetsGoWithoutLooking), "check: "),
+        (chain(pushed=2, workers=1, scheduler=UnlistsTooLate), "check: "),
         (chain(pushed=1, workers=1, scheduler=SleepsAtOnce), "check: []"),
         (two_ports(scheduler=LooksAtItsOwnPortOnly), "check: ['left']"),
     ],

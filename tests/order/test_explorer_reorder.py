@@ -124,7 +124,7 @@ class TakesAnyNumber(ReorderBuffer[str]):
     [
         (LooksOnlyOnce, 4, "check: ['batch 0']"),
         (MovesOnBeforeClearing, 1, "check"),
-        (TakesAnyNumber, 1, "check: ['batch 1"),
+        (TakesAnyNumber, 1, "check"),
     ],
 )
 def test_planted_bugs_are_found(make: Buffer, size: int, symptom: str, broken: Any) -> None:

@@ -149,7 +149,7 @@ class Chance:
         self.random = random.Random(seed)
         self.choices: list[int] = []
 
-    def choose(self, pe: PE, candidates: Sequence[int]) -> int:
+    def choose(self, pe: PE, worker: int, candidates: Sequence[int]) -> int:
         self.choices.append(len(candidates))
         return self.random.choice(candidates)
 

@@ -1,4 +1,4 @@
-"""Check the controllers in the loop, on small machines: the papers' adaptation experiments in virtual time."""
+"""Check the controllers in the loop: the papers' adaptation experiments on small machines."""
 
 from dataclasses import replace
 
@@ -35,8 +35,9 @@ IDEAL = Machine("ideal", cores=16, physical=16, synchronization=FREE)
 def test_the_thread_level_finds_the_workers_that_a_pipeline_can_use(noise: float) -> None:
     pe = PE(pipeline(6, 0.001), IDEAL, level=1, rows=10, filled=0.5)
     journey = steer(pe, [thread_wheel(ThreadLevel(high=16))], period=0.5, periods=60, noise=noise, seed=2)
-    assert journey.levels[-1] in (6, 7)
     assert len(set(journey.levels[-20:])) == 1
+    # Six operators use six workers; more do no harm here, so noise may leave some, but not all there are.
+    assert 6 <= journey.levels[-1] <= (6 if noise == 0 else 12)
 
 
 def test_the_thread_level_backs_off_from_a_contended_lock() -> None:
@@ -55,7 +56,7 @@ def test_the_thread_level_backs_off_from_a_contended_lock() -> None:
 
 
 def test_replicas_and_pool_resolve_a_bottleneck_as_in_figure_9() -> None:
-    """One busy operator of 80 us between a cheap source and sink: C-Stream ends with several replicas and threads."""
+    """One busy operator of 80 us between a cheap source and sink ends with several replicas and threads."""
     operators = (
         Operator(16e-6, (1,), source=True),
         Operator(80e-6, (2,), permits=None),
@@ -64,13 +65,13 @@ def test_replicas_and_pool_resolve_a_bottleneck_as_in_figure_9() -> None:
     pe = PE(Graph("one busy", operators), CSTREAM_HOST, level=1, rows=8, capacity=32)
     pe.set_permits(1, 1)
     wheels = [pool_wheel(UtilizationPool(high=12)), replica_wheel(Replicas(high=12))]
-    steer(pe, wheels, period=0.2, periods=60)
-    # The source makes a row every 16 us; the busy operator needs five workers for that, and the sink most of one.
+    steer(pe, wheels, period=0.1, periods=45)
+    # The source makes a row every 16 us: the busy operator needs five workers for that.
     assert pe.permits[1] in (5, 6)
     assert pe.level >= 5
     before = pe.processed[1]
-    pe.run(2.0)
-    assert (pe.processed[1] - before) / 2.0 >= 0.9 / 16e-6
+    pe.run(1.0)
+    assert (pe.processed[1] - before) / 1.0 >= 0.9 / 16e-6
 
 
 def test_two_busy_operators_grow_in_turn_as_in_figure_10() -> None:
@@ -83,19 +84,19 @@ def test_two_busy_operators_grow_in_turn_as_in_figure_10() -> None:
     pe = PE(Graph("two busy", operators), CSTREAM_HOST, level=12, rows=8, capacity=32)
     for operator in (1, 2):
         pe.set_permits(operator, 1)
-    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.2, periods=60)
+    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.1, periods=40)
     assert pe.permits[1] in (3, 4, 5)
     assert pe.permits[2] in (3, 4, 5)
     grown = [line.target for line in journey.log if line.what == "replicas"]
     assert {"1", "2"} <= set(grown[:3])
     before = pe.processed[2]
-    pe.run(2.0)
-    assert (pe.processed[2] - before) / 2.0 >= 0.9 / 20e-6
+    pe.run(1.0)
+    assert (pe.processed[2] - before) / 1.0 >= 0.9 / 20e-6
 
 
 def skewed_chain() -> Graph:
-    """Return eight queries of two operators each; those that round robin puts on the same worker are the dear ones."""
-    operators = [Operator(0.0, tuple(range(1, 17)), source=True, rate=400.0)]
+    """Return sixteen queries of one operator; those that round robin puts on one worker are the dear ones."""
+    operators = [Operator(0.0, tuple(range(1, 17)), source=True, rate=300.0)]
     operators += [Operator(0.002 if i % 4 == 0 else 0.0002) for i in range(16)]
     return Graph("queries", tuple(operators))
 
@@ -108,10 +109,10 @@ def run_bound(controller: object) -> tuple[PE, int]:
 
 
 def test_rebinding_keeps_up_where_round_robin_does_not_and_moves_less_than_greedy() -> None:
-    """The dear operators need 3.2 workers' worth on one; spread out, four workers have 1.05 each at most."""
+    """On one worker the dear operators are 2.4 workers' worth; spread out, four workers have 0.8 each."""
     still, _ = run_bound(None)
     lighter, few = run_bound(Rebinding())
-    greedy, many = run_bound(GreedyRebinding())
+    _, many = run_bound(GreedyRebinding())
 
     def backlog(pe: PE) -> float:
         return sum(batch.rows for queue in pe.ports.queues for batch in queue)

@@ -114,7 +114,7 @@ class TestLease:
             make_lease(clock=clock).acquire()
         clock.now += 1
         make_lease(clock=clock).acquire()
-        with pytest.raises(ps.LeaseError, match="another driver has taken over .* stops without writing"):
+        with pytest.raises(ps.LeaseError, match=r"another driver has taken over .* stops without writing"):
             lease.check()
 
     def test_it_is_renewed_while_it_is_held(self, make_lease, tmp_path, monkeypatch):
@@ -194,9 +194,9 @@ class TestFencing:
         engine = run_inline(two_sinks(tmp_path / "data", tmp_path / "out"), tmp_path / "ck", epoch_rows=20)
         before = (tmp_path / "ck/epochs/000000002.json").read_bytes()
         engine._position.epoch = 2
-        with pytest.raises(ps.CheckpointError, match="epoch 2 .* committed by another driver"):
+        with pytest.raises(ps.CheckpointError, match=r"epoch 2 .* committed by another driver"):
             engine._checkpoint.commit(engine._position, 9, {}, False, {})
-        with pytest.raises(ps.CheckpointError, match="epoch 2 .* begun by another driver"):
+        with pytest.raises(ps.CheckpointError, match=r"epoch 2 .* begun by another driver"):
             engine._checkpoint.write_intent(2, {})
         assert (tmp_path / "ck/epochs/000000002.json").read_bytes() == before
 
@@ -222,6 +222,4 @@ class TestFencing:
         assert specs[0].fence < specs[1].fence
         assert specs[0].epoch == specs[1].epoch == 1
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
-        assert [path.name for path in (tmp_path / "out/scanned/_penstock/staging").iterdir()] == [
-            "epoch=000000001.1"
-        ]
+        assert [path.name for path in (tmp_path / "out/scanned/_penstock/staging").iterdir()] == ["epoch=000000001.1"]

@@ -194,7 +194,7 @@ class TestDamage:
         assert ps.state.epochs(str(tmp_path / "ck")) == done
         checkpoint = Checkpoint(str(tmp_path / "ck"))
         checkpoint.clean(checkpoint.open(make_engine(flow, tmp_path / "ck")._plan))
-        assert not [path for path in (tmp_path / "ck").rglob("*.tmp")]
+        assert not list((tmp_path / "ck").rglob("*.tmp"))
 
     def test_a_lost_description_of_the_flow_is_named(self, data, tmp_path):
         flow = two_sinks(data, tmp_path / "out")
@@ -344,7 +344,7 @@ class TestChangesOnRestart:
     def test_another_number_of_shards_is_refused(self, build, tmp_path, monkeypatch):
         self.begin(build, tmp_path)
         monkeypatch.setattr(checkpoints, "SHARDS", 64)
-        with pytest.raises(ps.CheckpointError, match="has 256 shards, .* uses 64; set the number back"):
+        with pytest.raises(ps.CheckpointError, match=r"has 256 shards, .* uses 64; set the number back"):
             run_inline(build(), tmp_path / "ck")
 
 

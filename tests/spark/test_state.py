@@ -273,7 +273,7 @@ class TestReader:
 
     def test_an_operator_that_is_not_there_is_named_with_those_that_are(self, tmp_path):
         run_inline(keyed([{"k": 1, "v": 1}]), tmp_path)
-        with pytest.raises(ps.CheckpointError, match="no stateful operator 'lost' at epoch .*; it has last"):
+        with pytest.raises(ps.CheckpointError, match=r"no stateful operator 'lost' at epoch .*; it has last"):
             ps.state.read(str(tmp_path), "lost")
 
     def test_a_place_without_checkpoint_is_named(self, tmp_path):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
-from penstock.cli.failures import at_home, explain, one_line
+from penstock.cli.failures import explain, one_line
 from penstock.cli.progress import Progress
 from penstock.errors import OperatorError
 
@@ -88,7 +88,6 @@ class JsonDisplay:
     def fail(self, error: BaseException) -> None:
         fields = {}
         if isinstance(error, OperatorError):
-            error = at_home(error)
             fields = {"operator": error.operator, "where": error.where, "row": error.row}
         self.say("failed", one_line(str(error)), error=type(error).__name__, **fields)
 
@@ -102,8 +101,11 @@ class LiveDisplay:
     def __init__(self, progress: Progress, err: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress, self._err, self._clock = progress, err, clock
         self._lock = threading.RLock()
+        self._drawn = False
+        """Whether the line stands on the terminal now."""
         self._stdout = sys.stdout
-        sys.stdout = _Above(self._stdout, self)
+        self._above = _Above(self._stdout, self)
+        sys.stdout = self._above
 
     def say(self, event: str, text: str, **fields: Any) -> None:
         with self._lock:
@@ -117,15 +119,25 @@ class LiveDisplay:
     def tick(self) -> None:
         width = shutil.get_terminal_size().columns - 1
         with self._lock:
-            # What the flow printed without an end of line would be overwritten.
+            if self._above.inside_line:
+                return  # what the flow has printed so far would be overwritten
             self._err.write(_CLEAR + self._progress.line()[:width])
             self._err.flush()
+            self._drawn = True
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Take the line away, if it is there: what else stands on the terminal must stay."""
         with self._lock:
-            self._err.write(_CLEAR)
-            self._err.flush()
+            if self._drawn:
+                self._err.write(_CLEAR)
+                self._err.flush()
+                self._drawn = False
+
+    def print_above(self, text: str) -> int:
+        """Write what the flow prints."""
+        with self._lock:
+            self.clear()
+            return self._stdout.write(text)
 
     def fail(self, error: BaseException) -> None:
         self.close()
@@ -141,10 +153,13 @@ class _Above:
 
     def __init__(self, stdout: TextIO, display: LiveDisplay) -> None:
         self._stdout, self._display = stdout, display
+        self.inside_line = False
+        """Whether the last line that was printed has no end yet."""
 
     def write(self, text: str) -> int:
-        self._display.clear()
-        return self._stdout.write(text)
+        if text:
+            self.inside_line = not text.endswith("\n")
+        return self._display.print_above(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stdout, name)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 import traceback
 
 from penstock.errors import OperatorError, PenstockError
 
 MOST_LINES = 20
 """How many lines an error may take: a whole terminal page must not be needed to see it."""
-_SHIPPED = re.compile(r'[^\s"]*/modules-[0-9a-f]+\.zip/([^\s":]+\.py)')
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def explain(error: BaseException) -> list[str]:
     """Return the lines to print for an error."""
     if isinstance(error, OperatorError):
-        error = at_home(error)
         return [*_headed(error.trace.rstrip().splitlines()), f"OperatorError: {one_line(str(error))}"]
     if isinstance(error, PenstockError):
         kind, lines = type(error).__name__, str(error).splitlines()
@@ -27,17 +23,6 @@ def explain(error: BaseException) -> list[str]:
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).rstrip().splitlines()[-MOST_LINES:]
     return [*_headed(_user_lines(error)), f"{type(error).__name__}: {one_line(str(error))}"]
-
-
-def at_home(error: OperatorError) -> OperatorError:
-    """Name the user's own files in an error, not the copies of them that were shipped to the workers."""
-    where, trace = _SHIPPED.sub(_original, error.where), _SHIPPED.sub(_original, error.trace)
-    return OperatorError(error.operator, error.error, where, error.row, trace)
-
-
-def _original(found: re.Match[str]) -> str:
-    candidates = (os.path.abspath(os.path.join(directory, found[1])) for directory in sys.path)
-    return next(filter(os.path.isfile, candidates), found[0])
 
 
 def one_line(text: str) -> str:

@@ -33,9 +33,8 @@ class Show:
             self.milliseconds.append(stats.seconds * 1000)
         if self._tasks is not None and stats.tasks != self._tasks:
             self.changes.append(f"{self._tasks} -> {stats.tasks}")
-            print(
-                f"         epoch {stats.epoch} ran with {count(stats.tasks, 'task')} instead of {self._tasks}: no restart"
-            )
+            now_tasks = count(stats.tasks, "task")
+            print(f"         epoch {stats.epoch} ran with {now_tasks} instead of {self._tasks}: no restart")
         self._tasks = stats.tasks
         if now - self._shown >= LINE_SECONDS and self.progress.rows_in > self._rows_shown:
             print(self._line(stats, now), flush=True)

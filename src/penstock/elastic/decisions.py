@@ -46,30 +46,22 @@ class Decision:
         return Action(self.what, self.target, self.before, self.after, self.why)
 
 
+# `from` is a word of Python's own, and `seen` is shorter than what it names.
 _NAMES = {"before": "from", "after": "to", "statistics": "seen"}
+_LINE = ("time", "epoch", "controller", "step", "what", "target", "before", "after", "why", "statistics")
+_OPTIONAL = ("time", "epoch", "statistics")
 
 
 def to_json(decision: Decision) -> str:
-    """Write a decision as one line of JSON, without the fields that are empty."""
-    values = {_NAMES.get(key, key): value for key, value in plain_fields(decision).items()}
-    return json.dumps(values, allow_nan=False, ensure_ascii=False)
-
-
-def plain_fields(decision: Decision) -> dict[str, Json]:
-    """Return the fields of a decision that say something, by name."""
-    always = {
-        "controller": decision.controller,
-        "step": decision.step,
-        "what": decision.what,
-        "target": decision.target,
-        "before": plain(decision.before),
-        "after": plain(decision.after),
-        "why": decision.why,
+    """Write a decision as one line of JSON; time, epoch and statistics are left out where there are none."""
+    values = {name: plain(getattr(decision, name)) for name in _LINE if name != "statistics"}
+    values["statistics"] = decision.statistics
+    kept = {
+        _NAMES.get(name, name): values[name]
+        for name in _LINE
+        if values[name] is not None or name not in _OPTIONAL
     }
-    optional = {"time": decision.time, "epoch": decision.epoch, "statistics": decision.statistics}
-    return {**{k: v for k, v in optional.items() if v is not None and k != "statistics"}, **always} | (
-        {} if decision.statistics is None else {"statistics": decision.statistics}
-    )
+    return json.dumps(kept, allow_nan=False, ensure_ascii=False)
 
 
 def from_json(line: str) -> Decision:

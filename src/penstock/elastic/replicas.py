@@ -7,6 +7,7 @@ Once a period the most congested bottleneck gets one replica more. Beyond the pa
 - a replica that raised the operator's throughput by less than the sensitivity is taken back, and the operator
   is black-listed at that size until its throughput shows another load;
 - partitioned operators take part, up to one replica a shard; the engine moves the shards and their state;
+- nothing is done or judged while the operators are short of threads, which another controller then adds;
 - an operator whose input stays free, and whose replicas would still not be full with one fewer, gives one
   back; if that proves too few, the replica returns and that size is remembered.
 """
@@ -53,6 +54,8 @@ class ReplicaStatistics:
     """Report all operators, upstream ones first."""
 
     operators: tuple[OperatorStatistics, ...]
+    short_of_threads: bool = False
+    """The threads are all busy and more may still come: a replica could not show yet what it gains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class Replicas:
 
     def step(self, state: ReplicaState, statistics: ReplicaStatistics) -> tuple[ReplicaState, Actions]:
         """Judge the changes of the last period, then make at most one more of each direction."""
+        if statistics.short_of_threads:
+            return state, ()
         memory = {each.name: each for each in state.operators}
         actions: list[Action] = []
         settled = []

@@ -19,7 +19,8 @@ from penstock.ingress.paths import open_path
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 32_768
+"""Rows that are read, and later run, at once: enough to spread the cost of a call, few enough for the cache."""
 ROW_BITS = 33
 """A position inside a source is (ordinal of the file or split << ROW_BITS) + row."""
 

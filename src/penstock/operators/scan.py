@@ -25,6 +25,14 @@ class Scan(Logic):
 
     def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
         function, initial, get, append = self.function, self.initial, states.get, out.append
+        if self.returns is not None and self.returns.form == "record":
+            normalize = self.returns.normalize
+            for key, row in zip(keys, rows, strict=True):
+                state = get(key)
+                state, output = function(initial() if state is None else state, row)
+                append(normalize(output))  # may fail, so it comes before the state changes
+                states[key] = state
+            return
         for key, row in zip(keys, rows, strict=True):
             state = get(key)
             if state is None:
@@ -79,14 +87,18 @@ class Reduce(Logic):
     returns: RowType | None = None
 
     def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
-        function, get, append = self.function, states.get, out.append
+        step, get, append = self.step, states.get, out.append
         for key, row in zip(keys, rows, strict=True):
-            state = get(key)
-            states[key] = state = row if state is None else function(state, row)
+            states[key] = state = step(get(key), row)
             append(state)
 
+    def step(self, state: Any, row: Row) -> Any:
+        """Take one row in."""
+        value = row if state is None else self.function(state, row)
+        return value if self.returns is None else self.returns.normalize(value)
+
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
-        state = row if state is None else self.function(state, row)
+        state = self.step(state, row)
         context.emit(state)
         return state
 

@@ -192,6 +192,11 @@ class FilterExpression(Columnar):
 
     expression: Any = None
 
+    def one(self, row: Row) -> list[tuple[int, Row]]:
+        # The row itself, as any filter gives it, not what the columns made of it.
+        assert self.input is not None
+        return [(0, row)] if self.mask(self.input.encode([row]))[0].as_py() else []
+
     def mask(self, rows: pa.RecordBatch) -> pa.Array:
         """Return which rows stay."""
         return evaluate(rows, (("keep", self.expression),)).column(0).fill_null(False)

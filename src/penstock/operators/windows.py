@@ -114,7 +114,8 @@ class ReduceFold:
     returns: RowType | None
 
     def add(self, state: Any, row: Row) -> Any:
-        return row if state is None else self.function(state, row)
+        value = row if state is None else self.function(state, row)
+        return value if self.returns is None else self.returns.normalize(value)
 
     def close(self, state: Any, window: Window) -> Row:
         return state

@@ -76,9 +76,7 @@ class Task:
 class Cluster:
     """Hold the shards, the tasks that serve them, and what was measured."""
 
-    def __init__(
-        self, settings: ClusterSettings, popularity: ShardPopularity, homes: list[int], seed: int
-    ) -> None:
+    def __init__(self, settings: ClusterSettings, popularity: ShardPopularity, homes: list[int], seed: int) -> None:
         """Set up without tasks; whoever drives the cluster starts them. `homes` is each executor's node."""
         self.settings, self.popularity, self.homes = settings, popularity, homes
         self.events = Events()
@@ -207,9 +205,7 @@ class Cluster:
         # A tuple goes out to the remote task, and its result comes back through the same link.
         bytes_each = wanted * settings.tuple_bytes * 2
         demand = _sum_by(home[remote], bytes_each[remote], settings.nodes)
-        share = np.minimum(
-            1.0, np.divide(capacity - state, demand, out=np.ones(settings.nodes), where=demand > 0)
-        )
+        share = np.minimum(1.0, np.divide(capacity - state, demand, out=np.ones(settings.nodes), where=demand > 0))
         limited = wanted.copy()
         limited[remote] *= share[home[remote]]
         self.remote_bytes += float((limited[remote] * settings.tuple_bytes * 2).sum())

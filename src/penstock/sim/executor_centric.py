@@ -100,9 +100,7 @@ class ExecutorCentricApproach:
             tuple(number[int(task)] for task in cluster.task_of[own]),
             len(staying),
         )
-        self._balancers[executor], actions, lines = self._balancers[executor].step(
-            seen, time=cluster.events.now
-        )
+        self._balancers[executor], actions, lines = self._balancers[executor].step(seen, time=cluster.events.now)
         self.log += lines
         moves = [(int(own[int(a.target)]), staying[int(a.after or 0)]) for a in actions if a.what == "shard"]
         if moves:
@@ -154,8 +152,7 @@ class ExecutorCentricApproach:
         arrivals = sum_by(self._executor_of, cluster.demand(), self.executors)
         service = 1 / cluster.settings.seconds_per_tuple
         loads = tuple(
-            ExecutorLoad(str(j), float(arrivals[j]), service, len(self._tasks[j]))
-            for j in range(self.executors)
+            ExecutorLoad(str(j), float(arrivals[j]), service, len(self._tasks[j])) for j in range(self.executors)
         )
         seen = AllocationStatistics(float(arrivals.sum()), loads, cluster.settings.cores)
         self._allocator, actions, lines = self._allocator.step(seen, time=cluster.events.now)

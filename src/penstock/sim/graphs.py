@@ -36,9 +36,7 @@ class Graph:
         """Refuse edges that go backwards: the simulator has no feedback."""
         for i, operator in enumerate(self.operators):
             if any(not i < to < len(self.operators) for to in operator.outputs):
-                raise ValueError(
-                    f"{self.name}: operator {i} must send to later operators, not {operator.outputs}"
-                )
+                raise ValueError(f"{self.name}: operator {i} must send to later operators, not {operator.outputs}")
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -71,9 +69,7 @@ def mixed(width: int, depth: int, cost: float) -> Graph:
     rows = []
     for lane in range(width):
         first = 1 + lane * depth
-        rows += [
-            Operator(cost, (i + 1 if i + 1 < first + depth else sink,)) for i in range(first, first + depth)
-        ]
+        rows += [Operator(cost, (i + 1 if i + 1 < first + depth else sink,)) for i in range(first, first + depth)]
     return Graph(f"mixed-{width}x{depth}", (source, *rows, Operator(0.0, locked=True)))
 
 
@@ -105,7 +101,6 @@ def with_rate(graph: Graph, rate: float) -> Graph:
     """Return the graph with sources that make so many tuples a second in all."""
     sources = sum(operator.source for operator in graph.operators)
     operators = tuple(
-        replace(operator, rate=rate / sources) if operator.source else operator
-        for operator in graph.operators
+        replace(operator, rate=rate / sources) if operator.source else operator for operator in graph.operators
     )
     return Graph(graph.name, operators)

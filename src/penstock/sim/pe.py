@@ -10,6 +10,7 @@ Workers are either all alike and take operators from one list, the least recentl
 says (*dynamic*), or each runs the operators that are bound to it (*bound*).
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,8 +43,8 @@ class _Claim:
 class Chooser(Protocol):
     """Choose which of the operators that may run is claimed next."""
 
-    def choose(self, pe: "PE", candidates: Sequence[int]) -> int:
-        """Return one of the candidates; they come least recently run first."""
+    def choose(self, pe: "PE", worker: int, candidates: Sequence[int]) -> int:
+        """Return one of the candidates for a worker; they come in the order in which they became ready."""
         ...
 
 
@@ -85,6 +86,8 @@ class PE:
         self.seconds = [0.0] * count
         self.worker_busy: list[float] = []
         self.latencies: list[tuple[float, float]] = []
+        self.last_run = [-math.inf] * count
+        self._made = 0
         self._turn = [0] * count
         self._entered = [0] * count
         self._left = [0] * count
@@ -150,7 +153,7 @@ class PE:
             self._parked.append(worker)
             return
         if self.chooser is not None and self.binding is None:
-            operator, batches = self._choose()
+            operator, batches = self._choose(worker)
         else:
             operator, batches = self._first(worker)
         if batches:
@@ -173,7 +176,7 @@ class PE:
                 return operator, batches
         return -1, 0
 
-    def _choose(self) -> tuple[int, int]:
+    def _choose(self, worker: int) -> tuple[int, int]:
         """Return the chooser's choice among all operators that may be claimed."""
         candidates = []
         for _ in range(len(self._free)):
@@ -185,7 +188,7 @@ class PE:
                 self._free.append(operator)
         if not candidates or self.chooser is None:
             return -1, 0
-        chosen = self.chooser.choose(self, candidates)
+        chosen = self.chooser.choose(self, worker, candidates)
         self._free.remove(chosen)
         self._listed[chosen] = False
         return chosen, self._claimable(chosen)
@@ -222,8 +225,9 @@ class PE:
         expected = self.rows * (own.cost + own.wait) + 1e-12
         most = min(waiting, max(1, int(self.time_slice / expected)))
         if permits != 1 and self.level > 1:
-            # Share what waits with the other workers that may come.
-            most = max(1, min(most, waiting // 2))
+            # Outputs leave in order and room is kept for them: after long claims workers would wait in turn.
+            workers = self.level if permits is None else min(permits, self.level)
+            most = min(most, max(1, self.capacity // (4 * workers)))
         buffer = self._buffers.get(operator)
         if buffer is not None and not buffer.has_room(self._entered[operator] + most - 1):
             most = 1 if buffer.has_room(self._entered[operator]) else 0
@@ -260,6 +264,7 @@ class PE:
         claim = _Claim(worker, operator, self.ports.take(operator, count), self.events.now)
         claim.first = self._entered[operator]
         self._entered[operator] += count
+        self.last_run[operator] = self.events.now
         self.running[operator] += 1
         self._route(operator, own, claim.batches)
         self._let_go_on(operator)
@@ -360,7 +365,7 @@ class PE:
             return
         for to in targets:
             # Each output gets a batch of its own: what happens to one must not show in another.
-            self.ports.put(to, Batch(batch.rows, batch.born))
+            self.ports.put(to, Batch(batch.rows, batch.number, batch.born))
             self._list(to)
 
     # Sources, and whoever waits for room.
@@ -379,7 +384,7 @@ class PE:
                 continue
             for _ in range(int(part * self.capacity)):
                 self.ports.reserve(i)
-                self.ports.put(i, Batch(float(self.rows), 0.0))
+                self.ports.put(i, Batch(float(self.rows), -1, 0.0))
             self._list(i)
 
     def _emit(self, source: int) -> None:
@@ -387,7 +392,8 @@ class PE:
         own = self.operators[source]
         if not self._room_for(source, own, 1):
             return
-        batch = Batch(float(self.rows), self.events.now)
+        batch = Batch(float(self.rows), self._made, self.events.now)
+        self._made += 1
         self._route(source, own, [batch])
         pause = self.rows * own.cost
         if own.rate is not None:

@@ -7,13 +7,14 @@ from penstock.sim.graphs import Graph
 
 
 class Batch:
-    """Carry a number of rows and the time at which they were made."""
+    """Carry so many rows, the number of the source's batch that they come from, and when that was made."""
 
-    __slots__ = ("born", "rows", "targets")
+    __slots__ = ("born", "number", "rows", "targets")
 
-    def __init__(self, rows: float, born: float) -> None:
+    def __init__(self, rows: float, number: int, born: float) -> None:
         """Make a batch that goes nowhere yet."""
         self.rows = rows
+        self.number = number
         self.born = born
         self.targets: tuple[int, ...] = ()
 

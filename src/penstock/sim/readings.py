@@ -31,6 +31,7 @@ class _Counters:
     seconds: tuple[float, ...]
     full: tuple[float, ...]
     busy: tuple[float, ...]
+    level: int
 
 
 def _count(pe: PE) -> _Counters:
@@ -42,6 +43,7 @@ def _count(pe: PE) -> _Counters:
         tuple(pe.seconds),
         full,
         tuple(pe.worker_busy),
+        pe.level,
     )
 
 
@@ -85,7 +87,7 @@ class Meter:
         known = len(self._before.busy)
         busy = (
             self._after.busy[worker] - (self._before.busy[worker] if worker < known else 0.0)
-            for worker in range(self.pe.level)
+            for worker in range(self._after.level)
         )
         return PoolStatistics(tuple(min(1.0, seconds / self.period) for seconds in busy))
 
@@ -109,7 +111,8 @@ class Meter:
                     "stateless" if self._may_grow(operator) else "stateful",
                 )
             )
-        return ReplicaStatistics(tuple(found))
+        busy = self.pool().mean
+        return ReplicaStatistics(tuple(found), busy > 0.95 and self._after.level < self.pe.machine.cores)
 
     def waiting(self, operator: int) -> WaitingStatistics:
         """Return waiting against computing of one operator."""

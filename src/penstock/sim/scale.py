@@ -38,9 +38,7 @@ SHAPES = (
     # Figure 8, lower rows: data parallel at 1, 10,000 and 100,000.
     Shape("data_parallel", data_parallel, (1, 10_000, 100_000), 1 / 16, (1200, 240, 120)),
     # Figure 9: ten rows; the text names only the cost of 1,000, the others are the pipeline's.
-    Shape(
-        "mixed", lambda operators, cost: mixed(10, operators // 10, cost), (1, 100, 1_000), 0.5, (96, 96, 96)
-    ),
+    Shape("mixed", lambda operators, cost: mixed(10, operators // 10, cost), (1, 100, 1_000), 0.5, (96, 96, 96)),
 )
 
 

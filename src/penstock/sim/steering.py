@@ -29,9 +29,7 @@ class Journey:
     """As measured, with the noise that the controllers saw."""
 
 
-def steer(
-    pe: PE, wheels: list[Wheel], *, period: float, periods: int, noise: float = 0.0, seed: int = 0
-) -> Journey:
+def steer(pe: PE, wheels: list[Wheel], *, period: float, periods: int, noise: float = 0.0, seed: int = 0) -> Journey:
     """Run a PE for so many periods under these controllers; each sees the same readings."""
     journey = Journey()
     meter = Meter(pe, noise, seed)

@@ -64,6 +64,8 @@ class EpochStats:
     state_bytes: dict[str, int]
     passed_over: dict[str, int]
     tasks: int
+    levels: dict[int, list[tuple[float, float]]]
+    """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
     attempts: int = 1
 
 
@@ -387,7 +389,9 @@ class SparkEngine:
     ) -> EpochStats:
         operators = {name: (outcome.rows_in.get(name, 0), outcome.rows_out.get(name, 0)) for name in self._plan.nodes}
         shards: dict[str, dict[int, tuple[int, float]]] = {}
+        levels: dict[int, list[tuple[float, float]]] = {}
         for timing in outcome.timings:
+            levels.setdefault(timing["level"], []).append((timing.get("wall", 0.0), timing.get("cpu", 0.0)))
             for name, load in timing["load"].items():
                 shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
         backlogs = [found.backlog for found in taken.slices.values()]
@@ -403,6 +407,7 @@ class SparkEngine:
             {name: index.bytes() for name, index in self._position.state.items()},
             outcome.passed_over,
             max(spec.tasks),
+            levels,
             attempts,
         )
 

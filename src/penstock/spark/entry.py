@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -39,11 +40,13 @@ def run_task(
     collecting = gc.isenabled()
     # Rows are many and short-lived, and the cycle collector would look at each of them again and again.
     gc.disable()
+    wall, cpu = time.perf_counter(), time.process_time()
     try:
         for task in tasks:
             batches = task.run(batches)
         yield from batches
-        timings.add([task.timings() for task in tasks])
+        spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+        timings.add([{**task.timings(), **spent} for task in tasks])
     finally:
         if collecting:
             gc.enable()

@@ -68,6 +68,7 @@ class SparkBackend:
         # In local mode there is one executor, so that every task is where its shards are.
         self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
         self._anchors: dict[int, Any] = {}
+        self._executors: set[str] = set()
         self._timings = self._context.accumulator([], _list_parameter())
 
     def prepare(self, stages: Stages) -> None:
@@ -97,6 +98,8 @@ class SparkBackend:
         levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *([] if frame is None else [frame])]
         inputs = [level.mapInArrow(self._function(spec, 0), DDL) for level in levels]
         made = inputs[0] if len(inputs) == 1 else inputs[0].unionAll(inputs[1])
+        if not self.one_executor:
+            self._notice_executors()
         for level in range(1, self._stages.last + 1):
             tasks = spec.tasks[level]
             made = made.repartitionById(tasks, "task")
@@ -130,8 +133,15 @@ class SparkBackend:
         joined = anchor.hint("merge").join(made, F.col("anchor") == F.col("task"), "left")
         return joined.where("task is not null").drop("anchor")
 
+    def _notice_executors(self) -> None:
+        """Anchor anew where executors have come, so that they get their part; those that go leave theirs to the rest."""
+        executors = set(self._context._jsc.sc().getExecutorIds().mkString(",").split(","))
+        if executors - self._executors:
+            self._forget_anchors()
+        self._executors = executors
+
     def _forget_anchors(self) -> None:
-        """Let the executors choose anew: they have changed."""
+        """Let Spark choose anew where tasks run."""
         for anchor in self._anchors.values():
             anchor.unpersist()
         self._anchors.clear()

@@ -1,0 +1,41 @@
+"""Keep the order of a stream while many workers run it.
+
+Primitives: `primitives` (what the rest stands on), `threads` (for real), `stepped` and `stepped_threads`
+(one step at a time, for the explorer). Order: `reorder` (outputs back into order), `parts` (a batch that was
+split by shard), `fanin` (several streams into one). Partitioned operators: `partitioning` (keys to shards),
+`queues` (hybrid queue and its baselines), `elastic_executor` with `shard_router` (its rival). Building
+blocks: `combiner` (many threads, one state machine), `parking` (idle workers).
+"""
+
+from penstock.order.elastic_executor import ElasticExecutor
+from penstock.order.fanin import BatchFanIn, PositionFanIn
+from penstock.order.parking import ParkingLot
+from penstock.order.partitioning import HashPartitioning, Partitioning, RangePartitioning, split_by_shard
+from penstock.order.parts import SplitBatch, merge_order
+from penstock.order.primitives import EMPTY, Primitives
+from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
+from penstock.order.reorder import LockedReorderBuffer, Reorder, ReorderBuffer
+from penstock.order.threads import Threads
+
+__all__ = [
+    "EMPTY",
+    "BatchFanIn",
+    "ElasticExecutor",
+    "HashPartitioning",
+    "HybridQueue",
+    "LockedReorderBuffer",
+    "ParkingLot",
+    "PartitionedQueue",
+    "Partitioning",
+    "PositionFanIn",
+    "Primitives",
+    "RangePartitioning",
+    "Reorder",
+    "ReorderBuffer",
+    "ShardQueue",
+    "SharedQueue",
+    "SplitBatch",
+    "Threads",
+    "merge_order",
+    "split_by_shard",
+]

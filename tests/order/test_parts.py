@@ -1,0 +1,36 @@
+"""A batch that was split by shard, put together again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.order import EMPTY, SplitBatch, Threads, merge_order
+
+
+def test_the_last_part_brings_the_merged_batch() -> None:
+    batch: SplitBatch[list[int], list[int]] = SplitBatch(Threads(), 3, lambda parts: sorted(sum(parts, [])))
+    assert batch.finish(2, [5]) is EMPTY
+    assert batch.finish(0, []) is EMPTY
+    assert batch.finish(1, [4, 6]) == [4, 5, 6]
+
+
+def test_a_batch_without_parts_is_refused() -> None:
+    with pytest.raises(ValueError, match="offer its empty result"):
+        SplitBatch(Threads(), 0, list)
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_rows_are_merged_by_position(shards: list[int]) -> None:
+    parts = [[row for row, where in enumerate(shards) if where == shard] for shard in range(4)]
+    together = np.concatenate([np.array(part, np.int64) for part in parts])
+    expected = list(range(len(shards)))
+    assert together[merge_order([np.array(part, np.int64) for part in parts])].tolist() == expected
+    paths = [[(row // 3, row % 3) for row in part] for part in parts]  # positions that are paths of integers
+    assert together[merge_order(paths)].tolist() == expected
+
+
+def test_nothing_merges_to_nothing() -> None:
+    assert merge_order([]).tolist() == []
