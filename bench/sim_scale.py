@@ -10,9 +10,10 @@ import argparse
 import math
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
-from penstock.elastic import ThreadLevel
+from penstock.elastic import StreamsRules, ThreadLevel
 from penstock.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
 from penstock.sim.executor_centric import ExecutorCentricApproach
 from penstock.sim.keys import KeySpace
@@ -32,25 +33,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def thread_levels(experiment: Experiment, args: argparse.Namespace) -> dict[str, Any]:
-    """Compare where the controller ends with the best fixed level; all are measured without noise."""
+    """Compare where the controllers end with the best fixed level; all are measured without noise."""
     began = time.perf_counter()
     static = {level: experiment.static(level) for level in static_levels(experiment.machine)}
-    controller = ThreadLevel(high=experiment.machine.cores)
-    journey, reached = experiment.elastic(controller, periods=args.periods, noise=args.noise, seed=args.seed)
     best = max(static, key=lambda level: static[level])
-    changed = [i for i, (a, b) in enumerate(zip(journey.levels, journey.levels[1:], strict=False)) if a != b]
-    result = {
-        "ratio": reached / static[best],
-        "elastic_level": journey.levels[-1],
-        "best_static_level": best,
-        "changes": len(changed),
-        "settled_after_periods": changed[-1] + 2 if changed else 0,
-        "static": {str(level): value / static[best] for level, value in static.items()},
-        "seconds": time.perf_counter() - began,
-    }
-    text = f"{experiment.name}: {result['ratio']:.3f} of the best ({best} threads) at {journey.levels[-1]}"
+    result: dict[str, Any] = {"best_static_level": best}
+    cores = experiment.machine.cores
+    for name, controller in (("elastic", ThreadLevel(high=cores)), ("published", StreamsRules(high=cores))):
+        journey, reached = experiment.elastic(
+            controller, periods=args.periods, noise=args.noise, seed=args.seed
+        )
+        changed = [i for i, (a, b) in enumerate(pairwise(journey.levels)) if a != b]
+        result[name] = {
+            "ratio": reached / static[best],
+            "level": journey.levels[-1],
+            "changes": len(changed),
+            "last_change_at_period": changed[-1] + 1 if changed else 0,
+        }
+    result["static"] = {str(level): value / static[best] for level, value in static.items()}
+    result["seconds"] = time.perf_counter() - began
+    found = result["elastic"]
+    text = f"{experiment.name}: {found['ratio']:.3f} of the best ({best} threads) at {found['level']}"
     print(text, file=sys.stderr, flush=True)
     return result
+
+
+def summarize(threads: dict[str, Any], name: str) -> dict[str, float]:
+    """Return the worst ratio, the geometric mean and the mean number of changes of one controller."""
+    ratios = [result[name]["ratio"] for result in threads.values()]
+    changes = [result[name]["changes"] for result in threads.values()]
+    return {
+        "worst": min(ratios),
+        "ratio": math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)),
+        "changes": sum(changes) / len(changes),
+    }
 
 
 def cluster(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -92,10 +108,12 @@ def cluster(args: argparse.Namespace) -> list[dict[str, Any]]:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run both settings."""
     threads = {each.name: thread_levels(each, args) for each in experiments(args.operators)}
-    ratios = [result["ratio"] for result in threads.values()]
+    elastic, published = summarize(threads, "elastic"), summarize(threads, "published")
     return {
-        "worst": min(ratios),
-        "ratio": math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)),
+        "worst": elastic["worst"],
+        "ratio": elastic["ratio"],
+        "changes": elastic["changes"],
+        "published_rules": published,
         "threads": threads,
         "cluster": cluster(args),
         "note": "costs of synchronization and migration are inputs: a check of the controllers",

@@ -139,6 +139,10 @@ class RowType:
             return row
         return tuple.__new__(record_class(tuple(self.schema.names)), self._values(row, 0))
 
+    def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
+        """Make records of bare tuples that have a value for each field; records stay as they are."""
+        return list(map(partial(tuple.__new__, self._tuple_class()), rows))
+
     def roundtrip(self, row: Row) -> Row:
         """Return the row as it arrives behind a shuffle."""
         return row if self._arrives_as_is(row) else self.decode(self.encode([row]))[0]
@@ -181,7 +185,7 @@ class RowType:
             return [()] * width
         if self.form in ("record", "tuple"):
             kinds = set(map(type, rows))
-            if kinds in ({self._tuple_class()}, {tuple}):
+            if kinds <= {self._tuple_class(), tuple}:
                 with contextlib.suppress(ValueError):  # rows of different lengths: found below, row by row
                     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
                     if len(columns) == width:

@@ -1,7 +1,5 @@
 """What is printed of an error: few lines, the last of them the one that matters."""
 
-import sys
-
 from penstock.cli.failures import MOST_LINES, explain
 from penstock.errors import FlowError, OperatorError, PenstockError
 
@@ -30,18 +28,6 @@ class TestExplain:
         lines = explain(error)
         assert len(lines) == MOST_LINES
         assert lines[-1] == "OperatorError: operator 'op' failed at f.py:1: ValueError: one two three; row: 0"
-
-    def test_a_shipped_copy_is_shown_as_the_users_file(self, tmp_path, monkeypatch):
-        (tmp_path / "mine.py").write_text("")
-        monkeypatch.setattr(sys, "path", [str(tmp_path)])
-        copy = "/tmp/spark-1/userFiles-2/modules-0123abcd.zip/mine.py"
-        lines = explain(OperatorError("op", "E", f"{copy}:4", "0", f'  File "{copy}", line 4, in f\n'))
-        assert lines[1] == f'  File "{tmp_path}/mine.py", line 4, in f'
-        assert f"failed at {tmp_path}/mine.py:4:" in lines[-1]
-
-    def test_a_shipped_copy_whose_original_is_gone_stays_as_it_is(self):
-        copy = "/x/modules-0123abcd.zip/no_such_file_here.py:4"
-        assert copy in explain(OperatorError("op", "E", copy, "0"))[-1]
 
     def test_an_error_of_penstock_keeps_its_lines(self):
         assert explain(PenstockError("no Java\n  do this")) == ["PenstockError: no Java", "  do this"]

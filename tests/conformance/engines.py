@@ -12,7 +12,7 @@ from penstock.plan import make_plan
 from penstock.rows import any_getter
 from penstock.sequential import SequentialEngine
 
-from .inline import Inline
+from .inline import Inline, run_cut
 
 Epochs = list[dict[str, list[Any]]]
 """For each epoch the new rows of each source; behind the last one all sources end."""
@@ -61,11 +61,21 @@ def sequential(flow: Flow, epochs: Epochs) -> Results:
     return engine.results
 
 
+def on_spark(flow: Flow, epochs: Epochs) -> Results:
+    """Run the Spark engine on Spark, on two cores with three tasks a level; the session is that of the suite."""
+    from penstock.spark.job import SparkBackend
+    from penstock.spark.session import make_session
+
+    session = make_session("penstock tests", master="local[2,4]", settings={"spark.ui.enabled": "false"})
+    return run_cut(flow, epochs, SparkBackend(session), tasks=3)
+
+
 REFERENCE = Engine("sequential", sequential)
 
 ENGINES = [
-    Engine("inline-1", Inline(tasks=1), examples=150),
-    Engine("inline-3", Inline(tasks=3, seed=1), examples=250),
+    Engine("inline-1", Inline(tasks=1), examples=60),
+    Engine("inline-3", Inline(tasks=3, seed=1), examples=120),
+    Engine("spark", on_spark, every_cut=False, examples=6, marks=("spark",)),
 ]
 """All but the reference. `inline` is the Spark engine with its tasks run in this process, in any order."""
 

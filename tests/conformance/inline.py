@@ -118,22 +118,26 @@ class _CutEngine(SparkEngine):
         return self.feeds
 
 
+def run_cut(flow: Flow, epochs: list[dict[str, list[Any]]], backend: Any, tasks: int) -> dict[str, list[Any]]:
+    """Run a flow on a backend, with its input cut in these epochs, and return the rows of all sinks."""
+    plan: Plan = make_plan(flow)
+    # An epoch in which nothing is new for any source does not happen.
+    epochs = [epoch for epoch in epochs if any(epoch.values())]
+    with tempfile.TemporaryDirectory(prefix="penstock-conformance-") as path:
+        engine = _CutEngine(plan, backend, Options(path, tasks))
+        engine.feeds = {
+            node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], tasks) for node in plan.sources
+        }
+        engine.run()
+        assert engine.outputs is not None
+        return dict(engine.outputs.results)
+
+
 class Inline:
-    """Run a flow; `tasks` is the number of tasks of every level."""
+    """Run flows in this process; `tasks` is the number of tasks of every level."""
 
     def __init__(self, tasks: int, seed: int = 0) -> None:
         self._tasks, self._seed = tasks, seed
 
     def __call__(self, flow: Flow, epochs: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-        plan: Plan = make_plan(flow)
-        # An epoch in which nothing is new for any source does not happen.
-        epochs = [epoch for epoch in epochs if any(epoch.values())]
-        with tempfile.TemporaryDirectory(prefix="penstock-inline-") as path:
-            options = Options(path, self._tasks)
-            engine = _CutEngine(plan, InlineBackend(self._tasks, self._seed), options)
-            engine.feeds = {
-                node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], self._tasks) for node in plan.sources
-            }
-            engine.run()
-            assert engine.outputs is not None
-            return dict(engine.outputs.results)
+        return run_cut(flow, epochs, InlineBackend(self._tasks, self._seed), self._tasks)

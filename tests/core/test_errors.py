@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from penstock import errors
 from penstock.errors import FlowError, OperatorError, PenstockError, RowTypeError, operator_error
 from penstock.flow import Flow
 from penstock.operators import aggregates as agg
@@ -255,6 +256,19 @@ class TestErrorObjects:
     def test_an_operator_error_is_not_wrapped_again(self):
         error = OperatorError("inner", "e", "w", "r")
         assert operator_error("outer", error, 1) is error
+
+    def test_a_shipped_copy_is_shown_as_the_users_file(self, monkeypatch):
+        monkeypatch.setitem(errors.ROOTS, "modules-0123abcd.zip", "/home/me/project")
+        names = {}
+        exec(
+            compile("def f():\n    return 1 / 0", "/spark/modules-0123abcd.zip/mine.py", "exec"),
+            names,
+        )
+        with pytest.raises(ZeroDivisionError) as raised:
+            names["f"]()
+        error = operator_error("op", raised.value, 1)
+        assert error.where == "/home/me/project/mine.py:2"
+        assert '"/home/me/project/mine.py", line 2' in error.trace
 
     def test_all_have_one_base(self):
         assert issubclass(FlowError, PenstockError)

@@ -67,6 +67,14 @@ class TestGraph:
         with pytest.raises(FlowError, match="the flow has a cycle: " + cycle + "; .* so break it"):
             Graph(nodes(**reads))
 
+    def test_changed_nodes_leave_the_order_of_a_fan_out_as_it_was(self):
+        """The sorted order is another one where a stream is read before it is defined."""
+        graph = Graph(nodes(later="second", s="", first="s", second="s"))
+        assert list(graph.nodes) == ["s", "second", "later", "first"]
+        changed = graph.replaced(nodes(s=""))
+        assert [edge.target for edge in changed.outgoing["s"]] == ["first", "second"]
+        assert changed.declared == graph.declared
+
     def test_a_long_chain_is_no_trouble(self):
         chain = {f"n{i}": f"n{i - 1}" if i else "" for i in range(5000)}
         assert len(Graph(nodes(**chain)).nodes) == 5000

@@ -202,6 +202,30 @@ def test_small_steps_need_no_restriction(values: list[float], data: st.DataObjec
     assert values[run.level - 1] >= 0.95 * max(values)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_loads_that_come_and_go(data: st.DataObject) -> None:
+    """After every change that can be seen it ends near the best again, whatever it remembers of the past."""
+    high = data.draw(st.integers(1, 40))
+    curves = data.draw(st.lists(unimodal(0.06, highest=high), min_size=2, max_size=3))
+    loads = [
+        table([*values, *[values[-1] / 1.1 ** (i + 1) for i in range(high - len(values))]])
+        for values in curves
+    ]
+    controller, state = ThreadLevel(high=high), None
+    for index in data.draw(st.lists(st.integers(0, len(loads) - 1), min_size=2, max_size=6)):
+        curve = loads[index]
+        trusted = None
+        if state is not None:
+            trusted = next(r.mean for r in state.levels.records if r.level == state.levels.level)
+        seen = trusted is None or abs(curve(state.levels.level) / trusted - 1) > 0.2
+        run = drive(controller, curve, 8 * probe_budget(1, high), state=state)
+        state = run.state
+        assert state.levels.phase == SETTLED
+        if seen:
+            assert curve(run.level) >= 0.95 * max(curve(level) for level in range(1, high + 1))
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 64),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_three_workers_and_a_late_item(make: Queue, sound: Any) -> None:
 class CountsDownTooEarly(HybridQueue[str]):
     """Give up a token before its item is processed."""
 
-    def work(self) -> Iterator[tuple[int, str]]:
+    def work(self) -> Generator[tuple[int, str], None, None]:
         while (shard := self._master.pop()) is not EMPTY:
             if self._counts[shard].add(1) > 0:
                 continue

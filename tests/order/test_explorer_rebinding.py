@@ -96,7 +96,7 @@ def test_two_workers_and_a_source(make: type[Binding[str]], sound: Any) -> None:
 
 @pytest.mark.parametrize("make", [Binding, BarrierBinding])
 def test_three_workers(make: type[Binding[str]], sound: Any) -> None:
-    program = moving(make, submitted=2, before=(1, 2), workers=3)
+    program = moving(make, submitted=1, before=(1, 2), workers=3)
     sound(explore(program, preemptions=2 if make is Binding else 1))
 
 

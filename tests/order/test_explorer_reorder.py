@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -84,7 +84,7 @@ def test_a_split_batch_is_finished_once_by_the_last_part(sound: Any) -> None:
 class LooksOnlyOnce(ReorderBuffer[str]):
     """Do not look again after letting go of the try-lock."""
 
-    def drain(self) -> Iterator[str]:
+    def drain(self) -> Generator[str, None, None]:
         if not self._emitting.try_acquire():
             return
         number = self._next.load()
@@ -99,7 +99,7 @@ class LooksOnlyOnce(ReorderBuffer[str]):
 class MovesOnBeforeClearing(ReorderBuffer[str]):
     """Admit a later batch to a slot that is then cleared."""
 
-    def drain(self) -> Iterator[str]:
+    def drain(self) -> Generator[str, None, None]:
         while self._emitting.try_acquire():
             number = self._next.load()
             while (value := self._slots.load(number % self.size)) is not EMPTY:

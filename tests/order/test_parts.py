@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from penstock.order import EMPTY, SplitBatch, Threads, merge_order
 
 
 def test_the_last_part_brings_the_merged_batch() -> None:
-    batch: SplitBatch[list[int], list[int]] = SplitBatch(Threads(), 3, lambda parts: sorted(sum(parts, [])))
+    batch: SplitBatch[list[int], list[int]] = SplitBatch(Threads(), 3, lambda parts: sorted(chain(*parts)))
     assert batch.finish(2, [5]) is EMPTY
     assert batch.finish(0, []) is EMPTY
     assert batch.finish(1, [4, 6]) == [4, 5, 6]

@@ -59,7 +59,7 @@ def test_each_shard_is_processed_in_order_by_whoever_has_it(
             for shard_, item in items:
                 executor.state(shard_).setdefault("seen", []).append(item)
                 break  # one item, then the worker turns to something else
-            items.close()  # type: ignore[attr-defined]
+            items.close()
     for _ in range(2 * len(events) + 1):  # a label may send a shard on to a worker that had finished
         for worker in range(3):
             for shard, item in executor.work(worker):

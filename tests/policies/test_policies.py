@@ -151,7 +151,7 @@ def test_ct_is_equation_3_with_the_selectivity_before_the_operator() -> None:
     assert normalized_rows(second, 0.1) == pytest.approx(300.0)
     at = moment(time_slice=0.1)
     assert chosen(CurrentThroughput(), [first, second], at) == "o1"
-    # A third, behind selectivity 4, has had as long at 0.5 ms a row: 600 of its rows are 300 of input.
+    # A third, behind selectivity 4, has had 0.25 s at 0.5 ms a row: 500 of its rows are 250 of input.
     third = view(2, cost=0.0005, inflow=2.0, window_time=0.25)
     assert normalized_rows(third, 0.1) == pytest.approx(250.0)
     assert chosen(CurrentThroughput(), [first, second, third], at) == "o2"

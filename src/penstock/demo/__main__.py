@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rows-per-second",
         type=int,
-        default=1_000,
+        default=5_000,
         metavar="N",
-        help="its rate (default: 1000); the order check takes longer with more rows",
+        help="its rate (default: 5000); the order check takes longer with more rows",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the rows and the checkpoint here")
     args = parser.parse_args(arguments)

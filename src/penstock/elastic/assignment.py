@@ -137,11 +137,7 @@ def assign(statistics: AssignmentStatistics, threshold: float) -> Plan:
 
 def _held(statistics: AssignmentStatistics) -> Matrix:
     shape = (len(statistics.executors), len(statistics.node_cores))
-    return (
-        np.array([executor.cores for executor in statistics.executors], dtype=np.int64)
-        .reshape(shape)
-        .T.copy()
-    )
+    return np.array([executor.cores for executor in statistics.executors], dtype=np.int64).reshape(shape).T.copy()
 
 
 def _try(statistics: AssignmentStatistics, threshold: float) -> Plan:

@@ -85,9 +85,7 @@ class BatchSize:
         why = f"batches of {half} are expected to be {percent(expected)} busy and have less latency"
         return self._change(replace(state, behind_at=0), half, why)
 
-    def _grow(
-        self, state: BatchState, statistics: BatchStatistics, busy: float
-    ) -> tuple[BatchState, Actions]:
+    def _grow(self, state: BatchState, statistics: BatchStatistics, busy: float) -> tuple[BatchState, Actions]:
         size, after = state.size, clamp(2 * state.size, self.low, self.high)
         now, then = self.batch_seconds(state, size) / size, self.batch_seconds(state, after) / after
         at_most = statistics.arrivals * self.batch_seconds(state, self.high) / self.high
@@ -124,9 +122,7 @@ class BatchSize:
         return replace(state, size=after), (Action("batch_rows", "", state.size, after, why),)
 
 
-def _add_point(
-    points: tuple[tuple[float, float], ...], rows: float, seconds: float
-) -> tuple[tuple[float, float], ...]:
+def _add_point(points: tuple[tuple[float, float], ...], rows: float, seconds: float) -> tuple[tuple[float, float], ...]:
     """Keep the latest point of the latest two sizes; sizes within a tenth of each other are one."""
     others = tuple(point for point in points if abs(point[0] - rows) > 0.1 * max(point[0], rows))
     return (*others[-1:], (rows, seconds))

@@ -27,9 +27,7 @@ def plain(value: Any) -> Json:
         return _SPECIAL.get(value, "nan")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(
-        f"{type(value).__name__} has no place in the decision log; use a dataclass, tuple or number"
-    )
+    raise TypeError(f"{type(value).__name__} has no place in the decision log; use a dataclass, tuple or number")
 
 
 def build(kind: type[T], value: Json) -> T:

@@ -109,11 +109,7 @@ class CoreAllocation:
             now, then = _fullest(statistics, held), _fullest(statistics, plan.cores)
             return now <= then * (1 + self.tolerance)
         latency = _latency(statistics, held)
-        good = (
-            self.target
-            if self.target is not None and plan.problem is None
-            else plan.latency * (1 + self.tolerance)
-        )
+        good = self.target if self.target is not None and plan.problem is None else plan.latency * (1 + self.tolerance)
         return latency <= good and sum(held) <= math.ceil(sum(plan.cores) * (1 + self.hysteresis))
 
 
@@ -124,9 +120,7 @@ def allocate(statistics: AllocationStatistics, target: float | None) -> Allocati
     if sum(cores) > statistics.cores:
         return _overloaded(statistics, sum(cores))
     external = statistics.external if statistics.external > 0 else math.inf
-    gains = [
-        (-_gain(each, k) / external, i) for i, (each, k) in enumerate(zip(executors, cores, strict=True))
-    ]
+    gains = [(-_gain(each, k) / external, i) for i, (each, k) in enumerate(zip(executors, cores, strict=True))]
     heapq.heapify(gains)
     latency = _latency(statistics, cores)
     fastest = sum(each.work for each in executors) / external
@@ -142,9 +136,7 @@ def allocate(statistics: AllocationStatistics, target: float | None) -> Allocati
     latency = _latency(statistics, cores)
     problem = None
     if target is not None and not reachable:
-        problem = (
-            f"service alone takes {fastest:.3g} s, the target is {target:.3g} s: no number of cores meets it"
-        )
+        problem = f"service alone takes {fastest:.3g} s, the target is {target:.3g} s: no number of cores meets it"
     elif target is not None and latency > target:
         problem = f"all {statistics.cores} cores give {latency:.3g} s, the target is {target:.3g} s"
     return Allocation(tuple(cores), latency, problem)

@@ -56,11 +56,7 @@ def to_json(decision: Decision) -> str:
     """Write a decision as one line of JSON; time, epoch and statistics are left out where there are none."""
     values = {name: plain(getattr(decision, name)) for name in _LINE if name != "statistics"}
     values["statistics"] = decision.statistics
-    kept = {
-        _NAMES.get(name, name): values[name]
-        for name in _LINE
-        if values[name] is not None or name not in _OPTIONAL
-    }
+    kept = {_NAMES.get(name, name): values[name] for name in _LINE if values[name] is not None or name not in _OPTIONAL}
     return json.dumps(kept, allow_nan=False, ensure_ascii=False)
 
 
@@ -102,9 +98,7 @@ class Pilot(Generic[State, Statistics]):
         number = self.steps + 1
         after = replace(self, state=state, steps=number)
         lines = tuple(
-            Decision(
-                self.name, number, each.what, each.target, each.before, each.after, each.why, time, epoch
-            )
+            Decision(self.name, number, each.what, each.target, each.before, each.after, each.why, time, epoch)
             for each in actions or (Action(HOLD, "", None, None, ""),)
         )
         return after, actions, (replace(lines[0], statistics=plain(statistics)), *lines[1:])

@@ -147,9 +147,7 @@ class EpochTasks:
                     f"{now.expected_rows} rows, the target is {self.target:.3g} s"
                 )
         if chosen is None:
-            chosen = next(
-                tasks for tasks in times if times[tasks] <= times[fastest] * self._allowed(fastest, tasks)
-            )
+            chosen = next(tasks for tasks in times if times[tasks] <= times[fastest] * self._allowed(fastest, tasks))
         if times.get(now.tasks, math.inf) <= good and chosen > now.tasks / 2:
             # Each change makes state follow: it must save time, or half of the tasks.
             chosen = now.tasks

@@ -34,9 +34,7 @@ class GreedyRebinding:
             if loads[here] <= mean:
                 continue
             least = loads.index(min(loads))
-            why = (
-                f"worker {here} has {loads[here]:.3g} s of work, the mean is {mean:.3g} s; least has {least}"
-            )
+            why = f"worker {here} has {loads[here]:.3g} s of work, the mean is {mean:.3g} s; least has {least}"
             actions.append(Action("binding", operator.name, here, least, why))
             loads[least] += operator.backlog
             loads[here] -= operator.backlog

@@ -148,6 +148,9 @@ class Levels:
             if probe is not None:
                 return replace(self._move(state, probe.level), phase=SEARCHING), probe.why
         choice = search.preferred(records, self.sensitivity, state.noise)
+        if state.recalled is not None:
+            # Its records are of another time: the level is kept until its own samples confirm or refute them.
+            choice = next(record for record in records if record.level == state.level)
         full = choice.count >= self.noise_limit
         if choice.level != state.level:
             top = search.best(records)
@@ -199,9 +202,7 @@ class Levels:
         state = replace(state, memory=memory, alarm=change)
         return self._restart(state, mean, bounds, f"{why}: the load has changed")
 
-    def _restart(
-        self, state: LevelState, mean: float, bounds: tuple[int, int], why: str
-    ) -> tuple[LevelState, str]:
+    def _restart(self, state: LevelState, mean: float, bounds: tuple[int, int], why: str) -> tuple[LevelState, str]:
         """Trust nothing but the new throughput, and look the load up before searching."""
         low, high = bounds
         past = tuple(load for load in state.memory if low <= load.level <= high)
@@ -221,15 +222,11 @@ class Levels:
         untried = tuple(load for load in past if search.expected(load.records, state.level) is None)
         if untried:
             to = untried[0].level
-            return self._move(
-                replace(fresh, untried=untried), to
-            ), f"{why}; {to} is where a past load settled"
+            return self._move(replace(fresh, untried=untried), to), f"{why}; {to} is where a past load settled"
         state, next_why = self._decide(fresh, bounds)
         return state, f"{why}; {next_why}"
 
-    def _try_past_load(
-        self, state: LevelState, throughput: float, bounds: tuple[int, int]
-    ) -> tuple[LevelState, str]:
+    def _try_past_load(self, state: LevelState, throughput: float, bounds: tuple[int, int]) -> tuple[LevelState, str]:
         """Check whether the load is the past one at whose level this sample was taken."""
         load, rest = state.untried[0], state.untried[1:]
         if agrees(load, state.level, throughput, self.load_change / 2):

@@ -34,9 +34,7 @@ class NaiveAssignment:
         """Return the changes of the cores held by each executor on each node."""
         executors = statistics.executors
         nodes = len(statistics.node_cores)
-        held = np.array([executor.cores for executor in executors], dtype=np.int64).reshape(
-            len(executors), nodes
-        )
+        held = np.array([executor.cores for executor in executors], dtype=np.int64).reshape(len(executors), nodes)
         idle = np.array(statistics.node_cores) - held.sum(axis=0)
         wanted = np.array([executor.allocated for executor in executors])
         turn, steps, lacking = state.node, [], []

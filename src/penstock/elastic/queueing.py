@@ -35,9 +35,7 @@ def response_time(arrivals: float, service: float, servers: int) -> float:
     return 1 / service + erlang_c(arrivals / service, servers) / (servers * service - arrivals)
 
 
-def network_time(
-    external: float, arrivals: Sequence[float], service: Sequence[float], servers: Sequence[int]
-) -> float:
+def network_time(external: float, arrivals: Sequence[float], service: Sequence[float], servers: Sequence[int]) -> float:
     """Return the mean time that an input of the network causes: the sum of lambda_j T_j over lambda_0."""
     if external <= 0:
         return 0.0

@@ -149,11 +149,7 @@ class Replicas:
 
     def _idle(self, operator: OperatorStatistics, own: OperatorMemory) -> bool:
         replicas = operator.replicas
-        if (
-            replicas <= max(1, own.at_least)
-            or own.trial is not None
-            or operator.congestion >= self.congestion
-        ):
+        if replicas <= max(1, own.at_least) or own.trial is not None or operator.congestion >= self.congestion:
             return False
         return operator.busy * replicas / (replicas - 1) <= self.full
 
@@ -164,9 +160,7 @@ class Replicas:
             return replace(own, at_most=0, at_least=1, throughput=0.0)
         return own
 
-    def _judge(
-        self, own: OperatorMemory, operator: OperatorStatistics
-    ) -> tuple[OperatorMemory, Action | None]:
+    def _judge(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action | None]:
         """Keep the last change if it did what it was for, else take it back and remember."""
         trial = own.trial
         if trial is None or trial.after != operator.replicas:
@@ -179,9 +173,7 @@ class Replicas:
             # success.
             if gain >= self.sensitivity or not slow_itself:
                 return own, None
-            why = (
-                f"replica {trial.after} gained {percent(gain)}, not {percent(self.sensitivity)}: black-listed"
-            )
+            why = f"replica {trial.after} gained {percent(gain)}, not {percent(self.sensitivity)}: black-listed"
             learned = replace(own, at_most=trial.before, throughput=operator.throughput)
             return learned, Action("replicas", operator.name, trial.after, trial.before, why)
         if not slow_itself:

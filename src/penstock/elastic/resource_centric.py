@@ -33,8 +33,6 @@ class ResourceCentric:
         if any(each.what == "shard" for each in actions):
             after, actions = ShardBalance(min(self.goal, self.threshold)).step(state, statistics)
         return after, tuple(
-            Action("repartition", each.target, each.before, each.after, each.why)
-            if each.what == "shard"
-            else each
+            Action("repartition", each.target, each.before, each.after, each.why) if each.what == "shard" else each
             for each in actions
         )

@@ -70,9 +70,7 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
     return top
 
 
-def propose(
-    records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0
-) -> Probe | None:
+def propose(records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0) -> Probe | None:
     """Return the level whose measurement is missing most, or None when the top is known.
 
     `records` must be ordered by level and must not be empty.
@@ -85,12 +83,8 @@ def propose(
         return Probe(to, f"no fall seen up to {last.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
     if first.level > low and first.mean >= clearly_less:
         to = max(first.level // 2, low)
-        return Probe(
-            to, f"no fall seen down to {first.level} (best {top.mean:.4g}/s at {top.level}): try {to}"
-        )
-    return _between(records, top, "top") or _between(
-        records, preferred(records, sensitivity, noise), "thrift"
-    )
+        return Probe(to, f"no fall seen down to {first.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
+    return _between(records, top, "top") or _between(records, preferred(records, sensitivity, noise), "thrift")
 
 
 def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | None:
@@ -107,9 +101,7 @@ def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | 
     if max(left, right) <= 1:
         return None
     to = (below + around.level) // 2 if left >= right else (around.level + above + 1) // 2
-    return Probe(
-        to, f"the top lies between {below} and {above} (best {around.mean:.4g}/s at {around.level}): try {to}"
-    )
+    return Probe(to, f"the top lies between {below} and {above} (best {around.mean:.4g}/s at {around.level}): try {to}")
 
 
 def expected(records: Sequence[Record], level: int) -> float | None:

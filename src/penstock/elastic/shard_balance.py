@@ -82,9 +82,7 @@ class ShardBalance:
         plan = _Plan(statistics)
         moves = plan.evacuate()
         moves += plan.balance(self.threshold, self.most_moves - len(moves))
-        actions = [
-            Action("shard", str(move.shard), move.before, move.after, move.why) for move in _net(moves)
-        ]
+        actions = [Action("shard", str(move.shard), move.before, move.after, move.why) for move in _net(moves)]
         actions += [self._report(statistics, shard, plan) for shard in plan.hot if shard not in state.hot]
         return ShardState(tuple(sorted(plan.hot))), tuple(actions)
 

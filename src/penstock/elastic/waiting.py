@@ -54,9 +54,7 @@ class WaitingConcurrency:
     @property
     def search(self) -> Levels:
         """Return the settings of the level search; the guess takes the place of the unused samples."""
-        return Levels(
-            self.low, self.high, self.sensitivity, self.load_change, self.noise_limit, 0, self.memory_limit
-        )
+        return Levels(self.low, self.high, self.sensitivity, self.load_change, self.noise_limit, 0, self.memory_limit)
 
     def start(self) -> WaitingState:
         """Begin with the initial number of rows in flight."""

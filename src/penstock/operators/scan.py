@@ -26,11 +26,15 @@ class Scan(Logic):
     def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
         function, initial, get, append = self.function, self.initial, states.get, out.append
         if self.returns is not None and self.returns.form == "record":
-            normalize = self.returns.normalize
+            normalize, width = self.returns.normalize, len(self.returns.schema)
             for key, row in zip(keys, rows, strict=True):
                 state = get(key)
                 state, output = function(initial() if state is None else state, row)
-                append(normalize(output))  # may fail, so it comes before the state changes
+                # A bare tuple stands for a record until somebody reads it. The rest may fail to be made one, so that
+                # comes before the state changes.
+                if type(output) is not tuple or len(output) != width:
+                    output = normalize(output)
+                append(output)
                 states[key] = state
             return
         for key, row in zip(keys, rows, strict=True):

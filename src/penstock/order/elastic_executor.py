@@ -11,7 +11,7 @@ router for everybody who came meanwhile. The paper's emitter is the operator's r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -65,7 +65,7 @@ class ElasticExecutor(Generic[T]):
             raise ValueError(f"no worker {to}; there are {len(self._queues)}")
         self._receiver.submit(_Reassign(shard, to))
 
-    def work(self, worker: int) -> Iterator[tuple[int, T]]:
+    def work(self, worker: int) -> Generator[tuple[int, T], None, None]:
         """Iterate over the items in a worker's queue, passing labels back.
 
         Asking for the next item says that the last one has been processed; a label that comes out then has

@@ -11,7 +11,7 @@ put after the last look, and whoever puts an item sees to it that somebody looks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Generic, Protocol, TypeVar
 
 from penstock.order.primitives import EMPTY, Fifo, Primitives
@@ -25,7 +25,7 @@ class ShardQueue(Protocol[T]):
     def put(self, shard: int, item: T) -> None:
         """Add an item of a shard; producers take turns, so that arrival has an order."""
 
-    def work(self) -> Iterator[tuple[int, T]]:
+    def work(self) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process, each shard's in order and by one worker at a time."""
 
     def waiting(self) -> int:
@@ -52,7 +52,7 @@ class HybridQueue(Generic[T]):
         self._items[shard].push(item)
         self._master.push(shard)
 
-    def work(self) -> Iterator[tuple[int, T]]:
+    def work(self) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process.
 
         The count goes down only after an item is processed: were it to go down before, it could reach
@@ -100,7 +100,7 @@ class PartitionedQueue(Generic[T]):
         if self._counts[shard].add(1) == 0:
             self._ready.push(shard)
 
-    def work(self) -> Iterator[tuple[int, T]]:
+    def work(self) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process, shard after shard."""
         while (shard := self._ready.pop()) is not EMPTY:
             more = True
@@ -137,7 +137,7 @@ class SharedQueue(Generic[T]):
         """Add an item of a shard."""
         self._queue.push((shard, item))
 
-    def work(self) -> Iterator[tuple[int, T]]:
+    def work(self) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process, until the queue is empty or its head must wait."""
         while (head := self._take_head()) is not None:
             try:

@@ -15,7 +15,7 @@ that the last one was accepted downstream; only then does its slot become free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Generic, Protocol, TypeVar
 
 from penstock.order.primitives import EMPTY, Cell, Empty, Primitives, Ring
@@ -32,7 +32,7 @@ class Reorder(Protocol[T]):
     def offer(self, number: int, value: T) -> bool:
         """Store the output of a batch; False if the buffer does not reach that far yet."""
 
-    def drain(self) -> Iterator[T]:
+    def drain(self) -> Generator[T, None, None]:
         """Iterate over the outputs that may leave now; none if another worker is at it."""
 
 
@@ -67,7 +67,7 @@ class ReorderBuffer(Generic[T]):
         self._slots.store(number % self.size, value)
         return True
 
-    def drain(self) -> Iterator[T]:
+    def drain(self) -> Generator[T, None, None]:
         """Iterate over the outputs that may leave now; none if another worker is emitting.
 
         The worker that emits looks once more after it has let go. Without that second look, an output
@@ -123,7 +123,7 @@ class LockedReorderBuffer(Generic[T]):
         finally:
             self._lock.release()
 
-    def drain(self) -> Iterator[T]:
+    def drain(self) -> Generator[T, None, None]:
         """Iterate over the outputs that may leave now, with the lock held."""
         self._lock.acquire()
         try:
@@ -152,7 +152,7 @@ class LockedReorderBuffer(Generic[T]):
         self._slots.store(number % self.size, value)
         return True
 
-    def _ready(self) -> Iterator[T]:
+    def _ready(self) -> Generator[T, None, None]:
         number = self._next.load()
         while (value := self._slots.load(number % self.size)) is not EMPTY:
             yield value

@@ -307,15 +307,18 @@ class SteppedPrimitives(ABC):
         return made
 
 
+_PLAIN = frozenset({type(None), bool, int, float, str})
+
+
 def comparable(value: Any) -> Hashable:
     """Turn a value into one that equals another exactly if the two are the same to the code under test.
 
     Containers and dataclasses go by their content, other objects by their `name`; an object with neither
     is refused, for two of them could not be told apart from run to run.
     """
-    if value is None or isinstance(value, bool | int | float | str | Enum):
-        return value
-    if isinstance(value, tuple | list | deque):
+    if type(value) in _PLAIN or isinstance(value, Enum):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (tuple, list, deque)):
         return tuple(comparable(item) for item in value)
     if isinstance(value, dict):
         return tuple(sorted((comparable(key), comparable(item)) for key, item in value.items()))

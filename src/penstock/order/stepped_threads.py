@@ -77,6 +77,7 @@ class World(SteppedPrimitives):
         self._decide = decide
         self._histories = histories
         self._watched: list[Callable[[], Hashable]] = []
+        self._unborn: list[SteppedThread] = []
         self._main = _Mutex()
         self._main.acquire()
 
@@ -110,7 +111,8 @@ class World(SteppedPrimitives):
         """Run the threads until nothing can move, a thread fails, or `decide` has seen enough."""
         for thread, body in zip(self.threads, bodies, strict=True):
             thread.begin(self, body)
-        self._hand_to(self.threads[0])
+        self._unborn = list(reversed(self.threads))
+        self._hand_to(self._unborn.pop())
         self._main.acquire()
 
     def end(self) -> None:
@@ -165,8 +167,9 @@ class World(SteppedPrimitives):
         following: SteppedThread | None = None
         if not thread.dying and self.failure is None:
             # Every thread first runs up to its first step; only then is there anything to decide.
-            following = next((t for t in self.threads if t.step is None and not t.done), None)
-            if following is None and (choice := self._decide(self)) is not None:
+            if self._unborn:
+                following = self._unborn.pop()
+            elif (choice := self._decide(self)) is not None:
                 following = self.threads[choice]
         if following is thread:
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ class Chunk:
     type: RowType | None
     columns: pa.RecordBatch | None = None
     rows: list[Row] | None = None
+    loose: bool = False
+    """Whether rows may be bare tuples that stand for records: most are never read as rows again."""
 
     def __len__(self) -> int:
         return len(self.positions[0])
@@ -35,6 +38,9 @@ class Chunk:
             assert self.type is not None
             assert self.columns is not None
             self.rows = self.type.decode(self.columns)
+        elif self.loose:
+            assert self.type is not None
+            self.rows, self.loose = self.type.records(self.rows), False
         return self.rows
 
     def get_columns(self) -> pa.RecordBatch:
@@ -58,6 +64,7 @@ class Chunk:
             self.type,
             columns,
             rows,
+            self.loose,
         )
 
     def slice(self, start: int, stop: int) -> Chunk:
@@ -68,7 +75,12 @@ class Chunk:
             self.type,
             None if self.columns is None else self.columns.slice(start, stop - start),
             None if self.rows is None else self.rows[start:stop],
+            self.loose,
         )
+
+    def only_columns(self) -> Chunk:
+        """Return the chunk with its rows as columns alone; raises `RowTypeError` as `get_columns` does."""
+        return Chunk(self.positions, self.times, self.type, self.get_columns())
 
     def replace_rows(self, rows: list[Row], row_type: RowType | None) -> Chunk:
         """Return other rows at the same positions."""
@@ -80,11 +92,11 @@ class Chunk:
         if missing <= 0:
             return self
         zeros = np.zeros(len(self), np.int64)
-        return Chunk([*self.positions, *[zeros] * missing], self.times, self.type, self.columns, self.rows)
+        return dataclasses.replace(self, positions=[*self.positions, *[zeros] * missing])
 
     def extended(self, component: Ints) -> Chunk:
         """Return the chunk with one more component of the position."""
-        return Chunk([*self.positions, component], self.times, self.type, self.columns, self.rows)
+        return dataclasses.replace(self, positions=[*self.positions, component])
 
     def position(self, index: int) -> tuple[int, ...]:
         """Return the position of one row."""

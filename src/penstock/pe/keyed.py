@@ -7,6 +7,7 @@ ports and any number of rows.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import time
 from bisect import bisect_left
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.checks import DEAD_LETTER
+from penstock.errors import RowTypeError
 from penstock.graph import Node
 from penstock.keys import hash_values
 from penstock.operators.base import Context, Key, Keyed, Logic
@@ -176,11 +178,9 @@ class KeyedRunner:
     ) -> dict[int, Chunk]:
         from penstock.pe.stateless import letters_chunk
 
-        returns = getattr(self._logic, "returns", None)
-        if returns is not None and returns.form == "record" and results and type(results[0]) is dict:
-            results = [r if r is SKIPPED else returns.normalize(r) for r in results]
         outputs = {}
         made = grouped.replace_rows(results, self._node.types[0])
+        made.loose = made.type is not None and made.type.form == "record"
         if self._skipped:
             keep = np.array([i for i, result in enumerate(results) if result is not SKIPPED], np.int64)
             made = made.select(keep).sorted()
@@ -364,11 +364,9 @@ def _restored(chunk: Chunk, order: Ints) -> Chunk:
     inverse = np.empty(len(order), np.int64)
     inverse[order] = np.arange(len(order), dtype=np.int64)
     if chunk.type is not None:
-        try:
-            chunk.get_columns()
-            chunk.rows = None  # columns are reordered by Arrow; rows would be by Python
-        except Exception:
-            chunk.columns = None  # the misfit is reported where the rows leave, naming operator and field
+        # Columns are reordered by Arrow, rows would be by Python. A misfit is reported where the rows leave.
+        with contextlib.suppress(RowTypeError):
+            chunk = chunk.only_columns()
     return chunk.select(inverse)
 
 

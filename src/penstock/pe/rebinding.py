@@ -17,7 +17,7 @@ Where this differs from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -78,7 +78,7 @@ class Binding(Generic[T]):
         """Return the worker of each operator (a snapshot)."""
         return tuple(owner.load() for owner in self._owners)
 
-    def work(self, worker: int) -> Iterator[Task[T]]:
+    def work(self, worker: int) -> Generator[Task[T], None, None]:
         """Iterate over the tasks that this worker may run now.
 
         Asking for the next task, or closing the iterator, says that the last one was run.

@@ -33,11 +33,7 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
     """Take a chunk through an operator without memory; return a chunk for each output port that has rows."""
     operator = node.operator
     if isinstance(operator, Union):
-        return {
-            0: Chunk(chunk.positions, chunk.times, node.types[0], chunk.columns, chunk.rows)
-            if node.types[0] is not None
-            else _undeclared(chunk)
-        }
+        return {0: chunk if node.types[0] is not None else _undeclared(chunk)}
     assert isinstance(operator, Stateless)
     if isinstance(operator, Columnar):
         return _run_columnar(node, operator, chunk, failures)

@@ -77,10 +77,10 @@ class Experiment:
         return static_throughput(self.pe(level), period=self.period, warmup=3, periods=periods)
 
     def elastic(
-        self, controller: Controller[Any, Any], *, periods: int, noise: float, seed: int
+        self, controller: Controller[Any, Any], *, periods: int, noise: float, seed: int, initial: int = 1
     ) -> tuple[Journey, float]:
         """Let a controller find the level; return what it did, and the throughput where it ended."""
-        pe = self.pe(controller.start().levels.level)
+        pe = self.pe(initial)
         wheels = [thread_wheel(controller)]
         journey = steer(pe, wheels, period=self.period, periods=periods, noise=noise, seed=seed)
         return journey, static_throughput(pe, period=self.period, warmup=1, periods=6)

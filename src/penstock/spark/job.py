@@ -129,9 +129,8 @@ class SparkBackend:
             anchor = anchor.repartitionById(tasks, "anchor").persist()
             anchor.count()
             self._anchors[tasks] = anchor
-        # An outer join, so that a task to which nothing was sent still runs where its shards are.
-        joined = anchor.hint("merge").join(made, F.col("anchor") == F.col("task"), "left")
-        return joined.where("task is not null").drop("anchor")
+        # A merge holds the right side's rows of a key in memory, so that must be the anchor.
+        return made.join(anchor.hint("merge"), F.col("task") == F.col("anchor")).drop("anchor")
 
     def _notice_executors(self) -> None:
         """Anchor anew where executors have come, so that they get their part; those that go leave theirs to the rest."""

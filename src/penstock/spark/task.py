@@ -7,6 +7,7 @@ user code leaves as an error envelope, so that the driver can report the one at 
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import pickle
 import time
@@ -269,7 +270,7 @@ class Task:
         """Send rows across a shuffle, each to the task of its shard or slice."""
         chunk = chunk.sorted()
         times = chunk.times if target.name in self._stages.timed else None
-        chunk = self._fitting(edge, Chunk(chunk.positions, times, chunk.type, chunk.columns, chunk.rows))
+        chunk = self._fitting(edge, dataclasses.replace(chunk, times=times))
         if not len(chunk):
             return
         if isinstance(target.operator, Sink):
@@ -296,13 +297,10 @@ class Task:
         if chunk.type is None:
             return chunk
         try:
-            chunk.get_columns()
-            chunk.rows = None  # from here on only the columns matter
-            return chunk
+            return chunk.only_columns()
         except RowTypeError as error:
             node = self._plan.nodes[edge.source.node]
-            assert chunk.rows is not None
-            problem = operator_error(node.name, error, chunk.rows[error.index])
+            problem = operator_error(node.name, error, chunk.get_rows()[error.index])
             self._failures.fatal.append(Failure(node.name, chunk.position(error.index), problem))
             return self._fitting(edge, chunk.slice(0, error.index)) if error.index else chunk.slice(0, 0)
 

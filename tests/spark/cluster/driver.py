@@ -1,58 +1,76 @@
-"""Run a flow on `local-cluster[2,1,1024]`; the workers' Python has neither Penstock nor the user's module.
+"""Run a flow on `local-cluster[2,1,1024]`. Usage: driver.py SOURCES WORK.
 
-Usage: driver.py SOURCES WORK. Epochs of 50 rows: 1 to 12 with one table, 13 to 18 with its tasks changed round, and in
-epoch 21 an executor is killed.
+The tasks change places behind epoch `MOVED_AT`, and in the middle of epoch `KILLED_IN` an executor is killed. A line of JSON
+is printed for each epoch.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-EPOCHS, ROWS, MOVED_AT, KILL_AT = 24, 50, 12, 20 * 50 + 25
+EPOCHS, EPOCH_ROWS, KEYS = 21, 50, 37
+MOVED_AT, KILLED_IN = 12, 16
 
 
-def main() -> None:
-    sources, work = sys.argv[1], Path(sys.argv[2])
-    sys.path.insert(0, sources)
+def rows() -> list[dict[str, Any]]:
+    """Make the input."""
+    return [{"n": n, "t": n // 2, "k": (7 * n + n // 5) % KEYS, "v": n / 7} for n in range(EPOCHS * EPOCH_ROWS)]
+
+
+def flow(work: Path) -> Any:
+    """Build the flow: a keyed scan that tells where it ran, and windows; two sinks."""
     import shop
 
     import penstock as ps
-    from penstock.keys import SHARDS
-    from penstock.spark.session import make_session
 
-    rows = [{"n": n, "t": n // 2, "k": (7 * n + n // 5) % 37, "v": n / 7} for n in range(EPOCHS * ROWS)]
-    flow = ps.Flow("cluster")
-    stream = flow.source("rows", ps.read.items(rows), time="t")
-    running = shop.Running(KILL_AT, str(work / "killed"))
+    built = ps.Flow("cluster")
+    stream = built.source("rows", ps.read.items(rows()), time="t")
+    running = shop.Running(KILLED_IN * EPOCH_ROWS - EPOCH_ROWS // 2, str(work / "killed"))
     stream.key_by("k").scan(running, (0, 0.0), schema=shop.OUT, name="running").sink(
         "scanned", ps.write.parquet(str(work / "scanned"))
     )
     stream.key_by("k").window(40).count(name="counts").sink("counted", ps.write.parquet(str(work / "counted")))
+    return built
+
+
+def main(sources: str, work: Path) -> None:
+    """Run the flow to its end."""
+    sys.path.insert(0, sources)
+    import penstock as ps
+    from penstock.keys import SHARDS
+    from penstock.spark.session import make_session
+
     session = make_session("cluster", master="local-cluster[2,1,1024]", settings={"spark.ui.enabled": "false"})
-    tracker = session.sparkContext.statusTracker()
-    first = [shard % 2 for shard in range(SHARDS)]
+    context = session.sparkContext
+    tables = [[(shard + turned) % 2 for shard in range(SHARDS)] for turned in (0, 1)]
+
+    def executors() -> int:
+        return int(context._jsc.sc().getExecutorIds().size())
+
+    def wait_for_executors() -> None:
+        while executors() < 2:
+            time.sleep(0.05)  # Spark tells nobody
 
     def after(stats: Any) -> None:
-        jobs = len(tracker.getJobIdsForGroup(None))
-        print(json.dumps({"epoch": stats.epoch, "seconds": stats.seconds, "jobs": jobs, "tries": stats.attempts}))
-        sys.stdout.flush()
+        jobs = len(context.statusTracker().getJobIdsForGroup(None))
+        print(json.dumps({"epoch": stats.epoch, "seconds": round(stats.seconds, 3), "jobs": jobs}), flush=True)
         if stats.epoch == MOVED_AT:
             for operator in ("running", "counts"):
-                run.set_table(operator, [1 - task for task in first])
+                run.set_table(operator, tables[1])
+        if stats.epoch == KILLED_IN:
+            wait_for_executors()
 
-    from penstock.plan import make_plan  # noqa: F401
-
-    run = ps.start(flow, spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=ROWS, on_epoch=after)
-    run.set_table("running", first)
-    run.set_table("counts", first)
+    wait_for_executors()
+    run = ps.start(flow(work), spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, on_epoch=after)
+    for operator in ("running", "counts"):
+        run.set_table(operator, tables[0])
     run.await_end()
     session.stop()
 
 
 if __name__ == "__main__":
-    main()
-    os._exit(0)
+    main(sys.argv[1], Path(sys.argv[2]))
