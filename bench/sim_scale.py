@@ -40,9 +40,7 @@ def thread_levels(experiment: Experiment, args: argparse.Namespace) -> dict[str,
     result: dict[str, Any] = {"best_static_level": best}
     cores = experiment.machine.cores
     for name, controller in (("elastic", ThreadLevel(high=cores)), ("published", StreamsRules(high=cores))):
-        journey, reached = experiment.elastic(
-            controller, periods=args.periods, noise=args.noise, seed=args.seed
-        )
+        journey, reached = experiment.elastic(controller, periods=args.periods, noise=args.noise, seed=args.seed)
         changed = [i for i, (a, b) in enumerate(pairwise(journey.levels)) if a != b]
         result[name] = {
             "ratio": reached / static[best],

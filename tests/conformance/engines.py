@@ -46,7 +46,8 @@ def sequential(flow: Flow, epochs: Epochs) -> Results:
             assert isinstance(source, Source)
             for index, given in enumerate(epoch.get(node.name, [])):
                 row = given if declared is None else declared.roundtrip(given)
-                order = tuple(any_getter([field])(row) for field in source.order_by)
+                values = [any_getter([field])(row) for field in source.order_by]
+                order = tuple((value is not None, value) for value in values)  # null comes first
                 sequence.append((order, number, index, node.name, row))
         sequence.sort(key=lambda item: item[:3])
         before = floor

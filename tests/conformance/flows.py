@@ -771,6 +771,15 @@ def order_by_of_several_fields(s: Sources) -> None:
 
 
 @case(
+    [{"n": n, "m": m, "v": i} for i, (n, m) in enumerate([(2, 0.5), (None, 1.0), (1, None), (None, None), (1, -1.0)])],
+    (5,),
+    expects=[3, 1, 2, 4, 0],
+)
+def order_by_of_nulls(s: Sources) -> None:
+    s(order_by=["n", "m"]).map(lambda r: r.v).sink("out")
+
+
+@case(
     [{"t": t, "v": i} for i, t in enumerate([4, 2, 6, 5, 9, 7, 7, 1, 12])],
     (3, 3),
     expects={"out": [(0, 5, 2), (5, 10, 3), (10, 15, 1)], "late": [3, 7, 6], "late windows": [(1, 1, 1), (5, 10, 2)]},

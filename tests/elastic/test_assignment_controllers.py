@@ -35,9 +35,7 @@ def test_an_over_provisioned_executor_gives_a_core_up() -> None:
 def test_an_exactly_provisioned_executor_is_never_robbed() -> None:
     # a is data-intensive and its node is held by b, which needs it. The published line 7 would take it; here
     # the threshold doubles until a takes the idle remote core.
-    statistics = AssignmentStatistics(
-        (place("a", 0, 2, (1, 0), rate=3000 * KB), place("b", 0, 1, (1, 0))), (2, 1)
-    )
+    statistics = AssignmentStatistics((place("a", 0, 2, (1, 0), rate=3000 * KB), place("b", 0, 1, (1, 0))), (2, 1))
     plan = assign(statistics, 512 * KB)
     assert [(step.node, step.donor, step.taker) for step in plan.steps] == [(1, None, 0)]
     # 3,000 KB/s on two cores is 1,500 each: 512 and 1,024 are below it, 2,048 is above.
@@ -46,9 +44,7 @@ def test_an_exactly_provisioned_executor_is_never_robbed() -> None:
 
 def test_a_data_intensive_executor_takes_local_cores_only() -> None:
     # Node 1 has an idle core, but a is to stay on node 0, where b has one too many.
-    statistics = AssignmentStatistics(
-        (place("a", 0, 2, (1, 0), rate=4096 * KB), place("b", 0, 1, (2, 0))), (3, 1)
-    )
+    statistics = AssignmentStatistics((place("a", 0, 2, (1, 0), rate=4096 * KB), place("b", 0, 1, (2, 0))), (3, 1))
     assert steps(statistics) == [(0, 1, 0)]
 
 
@@ -140,9 +136,7 @@ def test_plans_are_sound_and_complete(statistics: AssignmentStatistics) -> None:
     assert lacking == 0 or spare == 0
     # It settles after one step.
     settled = tuple(
-        ExecutorPlace(
-            e.name, e.home, e.allocated, e.state_bytes, e.data_rate, tuple(int(c) for c in after[:, j])
-        )
+        ExecutorPlace(e.name, e.home, e.allocated, e.state_bytes, e.data_rate, tuple(int(c) for c in after[:, j]))
         for j, e in enumerate(statistics.executors)
     )
     assert assign(AssignmentStatistics(settled, statistics.node_cores), 512 * KB).steps == ()

@@ -61,9 +61,7 @@ def test_does_not_grow_where_the_rows_themselves_are_too_slow() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.floats(1e-4, 1), st.floats(1e-7, 1e-4), st.floats(10, 1e5), st.integers(0, 16))
-def test_settles_and_keeps_up_if_any_size_does(
-    fixed: float, per_row: float, arrivals: float, start: int
-) -> None:
+def test_settles_and_keeps_up_if_any_size_does(fixed: float, per_row: float, arrivals: float, start: int) -> None:
     """At most one change for each doubling between the bounds, and two more; then none."""
     controller = BatchSize(high=1 << 16, initial=1 << start)
     size, log = run(controller, fixed, per_row, arrivals)

@@ -47,9 +47,7 @@ def test_actions_name_each_executor_that_changes() -> None:
     controller = CoreAllocation(target=0.3)
     _, actions = controller.step(controller.start(), two(8, held=(2, 1)))
     assert [(each.what, each.target, each.before, each.after) for each in actions] == [("cores", "b", 1, 2)]
-    assert actions[0].why == (
-        "15 rows/s at 20 a core need 0.75 cores; 4 of 8 in all give 0.287 s, target 0.3 s"
-    )
+    assert actions[0].why == ("15 rows/s at 20 a core need 0.75 cores; 4 of 8 in all give 0.287 s, target 0.3 s")
 
 
 def test_says_when_service_alone_is_too_slow() -> None:
@@ -106,9 +104,7 @@ def test_greedy_uses_no_more_cores_than_the_best_of_all_allocations(
     if sum(plan.cores) > 60:
         return
     minimum = [stable_minimum(a, s) for a, s in executors]
-    choices = itertools.product(
-        *(range(low, cores + 3) for low, cores in zip(minimum, plan.cores, strict=True))
-    )
+    choices = itertools.product(*(range(low, cores + 3) for low, cores in zip(minimum, plan.cores, strict=True)))
     arrivals, service = [a for a, _ in executors], [s for _, s in executors]
     fewest = min(
         (sum(cores) for cores in choices if network_time(1.0, arrivals, service, cores) <= target),

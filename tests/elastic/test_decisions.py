@@ -81,8 +81,7 @@ def statistics_for(name: str, chance: random.Random) -> Any:
         return EpochStatistics(chance.randint(1, 8), chance.randrange(10**6), fraction() + 0.1, 10**5, 8)
     if name in ("assignment", "naive_assignment"):
         places = tuple(
-            ExecutorPlace(f"e{i}", i, chance.randint(1, 4), rate(), 1e3 * rate(), (i % 2, 1, 0))
-            for i in range(3)
+            ExecutorPlace(f"e{i}", i, chance.randint(1, 4), rate(), 1e3 * rate(), (i % 2, 1, 0)) for i in range(3)
         )
         return AssignmentStatistics(places, (3, 3, 3))
     assert name == "batch_size"
@@ -180,9 +179,7 @@ def test_a_replay_notices_a_decision_that_was_not_made() -> None:
     changed = next(i for i, line in enumerate(log) if line.what == "thread_level")
     log[changed] = replace(log[changed], after=99)
     report = replay(log)
-    assert [(each.controller, each.step) for each in report.differences] == [
-        ("pe0/thread_level", log[changed].step)
-    ]
+    assert [(each.controller, each.step) for each in report.differences] == [("pe0/thread_level", log[changed].step)]
     assert report.differences[0].logged[0].after == 99
 
 

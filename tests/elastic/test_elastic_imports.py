@@ -37,9 +37,7 @@ def test_elastic_stands_on_the_standard_library_and_numpy() -> None:
 def test_the_simulator_imports_no_engine() -> None:
     for path in SIM.rglob("*.py"):
         for name in imports(path):
-            assert not name.startswith(
-                ("penstock.local", "penstock.spark", "pyspark", "time", "threading")
-            ), (
+            assert not name.startswith(("penstock.local", "penstock.spark", "pyspark", "time", "threading")), (
                 path.name,
                 name,
             )

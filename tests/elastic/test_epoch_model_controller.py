@@ -99,11 +99,9 @@ settings_of_a_stage = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(**settings_of_a_stage)
-def test_ends_within_5_percent_of_the_best(
-    fixed: float, per_task: float, work: float, cores: int, start: int
-) -> None:
+def test_ends_within_5_percent_of_the_best(fixed: float, per_task: float, work: float, cores: int, start: int) -> None:
     """On epochs that follow the model: at most three changes for each doubling, and then none."""
     high = 2 * cores
     costs = EpochCosts(fixed, per_task, work / 100_000)
@@ -111,9 +109,7 @@ def test_ends_within_5_percent_of_the_best(
     best = min(costs.seconds(n, 100_000, cores) for n in range(1, high + 1))
     assert costs.seconds(tasks, 100_000, cores) <= 1.051 * best
     assert len(log) <= 3 * (high.bit_length() + 1)
-    assert (
-        run(EpochTasks(high=high), costs, 100_000, cores=cores, tasks=min(start, high), epochs=30)[1] == log
-    )
+    assert run(EpochTasks(high=high), costs, 100_000, cores=cores, tasks=min(start, high), epochs=30)[1] == log
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,15 +11,11 @@ from penstock.elastic.replicas import PARTITIONED, STATEFUL, ReplicaState
 CONTROLLER = Replicas(high=8)
 
 
-def operator(
-    name: str, blocked: tuple[float, ...], below: float, throughput: float = 100.0
-) -> OperatorStatistics:
+def operator(name: str, blocked: tuple[float, ...], below: float, throughput: float = 100.0) -> OperatorStatistics:
     return OperatorStatistics(name, blocked, below, throughput)
 
 
-def step(
-    state: ReplicaState, *operators: OperatorStatistics
-) -> tuple[ReplicaState, list[tuple[str, int, int]]]:
+def step(state: ReplicaState, *operators: OperatorStatistics) -> tuple[ReplicaState, list[tuple[str, int, int]]]:
     state, actions = CONTROLLER.step(state, ReplicaStatistics(operators))
     return state, [(action.target, int(action.before or 0), int(action.after or 0)) for action in actions]
 

@@ -12,11 +12,7 @@ CONTROLLER = ShardBalance()
 
 def moves(statistics: ShardStatistics) -> list[tuple[int, int, int]]:
     _, actions = CONTROLLER.step(CONTROLLER.start(), statistics)
-    return [
-        (int(each.target), int(each.before or 0), int(each.after or 0))
-        for each in actions
-        if each.what == "shard"
-    ]
+    return [(int(each.target), int(each.before or 0), int(each.after or 0)) for each in actions if each.what == "shard"]
 
 
 def apply(statistics: ShardStatistics, actions: Actions) -> ShardStatistics:
@@ -81,9 +77,7 @@ def test_new_tasks_fill_with_few_moves() -> None:
 def test_resource_centric_makes_the_same_moves_by_repartitioning() -> None:
     statistics = ShardStatistics((1.0, 5.0, 4.0, 2.0), (0, 0, 0, 1), 2)
     _, actions = ResourceCentric().step(ResourceCentric().start(), statistics)
-    assert [(each.what, each.target, each.before, each.after) for each in actions] == [
-        ("repartition", "2", 0, 1)
-    ]
+    assert [(each.what, each.target, each.before, each.after) for each in actions] == [("repartition", "2", 0, 1)]
 
 
 def test_zipf_shards_need_few_moves() -> None:
@@ -99,9 +93,7 @@ def test_zipf_shards_need_few_moves() -> None:
 
 
 statistics = st.builds(
-    lambda tasks, shards: ShardStatistics(
-        tuple(load for load, _ in shards), tuple(task for _, task in shards), tasks
-    ),
+    lambda tasks, shards: ShardStatistics(tuple(load for load, _ in shards), tuple(task for _, task in shards), tasks),
     st.integers(1, 12),
     st.lists(st.tuples(st.just(0.0) | st.floats(0.001, 1000), st.integers(0, 15)), max_size=120),
 )
@@ -126,9 +118,7 @@ def test_ends_within_the_threshold_or_with_nothing_left_to_gain(before: ShardSta
         # worse.
         mean, top = sum(rest) / len(rest), max(rest)
         smallest = min(
-            load
-            for load, task in zip(after.loads, after.table, strict=True)
-            if sums[task] == top and load > 0
+            load for load, task in zip(after.loads, after.table, strict=True) if sums[task] == top and load > 0
         )
         assert top <= 1.2 * mean * (1 + 1e-9) or min(rest) + smallest >= top * (1 - 1e-9)
 
@@ -139,7 +129,4 @@ def test_the_busiest_task_never_gets_busier(before: ShardStatistics) -> None:
     valid = ShardStatistics(before.loads, tuple(task % before.tasks for task in before.table), before.tasks)
     _, actions = CONTROLLER.step(CONTROLLER.start(), valid)
     after = apply(valid, actions)
-    assert (
-        imbalance(after.loads, after.table, after.tasks)
-        <= imbalance(valid.loads, valid.table, valid.tasks) + 1e-9
-    )
+    assert imbalance(after.loads, after.table, after.tasks) <= imbalance(valid.loads, valid.table, valid.tasks) + 1e-9

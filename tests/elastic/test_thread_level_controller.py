@@ -208,10 +208,7 @@ def test_loads_that_come_and_go(data: st.DataObject) -> None:
     """After every change that can be seen it ends near the best again, whatever it remembers of the past."""
     high = data.draw(st.integers(1, 40))
     curves = data.draw(st.lists(unimodal(0.06, highest=high), min_size=2, max_size=3))
-    loads = [
-        table([*values, *[values[-1] / 1.1 ** (i + 1) for i in range(high - len(values))]])
-        for values in curves
-    ]
+    loads = [table([*values, *[values[-1] / 1.1 ** (i + 1) for i in range(high - len(values))]]) for values in curves]
     controller, state = ThreadLevel(high=high), None
     for index in data.draw(st.lists(st.integers(0, len(loads) - 1), min_size=2, max_size=6)):
         curve = loads[index]
@@ -262,10 +259,7 @@ def test_bounded_noise_settles_after_a_bounded_number_of_changes(values: list[fl
 
 def test_flat_noise_ends_at_the_lowest_level() -> None:
     """Pure-Python operators gain nothing from threads; noise must not make it look otherwise."""
-    ends = [
-        drive(ThreadLevel(high=4), lambda n: 100 / (1 + 0.02 * n), 200, noise=0.1, seed=s).level
-        for s in range(40)
-    ]
+    ends = [drive(ThreadLevel(high=4), lambda n: 100 / (1 + 0.02 * n), 200, noise=0.1, seed=s).level for s in range(40)]
     assert ends.count(1) >= 36
 
 

@@ -24,7 +24,7 @@ def query(permits: int | None = None) -> Graph:
     return Graph("query", (Operator(1e-6, (1,), source=True), *operators, Operator(0.0)))
 
 
-def run(name: str, graph: Graph, level: int = 4, seconds: float = 1.0) -> tuple[PE, float, float]:
+def run(name: str, graph: Graph, level: int = 4, seconds: float = 0.5) -> tuple[PE, float, float]:
     """Return the PE, the rows a second at the sink, and the mean latency, without the first fifth."""
     chooser = PolicyChooser(by_name(name), graph, seed=1)
     pe = PE(graph, MACHINE, level=level, rows=16, capacity=32, time_slice=0.002, chooser=chooser)

@@ -104,9 +104,7 @@ def test_back_pressure_fills_the_queues_above_the_slowest_and_only_those() -> No
 
 
 def test_selectivity_makes_rows_fewer() -> None:
-    graph = Graph(
-        "half", (Operator(0.0, (1,), source=True), Operator(0.001, (2,), selectivity=0.5), Operator(0.001))
-    )
+    graph = Graph("half", (Operator(0.0, (1,), source=True), Operator(0.001, (2,), selectivity=0.5), Operator(0.001)))
     pe = PE(graph, IDEAL, level=2, rows=10)
     pe.run(10.0)
     assert pe.processed[2] == pytest.approx(pe.processed[1] / 2, rel=0.05)

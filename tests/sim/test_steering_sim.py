@@ -46,10 +46,7 @@ def test_the_thread_level_backs_off_from_a_contended_lock() -> None:
     # The guard is left out: the threads that spin make the machine look busy before the best level is known.
     controller = ThreadLevel(high=16, cpu_limit=1.0)
     journey = steer(pe, [thread_wheel(controller)], period=0.5, periods=60)
-    best = {
-        level: PE(data_parallel(64, 0.001), machine, level=level, rows=4, filled=1 / 16)
-        for level in range(1, 17)
-    }
+    best = {level: PE(data_parallel(64, 0.001), machine, level=level, rows=4, filled=1 / 16) for level in range(1, 17)}
     rates = {level: static_throughput(each, period=0.5, warmup=2, periods=4) for level, each in best.items()}
     assert rates[journey.levels[-1]] >= 0.95 * max(rates.values())
     assert max(journey.levels) > journey.levels[-1]

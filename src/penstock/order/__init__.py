@@ -1,10 +1,10 @@
 """Keep the order of a stream while many workers run it.
 
-Primitives: `primitives` (what the rest stands on), `threads` (for real), `stepped` and `stepped_threads`
-(one step at a time, for the explorer). Order: `reorder` (outputs back into order), `parts` (a batch that was
-split by shard), `fanin` (several streams into one). Partitioned operators: `partitioning` (keys to shards),
-`queues` (hybrid queue and its baselines), `elastic_executor` with `shard_router` (its rival). Building
-blocks: `combiner` (many threads, one state machine), `parking` (idle workers).
+Order: `reorder` (outputs back into order), `parts` (a batch that was split by shard), `fanin` (several
+streams into one). Partitioned operators: `partitioning` (keys to shards), `queues` (the hybrid queue and its
+baselines), `elastic_executor` with `shard_router` (its rival). Building blocks: `combiner` (many threads, one
+state machine), `parking` (idle workers). What all of it stands on: `primitives` (the interface), `threads`
+(for real), and `stepped`, `stepped_primitives`, `stepped_threads` (one step at a time, for the explorer).
 """
 
 from penstock.order.elastic_executor import ElasticExecutor

@@ -27,7 +27,8 @@ class Combiner(Generic[E]):
         """Leave an event, and apply what is there unless another thread is doing that.
 
         On return the event has been applied, or the thread that is applying will come to it: that thread
-        looks at the inbox again after it has given up its turn.
+        looks at the inbox again after it has given up its turn. Should applying raise, the event that
+        raised is gone and the thread that was applying gets the error; the others' events stay.
         """
         self._inbox.push(event)
         while self._turn.try_acquire():

@@ -12,7 +12,8 @@ from threading import Lock as _Mutex
 from threading import Thread
 from typing import Any
 
-from penstock.order.stepped import READ, Step, Stepped, SteppedPrimitives, comparable
+from penstock.order.stepped import READ, Step, Stepped, comparable
+from penstock.order.stepped_primitives import SteppedPrimitives
 
 
 class _Abandoned(BaseException):

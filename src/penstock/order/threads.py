@@ -39,6 +39,8 @@ class Threads:
 
     def try_lock(self, name: str, permits: int | None = 1) -> TryLock:
         """Make a try-lock for `permits` holders at once; None admits any number."""
+        if permits is None:
+            return _OpenTryLock()
         return _SingleTryLock() if permits == 1 else _CountingTryLock(permits)
 
     def lock(self, name: str) -> Lock:
@@ -81,9 +83,17 @@ class _SingleTryLock:
         self.release = mutex.release
 
 
+class _OpenTryLock:
+    def try_acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
 class _CountingTryLock:
-    def __init__(self, permits: int | None) -> None:
-        self._free = sys.maxsize if permits is None else permits
+    def __init__(self, permits: int) -> None:
+        self._free = permits
         self._mutex = _Mutex()
 
     def try_acquire(self) -> bool:

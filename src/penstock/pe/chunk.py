@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import RowTypeError
 from penstock.rows import Row, RowType
 
 Ints = npt.NDArray[np.int64]
@@ -28,6 +30,8 @@ class Chunk:
     rows: list[Row] | None = None
     loose: bool = False
     """Whether rows may be bare tuples that stand for records: most are never read as rows again."""
+    pending: Ints | None = None
+    """Where each row of the chunk is in `rows`, if they are still in another order: columns are reordered faster."""
 
     def __len__(self) -> int:
         return len(self.positions[0])
@@ -38,7 +42,11 @@ class Chunk:
             assert self.type is not None
             assert self.columns is not None
             self.rows = self.type.decode(self.columns)
-        elif self.loose:
+            return self.rows
+        if self.pending is not None:
+            held = self.rows
+            self.rows, self.pending = [held[i] for i in self.pending.tolist()], None
+        if self.loose:
             assert self.type is not None
             self.rows, self.loose = self.type.records(self.rows), False
         return self.rows
@@ -48,34 +56,46 @@ class Chunk:
         if self.columns is None:
             assert self.type is not None
             assert self.rows is not None
-            self.columns = self.type.encode(self.rows)
+            if self.pending is not None and len(self.pending) == len(self.rows):
+                with contextlib.suppress(RowTypeError):  # found again below, by its place in the chunk
+                    self.columns = self.type.encode(self.rows).take(pa.array(self.pending))
+                    return self.columns
+            self.columns = self.type.encode(self.get_rows())
         return self.columns
 
     def select(self, index: Ints) -> Chunk:
         """Return the rows with these numbers, in this order."""
-        rows = None
-        if self.rows is not None:
-            held = self.rows
+        rows, pending = self.rows, None
+        if rows is not None and self.pending is not None:
+            pending = self.pending[index]
+        elif rows is not None:
+            held = rows
             rows = [held[i] for i in index.tolist()]
-        columns = None if self.columns is None else self.columns.take(pa.array(index))
         return Chunk(
             [p[index] for p in self.positions],
             None if self.times is None else self.times[index],
             self.type,
-            columns,
+            None if self.columns is None else self.columns.take(pa.array(index)),
             rows,
             self.loose,
+            pending,
         )
 
     def slice(self, start: int, stop: int) -> Chunk:
         """Return consecutive rows; copies nothing but references."""
+        rows, pending = self.rows, None
+        if rows is not None and self.pending is not None:
+            pending = self.pending[start:stop]
+        elif rows is not None:
+            rows = rows[start:stop]
         return Chunk(
             [p[start:stop] for p in self.positions],
             None if self.times is None else self.times[start:stop],
             self.type,
             None if self.columns is None else self.columns.slice(start, stop - start),
-            None if self.rows is None else self.rows[start:stop],
+            rows,
             self.loose,
+            pending,
         )
 
     def only_columns(self) -> Chunk:

@@ -7,7 +7,7 @@ ports and any number of rows.
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import heapq
 import time
 from bisect import bisect_left
@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.checks import DEAD_LETTER
-from penstock.errors import RowTypeError
 from penstock.graph import Node
 from penstock.keys import hash_values
 from penstock.operators.base import Context, Key, Keyed, Logic
@@ -28,7 +27,7 @@ from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps
 from penstock.positions import timed_width
 from penstock.rows import Row, RowType, any_getter, column_values
-from penstock.timing import Ticks
+from penstock.timing import BEFORE, FOREVER, Ticks
 
 Position = tuple[int, ...]
 
@@ -105,6 +104,7 @@ class KeyedRunner:
         self._context = Context(node.time or "integer")
         self._emitted: dict[int, _Emitted] = {}
         self._skipped = False
+        self._before: Ticks = BEFORE
 
     def run(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
         """Take a group of (port, rows, shard of each row) and the marks among them; return rows by output port.
@@ -116,6 +116,7 @@ class KeyedRunner:
                 return {}
             return self._fold(*_in_order([(chunk, shard) for _, chunk, shard in group], self._width))
         self._emitted = {}
+        self._before = watermark
         self._general(group, marks, watermark)
         return {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
 
@@ -303,7 +304,9 @@ class KeyedRunner:
         while shard.timers and shard.timers[0][0] <= until:
             fire, opened, _, key = heapq.heappop(shard.timers)
             mark = bisect_left(values, fire)
-            context.key, context.time, context.position, context.watermark = key, fire, opened, values[mark]
+            context.key, context.position, context.watermark = key, opened, values[mark]
+            # What is left at the end has the time of the watermark just before it.
+            context.time = fire if fire < FOREVER else values[mark - 1] if mark else self._before
             context.emitted, context.registered = [], []
             # The opening position may be of a plan with other widths: cut or padded, its order is kept by its epoch.
             origin = (*opened, *(0,) * self._width)[: self._width + 1]
@@ -311,8 +314,10 @@ class KeyedRunner:
             try:
                 state = self._logic.on_timer(context, shard.states.get(key), fire, opened)
             except Exception as error:
-                if not self._failed(error, f"timer of key {key!r}", (*place, 0), fire):
+                if not self._failed(error, f"timer of key {key!r}", (*place, 0), context.time):
                     return
+                context.registered = []
+                self._settle(shard, key, self._logic.expire(shard.states.get(key), fire, opened))
                 continue
             self._settle(shard, key, state)
             for number, (out, emitted, at) in enumerate(context.emitted):
@@ -360,14 +365,11 @@ def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]
 
 
 def _restored(chunk: Chunk, order: Ints) -> Chunk:
-    """Undo a reordering: row i goes back to place order[i]."""
+    """Undo a reordering: row i goes back to place order[i]. The rows themselves wait until they are asked for."""
     inverse = np.empty(len(order), np.int64)
     inverse[order] = np.arange(len(order), dtype=np.int64)
-    if chunk.type is not None:
-        # Columns are reordered by Arrow, rows would be by Python. A misfit is reported where the rows leave.
-        with contextlib.suppress(RowTypeError):
-            chunk = chunk.only_columns()
-    return chunk.select(inverse)
+    times = None if chunk.times is None else chunk.times[inverse]
+    return dataclasses.replace(chunk, positions=[p[inverse] for p in chunk.positions], times=times, pending=inverse)
 
 
 def _by_shard(order: Ints, shards: Ints) -> Iterable[tuple[int, list[int]]]:

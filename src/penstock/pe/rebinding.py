@@ -48,7 +48,8 @@ class Binding(Generic[T]):
     """Bind operators to workers, and rebind them without stopping any.
 
     `wake(worker)` is called after something was put into a worker's queue. Each worker calls `work` with
-    its own number, and again whenever it is woken.
+    its own number, and again whenever it is woken. A worker that is to go has its operators moved away; as
+    a sender may have looked at the table before that, somebody must go on answering its wake-ups.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.pe.failures import Failure
 from penstock.plan import Plan
 from penstock.positions import Layout
+from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import DDL, Kind
 from penstock.spark.parts import Part
 from penstock.spark.session import engine_session
@@ -67,8 +68,7 @@ class SparkBackend:
         self.cores = max(1, int(self._context.defaultParallelism))
         # In local mode there is one executor, so that every task is where its shards are.
         self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
-        self._anchors: dict[int, Any] = {}
-        self._executors: set[str] = set()
+        self._anchors = None if self.one_executor else Anchors(self._context)
         self._timings = self._context.accumulator([], _list_parameter())
 
     def prepare(self, stages: Stages) -> None:
@@ -85,7 +85,8 @@ class SparkBackend:
         try:
             rows = self._job(spec, frame).collect()
         except (Py4JError, PySparkException) as error:
-            self._forget_anchors()
+            if self._anchors is not None:
+                self._anchors.forget()
             raise JobLost(_short(error)) from None
         return gather(rows, list(self._timings.value))
 
@@ -98,13 +99,13 @@ class SparkBackend:
         levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *([] if frame is None else [frame])]
         inputs = [level.mapInArrow(self._function(spec, 0), DDL) for level in levels]
         made = inputs[0] if len(inputs) == 1 else inputs[0].unionAll(inputs[1])
-        if not self.one_executor:
-            self._notice_executors()
+        if self._anchors is not None:
+            self._anchors.notice()
         for level in range(1, self._stages.last + 1):
             tasks = spec.tasks[level]
             made = made.repartitionById(tasks, "task")
-            if not self.one_executor:
-                made = self._anchor(session, made, tasks)
+            if self._anchors is not None:
+                made = self._anchors.join(session, made, tasks)
             made = made.mapInArrow(self._function(spec, level), DDL)
         return made.select("kind", "payload")
 
@@ -117,33 +118,6 @@ class SparkBackend:
             return run_task(packed, spec, level, batches, timings)
 
         return level_task
-
-    def _anchor(self, session: Any, made: Any, tasks: int) -> Any:
-        """Join with a frame that is held by the executors, one row a task: Spark then runs each task where its row
-        is."""
-        from pyspark.sql import functions as F
-
-        anchor = self._anchors.get(tasks)
-        if anchor is None:
-            anchor = session.range(0, tasks, 1, tasks).select(F.col("id").cast("int").alias("anchor"))
-            anchor = anchor.repartitionById(tasks, "anchor").persist()
-            anchor.count()
-            self._anchors[tasks] = anchor
-        # A merge holds the right side's rows of a key in memory, so that must be the anchor.
-        return made.join(anchor.hint("merge"), F.col("task") == F.col("anchor")).drop("anchor")
-
-    def _notice_executors(self) -> None:
-        """Anchor anew where executors have come, so that they get their part; those that go leave theirs to the rest."""
-        executors = set(self._context._jsc.sc().getExecutorIds().mkString(",").split(","))
-        if executors - self._executors:
-            self._forget_anchors()
-        self._executors = executors
-
-    def _forget_anchors(self) -> None:
-        """Let Spark choose anew where tasks run."""
-        for anchor in self._anchors.values():
-            anchor.unpersist()
-        self._anchors.clear()
 
 
 def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Outcome:

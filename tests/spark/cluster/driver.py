@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +43,14 @@ def main(sources: str, work: Path) -> None:
     from penstock.keys import SHARDS
     from penstock.spark.session import make_session
 
-    session = make_session("cluster", master="local-cluster[2,1,1024]", settings={"spark.ui.enabled": "false"})
+    settings = {"spark.ui.enabled": "false", "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s"}
+    session = make_session("cluster", master="local-cluster[2,1,1024]", settings=settings)
     context = session.sparkContext
     tables = [[(shard + turned) % 2 for shard in range(SHARDS)] for turned in (0, 1)]
 
-    def executors() -> int:
-        return int(context._jsc.sc().getExecutorIds().size())
-
     def wait_for_executors() -> None:
-        while executors() < 2:
-            time.sleep(0.05)  # Spark tells nobody
+        """Run a stage whose two tasks must begin together: for that both executors must be there."""
+        context.parallelize([0, 1], 2).barrier().mapPartitions(list).count()
 
     def after(stats: Any) -> None:
         jobs = len(context.statusTracker().getJobIdsForGroup(None))
@@ -65,7 +62,9 @@ def main(sources: str, work: Path) -> None:
             wait_for_executors()
 
     wait_for_executors()
-    run = ps.start(flow(work), spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, on_epoch=after)
+    run = ps.start(
+        flow(work), spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, on_epoch=after
+    )
     for operator in ("running", "counts"):
         run.set_table(operator, tables[0])
     run.await_end()
