@@ -156,7 +156,7 @@ class SparkEngine:
     def _materialised(self, plan: Plan) -> Plan:
         """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in
         them."""
-        nodes = dict(plan.nodes)
+        nodes = {}
         for node in plan.sources:
             source = node.operator
             assert isinstance(source, Source)
@@ -165,7 +165,7 @@ class SparkEngine:
                 _write_frame(source.reader.frame, source.order_by, path)
                 reader = Files(path, "parquet", node.types[0], by_name=True)
                 nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
-        return dataclasses.replace(plan, graph=type(plan.graph)(nodes)) if nodes != plan.nodes else plan
+        return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
 
     def _feeds(self) -> dict[str, Feed]:
         """Make the feeds, each standing behind what was committed."""

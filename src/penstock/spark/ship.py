@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.errors import FlowError
-from penstock.graph import Graph, Node
+from penstock.graph import Node
 from penstock.operators.base import Sink, Source
 from penstock.plan import Plan
 from penstock.positions import own_width
@@ -62,7 +62,7 @@ def pack_plan(plan: Plan, roots: dict[str, str]) -> bytes:
         if main
         else {}
     )
-    bundle = Bundle(Plan(plan.name, Graph(stripped)), {}, roots)
+    bundle = Bundle(Plan(plan.name, plan.graph.replaced(stripped)), {}, roots)
     try:
         return bytes(cloudpickle.dumps(dataclasses.replace(bundle, main_classes=classes)))
     except Exception:
