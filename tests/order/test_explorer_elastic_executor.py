@@ -28,7 +28,8 @@ def routing(
 
     Shard s starts with worker s. The items of a shard are submitted by one thread, in ascending order.
     """
-    submitted = [(shard, item) for acts in (before, *actions) for kind, shard, item in acts if kind == "submit"]
+    everything = [action for some in (before, *actions) for action in some]
+    submitted = [(shard, item) for kind, shard, item in everything if kind == "submit"]
     shards = range(workers)
 
     def build(world: World) -> Program:
@@ -66,7 +67,7 @@ def routing(
                 assert processed[shard].entries == expected, f"shard {shard}: {processed[shard].entries}"
 
         act(before)
-        threads = [lambda number=number, mine=mine: thread(number, mine) for number, mine in enumerate(actions)]
+        threads = [lambda n=n, mine=mine: thread(n, mine) for n, mine in enumerate(actions)]
         return Program(threads, check, sleepers=range(workers))
 
     return build

@@ -99,9 +99,8 @@ def enumerate_all(build: Callable[[World], Program]) -> int:
     return schedules
 
 
-operations = st.tuples(
-    st.sampled_from(["load", "store", "add", "try", "lock", "push", "pop", "park", "unpark"]), st.integers(0, 1)
-)
+names = ["load", "store", "add", "try", "lock", "push", "pop", "park", "unpark"]
+operations = st.tuples(st.sampled_from(names), st.integers(0, 1))
 programs = st.one_of(
     st.lists(st.lists(operations, min_size=1, max_size=4), min_size=2, max_size=2),
     st.lists(st.lists(operations, min_size=1, max_size=2), min_size=3, max_size=3),

@@ -37,7 +37,8 @@ def chain(
         parking = lot(world, workers)
         ports: PortScheduler[int] = scheduler(world, parking)
         first = port(world, "first", OperatorGate(world, "first", permits), max(capacity, before))
-        last = port(world, "last", OperatorGate(world, "last"), capacity if entry == "first" else max(capacity, before))
+        room = capacity if entry == "first" else max(capacity, before)
+        last = port(world, "last", OperatorGate(world, "last"), room)
         reorder: ReorderBuffer[int] = ReorderBuffer(world, 8)
         inside: list[int] = []  # not a primitive: who is here follows from where the threads are
         arrived = world.log("arrived")
@@ -74,7 +75,7 @@ def chain(
         def check() -> None:
             assert arrived.entries == list(range(total)), f"{arrived.entries}"
 
-        threads: list[Callable[[], None]] = [lambda number=number: worker(number) for number in range(workers)]
+        threads: list[Callable[[], None]] = [lambda n=n: worker(n) for n in range(workers)]
         if pushed:
             threads.append(source)
         return Program(threads, check, sleepers=range(workers))
@@ -212,7 +213,7 @@ class SleepsAtOnce(PortScheduler[int]):
         (chain(pushed=1, workers=1, scheduler=SleepsAtOnce), "check: []"),
         (two_ports(scheduler=LooksAtItsOwnPortOnly), "check: ['left']"),
     ],
-    ids=["producer lock kept", "no look after release", "unlisted too late", "no second look", "own port only"],
+    ids=["producer lock kept", "no look after release", "unlisted late", "no second look", "own port only"],
 )
 def test_planted_bugs_are_found(program: Callable[[World], Program], symptom: str, broken: Any) -> None:
     broken(explore(program), symptom)

@@ -62,6 +62,7 @@ def moving(
 
         def check() -> None:
             assert run.entries == list(range(total)), f"{run.entries}"
+            assert binding.owners() == ([0, *before, *during][-1],), "the last request does not stand"
 
         threads: list[Callable[[], None]] = [lambda worker=worker: work(worker) for worker in range(workers)]
         if apart:
@@ -154,5 +155,5 @@ class StartsBeforeAllHaveArrived(BarrierBinding[str]):
         (StartsBeforeAllHaveArrived, {"submitted": 1, "during": (1,), "apart": True}, "may run"),
     ],
 )
-def test_planted_bugs_are_found(make: type[Binding[str]], moves: dict[str, Any], symptom: str, broken: Any) -> None:
+def test_planted_bugs_are_found(make: Any, moves: dict[str, Any], symptom: str, broken: Any) -> None:
     broken(explore(moving(make, **moves)), symptom)

@@ -77,7 +77,7 @@ def test_a_port_that_goes_back_is_refused() -> None:
 
 
 @given(st.data(), st.lists(st.lists(st.integers(0, 9), max_size=8), min_size=1, max_size=3))
-def test_rows_leave_sorted_and_all_of_them_however_they_are_cut(data: st.DataObject, streams: list[list[int]]) -> None:
+def test_all_rows_leave_sorted_however_they_are_cut(data: st.DataObject, streams: list[list[int]]) -> None:
     streams = [sorted(stream) for stream in streams]
     fanin: PositionFanIn[tuple[int, int, int]] = PositionFanIn(len(streams), key=lambda row: row[0])
     rows = [[(key, port, place) for place, key in enumerate(stream)] for port, stream in enumerate(streams)]

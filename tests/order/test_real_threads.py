@@ -32,7 +32,8 @@ from penstock.pe.rebinding import BarrierBinding, Binding
 
 PATIENCE = 30.0  # seconds until a run that should have ended is called stuck
 BOTH = [Threads(gil=True), Threads(gil=False)]
-threaded = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fixtures = [HealthCheck.function_scoped_fixture]
+threaded = settings(max_examples=25, deadline=None, suppress_health_check=fixtures)
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +138,8 @@ def run_chain(
     buffers: dict[Port[int], ReorderBuffer[int]] = {}
     for place in range(operators):
         admitted = None if permits is not None and permits.random() < 0.5 and place < operators - 1 else 1
-        port: Port[int] = Port(primitives, f"o{place}", OperatorGate(primitives, f"o{place}", admitted), capacity)
+        gate: OperatorGate[int] = OperatorGate(primitives, f"o{place}", admitted)
+        port = Port(primitives, f"o{place}", gate, capacity)
         buffers[port] = ReorderBuffer(primitives, batches + 1)
         if chain:
             below[chain[-1]] = port
@@ -181,11 +183,8 @@ def run_chain(
     seed=st.integers(0, 99),
 )
 @threaded
-def test_ports(primitives: Threads, operators: int, batches: int, workers: int, capacity: int, seed: int) -> None:
-    arrived = run_chain(
-        primitives, operators=operators, batches=batches, workers=workers, capacity=capacity, permits=Random(seed)
-    )
-    assert arrived == list(range(batches))
+def test_ports(primitives: Threads, seed: int, **sizes: int) -> None:
+    assert run_chain(primitives, permits=Random(seed), **sizes) == list(range(sizes["batches"]))
 
 
 @pytest.mark.parametrize("workers", [1, 8])

@@ -98,8 +98,8 @@ def test_max_running_time_runs_what_was_never_measured() -> None:
 def test_qst_thresholds_follow_equation_1() -> None:
     # Selectivities 0.5, 4, 0.25 give cs = 0.5, 2, 0.5: of C = 300 rows, 50, 200 and 50.
     policy = QueueSizeThrottling(capacity=300.0)
-    shares = (0.5 / 3, 2.0 / 3, 0.5 / 3)
-    assert [policy.threshold(view(i, outflow_share=s)) for i, s in enumerate(shares)] == pytest.approx([50, 200, 50])
+    chain = [view(0, outflow_share=0.5 / 3), view(1, outflow_share=2.0 / 3), view(2, outflow_share=0.5 / 3)]
+    assert [policy.threshold(operator) for operator in chain] == pytest.approx([50, 200, 50])
 
 
 def test_qst_takes_the_earliest_operator_below_its_threshold() -> None:
@@ -122,7 +122,8 @@ def test_qst_runs_the_least_piled_up_when_all_are_above() -> None:
 
 
 def test_lp_takes_the_latest_operator() -> None:
-    assert chosen(LastInPipeline(), [view(1, queued=(900,)), view(3, queued=(1,)), view(2, queued=(5,))]) == "o3"
+    ready = [view(1, queued=(900,)), view(3, queued=(1,)), view(2, queued=(5,))]
+    assert chosen(LastInPipeline(), ready) == "o3"
 
 
 def test_et_is_equation_2() -> None:

@@ -50,7 +50,7 @@ class ElasticExecutor(Generic[T]):
         if not all(0 <= worker < workers for worker in routes):
             raise ValueError(f"every shard needs a worker from 0 to {workers - 1}: {list(routes)}")
         self._router: ShardRouter[T] = ShardRouter(routes)
-        self._queues: list[Fifo[Entry[T]]] = [primitives.fifo(f"queue[{worker}]") for worker in range(workers)]
+        self._queues: list[Fifo[Entry[T]]] = [primitives.fifo(f"queue[{w}]") for w in range(workers)]
         self._wake = wake
         self._receiver: Combiner[Entry[T] | _Reassign] = Combiner(primitives, self._receive)
         self._states: list[dict[Any, Any]] = [{} for _ in routes]

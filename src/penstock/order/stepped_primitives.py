@@ -122,13 +122,13 @@ class SteppedTable(Stepped):
         self.write("put", lambda: self.value.__setitem__(key, value), key)
 
     def take(self, key: Hashable) -> Any:
-        return self.update("take", lambda: self.value.get(key, EMPTY), lambda: self.set(self._without(key)), key)
+        return self.update("take", lambda: self.value.get(key, EMPTY), lambda: self._drop(key), key)
 
     def size(self) -> int:
         return int(self.read("size", lambda: len(self.value)))
 
-    def _without(self, key: Hashable) -> dict[Hashable, Any]:
-        return {other: value for other, value in self.value.items() if other != key}
+    def _drop(self, key: Hashable) -> None:
+        self.value.pop(key, None)
 
 
 class SteppedParker(Stepped):

@@ -99,7 +99,11 @@ class PortScheduler(Generic[B]):
         return True
 
     def claim(self, port: Port[B]) -> bool:
-        """Take a permit of the port's operator if one is free; whoever gets it must `release`."""
+        """Take a permit of the port's operator if one is free; whoever gets it must `release`.
+
+        The port need not come from the list: a policy may pick any port that has work, and a pusher picks
+        the one that is full. A list entry left behind is dropped by `find` when it finds nothing there.
+        """
         return port.gate.permits.try_acquire()
 
     def release(self, port: Port[B]) -> None:

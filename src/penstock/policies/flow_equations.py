@@ -47,7 +47,8 @@ def solve_flow(
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
         raise ValueError(f"the flow has a cycle that is not a feedback edge: {error.args[1]}") from None
-    entries = {name: 1.0 if entry_weights is None else entry_weights[name] for name in order if not before[name]}
+    weights = dict.fromkeys(order, 1.0) if entry_weights is None else entry_weights
+    entries = {name: weights[name] for name in order if not before[name]}
     total = sum(entries.values()) or 1.0
     inflow: dict[str, float] = {}
     outflow: dict[str, float] = {}

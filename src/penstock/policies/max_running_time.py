@@ -11,7 +11,7 @@ from penstock.policies.view import Moment, OperatorView, largest
 
 @dataclass(frozen=True, slots=True)
 class MaxRunningTime:
-    """Pick by how long an operator can read from its queues and write to those below, whichever ends first."""
+    """Pick by how long an operator can read from its queues and write to those below."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
         """Return the index of the operator with the longest estimated run."""

@@ -55,10 +55,12 @@ class Report:
     """What an exploration saw."""
 
     states: int
+    """Different states; zero if they were not compared."""
     steps: int
     schedules: int
     extent: str
     complete: bool
+    """Whether everything in the extent was run; a violation ends the search."""
     violation: Violation | None
 
     def __str__(self) -> str:
@@ -171,8 +173,8 @@ def sample(build: Callable[[World], Program], *, schedules: int, seed: int) -> R
         steps = world.enabled()
         return random.choice(list(steps)) if steps else None
 
-    done, steps, complete, violation = _run(build, decide, lambda: True, schedules)
-    return Report(0, steps, done, f"random, seed {seed}", complete, violation)
+    done, steps, _, violation = _run(build, decide, lambda: True, schedules)
+    return Report(0, steps, done, f"random, seed {seed}", done == schedules, violation)
 
 
 def _run(
@@ -191,9 +193,11 @@ def _run(
             world = World(threads, decide, histories)
             program = build(world)
             threads.extend(SteppedThread(index) for index in range(len(threads), len(program.threads)))
-            world.run(program.threads)
-            violation = _judge(world, program)
-            world.end()
+            try:
+                world.run(program.threads)
+                violation = _judge(world, program)
+            finally:
+                world.end()
             steps += len(world.trace)
             schedules += 1
             complete = not more()

@@ -1,7 +1,7 @@
 """Run a flow on `local-cluster[2,1,1024]`. Usage: driver.py SOURCES WORK.
 
-The tasks change places behind epoch `MOVED_AT`, and in the middle of epoch `KILLED_IN` an executor is killed. A line of JSON
-is printed for each epoch.
+The tasks change places behind epoch `MOVED_AT`, and in the middle of epoch `KILLED_IN` an executor is killed. A line of
+JSON is printed for each epoch.
 """
 
 from __future__ import annotations
