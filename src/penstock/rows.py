@@ -109,7 +109,7 @@ class RowType:
         if self.form == "scalar":
             return lists[0]
         if not lists:
-            return [tuple.__new__(self._tuple_class())] * columns.num_rows
+            return [tuple.__new__(self.row_class)] * columns.num_rows
         rows = zip(*lists, strict=True)
         if self.form == "dict":
             names = self.schema.names
@@ -118,7 +118,7 @@ class RowType:
             assert self.cls is not None
             cls = self.cls
             return [cls(*row) for row in rows]
-        return list(map(partial(tuple.__new__, self._tuple_class()), rows))
+        return list(map(partial(tuple.__new__, self.row_class), rows))
 
     def encode(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Make a record batch of rows; raise `RowTypeError` naming the first value that does not fit."""
@@ -141,7 +141,7 @@ class RowType:
 
     def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Make records of bare tuples that have a value for each field; records stay as they are."""
-        return list(map(partial(tuple.__new__, self._tuple_class()), rows))
+        return list(map(partial(tuple.__new__, self.row_class), rows))
 
     def roundtrip(self, row: Row) -> Row:
         """Return the row as it arrives behind a shuffle."""
@@ -154,7 +154,7 @@ class RowType:
 
     def _arrives_as_is(self, row: Any) -> bool:
         """Tell whether the columns would give back the same row: then the slow way can be spared."""
-        if self.form not in ("record", "tuple") or type(row) is not self._tuple_class():
+        if self.form not in ("record", "tuple") or type(row) is not self.row_class:
             return False
         if tuple(map(type, row)) != self._python_types:
             return False
@@ -173,7 +173,12 @@ class RowType:
             return any_getter(names)  # `attrgetter` would take a dot for a path
         return itemgetter(*names) if self.form == "dict" else attrgetter(*names)
 
-    def _tuple_class(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowType, (self.schema, self.form, self.cls)  # what is cached is made anew: classes must stay the same
+
+    @cached_property
+    def row_class(self) -> Any:
+        """Return the class of the rows, for the forms that are tuples."""
         return self.cls if self.cls is not None else record_class(tuple(self.schema.names))
 
     def _columns(self, rows: Sequence[Row]) -> list[Sequence[Any]]:
@@ -185,7 +190,7 @@ class RowType:
             return [()] * width
         if self.form in ("record", "tuple"):
             kinds = set(map(type, rows))
-            if kinds <= {self._tuple_class(), tuple}:
+            if kinds <= {self.row_class, tuple}:
                 with contextlib.suppress(ValueError):  # rows of different lengths: found below, row by row
                     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
                     if len(columns) == width:

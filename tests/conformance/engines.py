@@ -30,6 +30,8 @@ class Engine:
     """Whether each named flow runs with every cut, or with its own only."""
     examples: int = 100
     """How many random flows to draw."""
+    shrinks: bool = True
+    """Whether a failing random flow is made smaller, which takes hundreds of runs."""
     marks: tuple[str, ...] = ()
     """Pytest marks of its tests."""
 
@@ -76,7 +78,7 @@ REFERENCE = Engine("sequential", sequential)
 ENGINES = [
     Engine("inline-1", Inline(tasks=1), examples=60),
     Engine("inline-3", Inline(tasks=3, seed=1), examples=120),
-    Engine("spark", on_spark, every_cut=False, examples=6, marks=("spark",)),
+    Engine("spark", on_spark, every_cut=False, examples=6, shrinks=False, marks=("spark",)),
 ]
 """All but the reference. `inline` is the Spark engine with its tasks run in this process, in any order."""
 

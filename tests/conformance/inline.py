@@ -1,7 +1,7 @@
 """The Spark engine without Spark: its driver loop and its tasks in this process, and as unkind as Spark may be.
 
-Shuffled envelopes arrive in any order, tasks run in any order, a task may find an empty cache (another worker) or the
-one that it left, and what is sent is pickled. Nothing here is measured; everything here is allowed to happen.
+Shuffled envelopes arrive in any order, tasks run in any order and on any of three workers, each with a cache that may
+have missed some epochs or be empty, and what is sent is pickled. Nothing here is measured; everything here is allowed to happen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import pickle
 import random
 import tempfile
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -17,14 +18,14 @@ from penstock.flow import Flow
 from penstock.ingress.feeds import Json, Slice
 from penstock.ingress.splits import Split
 from penstock.plan import Plan, make_plan
-from penstock.spark import worker_state
+from penstock.spark import task as tasks
 from penstock.spark.engine import Options, SparkEngine
 from penstock.spark.envelope import SCHEMA
 from penstock.spark.job import Outcome, gather
 from penstock.spark.ship import pack_plan, unpack_plan
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
-from penstock.spark.task import Task
+from penstock.spark.worker_state import ShardCache
 
 
 class InlineBackend:
@@ -36,6 +37,7 @@ class InlineBackend:
     def __init__(self, cores: int, seed: int) -> None:
         self.cores = cores
         self._random = random.Random(seed)
+        self._caches = [ShardCache() for _ in range(3)]
 
     def prepare(self, stages: Stages) -> None:
         """Send the flow: what cannot be pickled cannot run."""
@@ -61,12 +63,13 @@ class InlineBackend:
     def _level(self, spec: EpochSpec, level: int, inputs: dict[int, pa.Table]) -> pa.Table:
         batches = []
         for number in self._shuffled(inputs):
-            if self._random.random() < 0.5:
-                worker_state.CACHE._shards.clear()  # a worker that has seen nothing yet
-                worker_state.CACHE._size = 0
-            task = Task(self._stages, spec, level, number)
+            worker = self._random.randrange(len(self._caches))
+            if self._random.random() < 0.2:
+                self._caches[worker] = ShardCache()  # a worker that has seen nothing yet
             size = self._random.choice([1, 3, 1000])
-            batches += list(task.run(inputs[number].to_batches(max_chunksize=size)))
+            with mock.patch.object(tasks, "CACHE", self._caches[worker]):
+                task = tasks.Task(self._stages, spec, level, number)
+                batches += list(task.run(inputs[number].to_batches(max_chunksize=size)))
         return pa.Table.from_batches(batches, SCHEMA)
 
     def _shuffled(self, values: Any) -> list[Any]:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 
 from penstock.errors import PenstockError
 from penstock.flow import Flow
@@ -94,7 +94,9 @@ class TestRandomFlows:
     def hold(self, engine: Engine, examples: int, **options: Any) -> None:
         """Draw flows and hold an engine to the reference."""
 
-        @settings(max_examples=examples * MORE, suppress_health_check=list(HealthCheck))
+        phases = [phase for phase in Phase if phase != Phase.shrink or engine.shrinks]
+
+        @settings(max_examples=examples * MORE, suppress_health_check=list(HealthCheck), phases=phases)
         @given(drawn_flows(**options))
         def run(drawn: Drawn) -> None:
             note(drawn.show())

@@ -187,6 +187,26 @@ def test_a_loop_that_is_answered_ends() -> None:
     assert report.complete
 
 
+def test_a_loop_that_saw_a_passing_value_looks_again() -> None:
+    def build(world: World) -> Program:
+        flag = world.cell("flag", False)
+
+        def wait() -> None:
+            flag.load()
+            while flag.load():
+                world.pause(0)
+
+        def blink() -> None:
+            flag.store(True)
+            flag.store(False)
+
+        return Program([wait, blink], lambda: None)
+
+    report = explore(build)
+    assert report.violation is None, str(report.violation)
+    assert report.complete
+
+
 def test_a_failing_thread_is_reported() -> None:
     def build(world: World) -> Program:
         queue = world.fifo("queue")

@@ -11,7 +11,7 @@ from penstock.order.parking import ParkingLot
 from penstock.order.primitives import EMPTY
 from penstock.order.reorder import ReorderBuffer
 from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
-from penstock.testing.explorer import Program, World, explore
+from penstock.testing.explorer import Program, World, explore, sample
 
 
 def chain(
@@ -150,6 +150,11 @@ def test_a_source_and_two_workers_with_two_preemptions(sound: Any) -> None:
 
 def test_three_workers_on_two_permits_with_one_preemption(sound: Any) -> None:
     sound(explore(chain(before=3, workers=3, permits=2, entry="first"), preemptions=1))
+
+
+def test_random_schedules_of_what_is_too_large_to_explore(sound: Any) -> None:
+    program = chain(before=4, pushed=2, workers=3, permits=2, entry="first", capacity=2)
+    sound(sample(program, schedules=300, seed=1))
 
 
 class KeepsTheProducerLock(Port[int]):

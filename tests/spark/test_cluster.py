@@ -1,4 +1,4 @@
-"""On a cluster: executors that have nothing but Python, Arrow and Spark, state that stays where it is, and a lost executor.
+"""On a cluster: executors with nothing but Python, Arrow and Spark; state that stays where it is; a lost executor.
 
 One JVM has one Spark, so the cluster runs in a process of its own, once for all tests of this file.
 """
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a Python for the workers: with this environment's libraries, but without what is installed for development."""
+    """Make a Python for the workers: with this environment's libraries, but not with what is under development."""
     path = tmp_path_factory.mktemp("python") / "python"
     libraries = sysconfig.get_path("purelib")
     path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n')
@@ -109,7 +110,7 @@ def test_a_shard_moves_with_the_table(ran):
 
 def test_an_epoch_is_one_job_and_the_anchors_are_made_once(ran):
     jobs = [line["jobs"] for line in ran.lines[: driver.KILLED_IN - 1]]
-    assert [after - before for before, after in zip(jobs, jobs[1:], strict=False)] == [1] * (len(jobs) - 1)
+    assert [after - before for before, after in pairwise(jobs)] == [1] * (len(jobs) - 1)
 
 
 def test_nothing_is_lost_with_an_executor(ran, monkeypatch):

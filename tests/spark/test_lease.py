@@ -69,7 +69,8 @@ class TestLease:
             lease.release()
         assert numbers == [1, 2, 3]
 
-    def test_the_lease_of_a_process_that_was_killed_is_taken_over(self, make_lease, tmp_path):
+    @pytest.mark.parametrize("reaped", [True, False])
+    def test_the_lease_of_a_process_that_was_killed_is_taken_over(self, make_lease, tmp_path, reaped):
         holder = subprocess.Popen(
             [
                 sys.executable,
@@ -88,11 +89,13 @@ class TestLease:
                 make_lease().acquire()
         finally:
             holder.kill()
-            holder.wait()
+            # Wait for its end, and leave it as its parent may leave it: dead, and still in the list of processes.
+            os.waitid(os.P_PID, holder.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
             holder.stdout.close()
         lease = make_lease()
         lease.acquire()
         assert lease.fence == 2
+        holder.wait()
 
     def test_a_process_number_that_is_used_again_does_not_hold_the_lease(self, make_lease, tmp_path):
         lease = make_lease()

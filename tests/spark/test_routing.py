@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +193,16 @@ def three_sinks(data: Path, out: Path, read: Tally, first: Tally, second: Tally)
 @pytest.mark.spark
 class TestOneJob:
     @pytest.fixture
-    def jobs(self, spark: Any) -> Iterator[Any]:
+    def jobs(self, spark: Any) -> Callable[[], int]:
         """Return a function that tells how many jobs there were since the test began."""
-        tracker = spark.sparkContext.statusTracker()
-        before = set(tracker.getJobIdsForGroup(None))
-        yield lambda: len(set(tracker.getJobIdsForGroup(None)) - before)
+        context = spark.sparkContext
+
+        def known() -> set[int]:
+            context._jsc.sc().listenerBus().waitUntilEmpty()
+            return set(context.statusTracker().getJobIdsForGroup(None))
+
+        before = known()
+        return lambda: len(known() - before)
 
     @pytest.mark.parametrize("tasks", [None, 2], ids=["one task", "two tasks"])
     def test_however_many_sinks_and_stages(self, spark, data, tmp_path, jobs, tasks):

@@ -142,7 +142,9 @@ class Logic:
     mark_grid: tuple[Ticks, Ticks] | None = None
     """(period, offset): only marks that cross a multiple of the period matter. None: every mark does."""
 
-    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+    def fold(
+        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+    ) -> None:
         """Run rows in order where `emits = "one"`: the tight loop. On an error len(out) tells the row."""
         raise NotImplementedError  # only logics that emit one row for a row are folded
 

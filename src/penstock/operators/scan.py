@@ -23,18 +23,15 @@ class Scan(Logic):
     initial: Callable[[], Any]
     returns: RowType | None = None
 
-    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+    def fold(
+        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+    ) -> None:
         function, initial, get, append = self.function, self.initial, states.get, out.append
-        if self.returns is not None and self.returns.form == "record":
-            normalize, width = self.returns.normalize, len(self.returns.schema)
+        if careful and self.returns is not None:
             for key, row in zip(keys, rows, strict=True):
                 state = get(key)
                 state, output = function(initial() if state is None else state, row)
-                # A bare tuple stands for a record until somebody reads it. The rest may fail to be made one, so that
-                # comes before the state changes.
-                if type(output) is not tuple or len(output) != width:
-                    output = normalize(output)
-                append(output)
+                append(self.returns.normalize(output))  # may fail, so it comes before the state changes
                 states[key] = state
             return
         for key, row in zip(keys, rows, strict=True):
@@ -90,7 +87,9 @@ class Reduce(Logic):
     function: Callable[[Any, Row], Any]
     returns: RowType | None = None
 
-    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+    def fold(
+        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+    ) -> None:
         step, get, append = self.step, states.get, out.append
         for key, row in zip(keys, rows, strict=True):
             states[key] = state = step(get(key), row)
@@ -123,7 +122,9 @@ class Aggregate(Logic):
     aggregation: Aggregation
     key: Key | None
 
-    def fold(self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row]) -> None:
+    def fold(
+        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+    ) -> None:
         get, append = states.get, out.append
         for key, row in zip(keys, rows, strict=True):
             states[key] = state = self.aggregation.step(get(key), row)

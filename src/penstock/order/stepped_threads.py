@@ -12,7 +12,7 @@ from threading import Lock as _Mutex
 from threading import Thread
 from typing import Any
 
-from penstock.order.stepped import READ, Step, Stepped, comparable
+from penstock.order.stepped import READ, Step, comparable
 from penstock.order.stepped_primitives import SteppedPrimitives
 
 
@@ -35,7 +35,7 @@ class SteppedThread:
         self.world, self.body = world, body
         self.step: Step | None = None
         self.history = 0
-        self.looks: dict[tuple[Stepped, str], tuple[Callable[[], Any], Any]] = {}  # since it last paused
+        self.looks: list[tuple[Callable[[], Any], Any]] = []  # since it last paused: how, and what it saw
         self.done = self.dying = False
 
     def dismiss(self) -> None:
@@ -90,21 +90,21 @@ class World(SteppedPrimitives):
         """Declare that from here on the calling thread depends on its past only through `local`."""
         if self._running is not None:
             self._running.history = self._intern(("landmark", local))
-            self._running.looks = {}
+            self._running.looks = []
 
     def pause(self, seconds: float) -> None:
-        """Wait until something that this thread has looked at since its last pause looks different.
+        """Wait until something looks different from what this thread saw when it looked there.
 
-        As long as all is as it first was, going round once more would do the same once more; so a loop
-        that waits for nothing stops here for good, and is found.
+        If everything that it has seen since its last pause is still so, going round once more would do the
+        same once more; so a loop that waits for nothing stops here for good, and is found.
         """
         thread = self._running
         if thread is None:
             return
-        looks, thread.looks = list(thread.looks.values()), {}
+        looks, thread.looks = thread.looks, []
 
         def changed() -> bool:
-            return any(look() != first for look, first in looks)
+            return any(look() != seen for look, seen in looks)
 
         self.whole.read("pause", lambda: None, enabled=changed)
 
@@ -118,11 +118,10 @@ class World(SteppedPrimitives):
 
     def end(self) -> None:
         """Unwind the threads that have not finished, one after the other."""
-        for thread in self.threads:
-            if not thread.done:
-                thread.dying = True
-                self._hand_to(thread)
-                self._main.acquire()
+        first = self._next_to_unwind()
+        if first is not None:
+            self._hand_to(first)
+            self._main.acquire()
 
     def enabled(self) -> dict[int, Step]:
         """Return the steps that can be taken now, by thread."""
@@ -158,7 +157,7 @@ class World(SteppedPrimitives):
         if step.access is not READ:
             step.target.refresh()
         if step.look is not None:
-            thread.looks.setdefault((step.target, step.name), (step.look, result))
+            thread.looks.append((step.look, result))
         self.trace.append((thread.index, step, result))
         thread.history = self._intern((thread.history, step.target.identity, step.name, comparable(result)))
         return result
@@ -166,7 +165,9 @@ class World(SteppedPrimitives):
     def pass_on(self, thread: SteppedThread) -> bool:
         """Give control to whoever is next; True if that is the caller itself."""
         following: SteppedThread | None = None
-        if not thread.dying and self.failure is None:
+        if thread.dying:
+            following = self._next_to_unwind()
+        elif self.failure is None:
             # Every thread first runs up to its first step; only then is there anything to decide.
             if self._unborn:
                 following = self._unborn.pop()
@@ -176,6 +177,12 @@ class World(SteppedPrimitives):
             return True
         self._hand_to(following)
         return False
+
+    def _next_to_unwind(self) -> SteppedThread | None:
+        thread = next((thread for thread in self.threads if not thread.done), None)
+        if thread is not None:
+            thread.dying = True
+        return thread
 
     def _hand_to(self, thread: SteppedThread | None) -> None:
         self._running = thread

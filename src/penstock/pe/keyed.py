@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.checks import DEAD_LETTER
+from penstock.errors import RowTypeError
 from penstock.graph import Node
 from penstock.keys import hash_values
 from penstock.operators.base import Context, Key, Keyed, Logic
@@ -62,7 +63,7 @@ class Shard:
         """Note keys whose state changed."""
         if not self.all_touched:
             self.touched.update(keys)
-            self.all_touched = len(self.touched) > 64 and 2 * len(self.touched) > len(self.states)
+            self.all_touched = 2 * len(self.touched) > len(self.states)
 
 
 class Shards(Protocol):
@@ -154,13 +155,15 @@ class KeyedRunner:
         letters: list[tuple[int, Any]],
     ) -> None:
         """Fold the rows of one shard; `results` grows by one entry a row, `SKIPPED` for a row that failed."""
+        # Where a failure ends the flow anyway, outputs are looked at once the rows are done: see `_declared`.
+        careful = self._operator.on_error != "fail"
         at = start
         while at < stop:
             until = min((i for i in bad if at <= i < stop), default=stop) if bad else stop
             try:
                 if until == at:
                     raise bad[at]
-                self._logic.fold(shard.states, keys[at:until], rows[at:until], results)
+                self._logic.fold(shard.states, keys[at:until], rows[at:until], results, careful)
                 at = until
             except Exception as error:
                 at = len(results)
@@ -180,6 +183,7 @@ class KeyedRunner:
         from penstock.pe.stateless import letters_chunk
 
         outputs = {}
+        results = self._declared(grouped, results)
         made = grouped.replace_rows(results, self._node.types[0])
         made.loose = made.type is not None and made.type.form == "record"
         if self._skipped:
@@ -193,6 +197,24 @@ class KeyedRunner:
             port = self._operator.outputs.index("errors")
             outputs[port] = letters_chunk(grouped, letters, len(grouped.positions)).sorted()
         return outputs
+
+    def _declared(self, grouped: Chunk, results: list[Row]) -> list[Row]:
+        """Make records of what the function returned for a schema; bare tuples stand for them until they are read."""
+        declared = self._node.types[0]
+        if declared is None or declared.form != "record" or self._operator.on_error != "fail":
+            return results
+        record, width = declared.row_class, len(declared.schema)
+        if set(map(type, results)) == {tuple} and set(map(len, results)) == {width}:
+            return results
+        made: list[Row] = []
+        for index, result in enumerate(results):
+            try:
+                made.append(result if result is SKIPPED or type(result) is record else declared.normalize(result))
+            except RowTypeError as error:
+                self._skipped = True
+                self._failures.report(self._node, error, grouped.get_rows()[index], grouped.position(index))
+                made.append(SKIPPED)
+        return made
 
     def _keys(self, port: int, chunk: Chunk) -> tuple[list[Any], dict[int, Exception]]:
         """Return the key of each row, and the rows whose key cannot be had, by number."""

@@ -27,27 +27,17 @@ def write_json(path: str, body: Any, *, only_if_absent: bool = False) -> bool:
     temporary = f"{inside}.{uuid.uuid4().hex}.tmp"
     with open(temporary, "wb") as local:
         local.write(content)
-    if not only_if_absent or read_json(path) is None:
-        if not only_if_absent or not os.path.exists(inside):
-            return _place(temporary, inside, only_if_absent)
-        # A torn file counts as absent.
-        os.replace(temporary, inside)
-        return True
-    os.unlink(temporary)
-    return False
-
-
-def _place(temporary: str, target: str, only_if_absent: bool) -> bool:
-    if not only_if_absent:
-        os.replace(temporary, target)
-        return True
-    try:
-        os.link(temporary, target)  # fails if the target exists: the one atomic way to be first
-        return True
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(temporary)
+    if only_if_absent:
+        try:
+            os.link(temporary, inside)  # fails if the target exists: the one atomic way to be first
+            os.unlink(temporary)
+            return True
+        except FileExistsError:
+            if read_json(path) is not None:
+                os.unlink(temporary)
+                return False
+    os.replace(temporary, inside)  # a torn file counts as absent
+    return True
 
 
 def read_json(path: str) -> Any:

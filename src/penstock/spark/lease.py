@@ -128,6 +128,7 @@ def _born(pid: int) -> str | None:
     try:
         with open(f"/proc/{pid}/stat") as file:
             # The name of the program, in parentheses, may hold spaces.
-            return file.read().rpartition(")")[2].split()[19]
+            fields = file.read().rpartition(")")[2].split()
+            return None if fields[0] == "Z" else fields[19]  # dead, but its parent does not care
     except (OSError, IndexError):
         return None

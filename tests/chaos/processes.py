@@ -1,0 +1,73 @@
+"""Find and end processes by their ids, through /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def parents() -> dict[int, int]:
+    """Return the parent of each process that is not dead."""
+    found: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if fields[0] != "Z":
+                found[int(entry.name)] = int(fields[1])
+    return found
+
+
+def below(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that they have."""
+    known = parents()
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in known.items() if parent == each]
+    return found[1:]
+
+
+def command(pid: int) -> str:
+    """Return the command line of a process; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def gateways(driver: int) -> list[int]:
+    """Return the JVM of a driver."""
+    return [pid for pid in below(driver) if "org.apache.spark.deploy.SparkSubmit" in command(pid)]
+
+
+def executors(driver: int) -> list[int]:
+    """Return the JVMs of a driver's executors, on `local-cluster`."""
+    return [pid for pid in below(driver) if "CoarseGrainedExecutorBackend" in command(pid)]
+
+
+def workers(driver: int) -> list[int]:
+    """Return the Python workers of a driver's tasks: a daemon forks them."""
+    known = parents()
+    daemons = {pid for pid in below(driver) if "pyspark.daemon" in command(pid)}
+    return [pid for pid in daemons if known.get(pid) in daemons]
+
+
+def kill(pid: int) -> bool:
+    """End a process at once; tell whether there was one."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+def await_end(pids: list[int], seconds: float) -> list[int]:
+    """Wait until processes have ended; return those that have not."""
+    until = time.monotonic() + seconds
+    while (left := [pid for pid in pids if pid in parents()]) and time.monotonic() < until:
+        time.sleep(0.02)  # they are not our children, so nothing tells when they end
+    return left

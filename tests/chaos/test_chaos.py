@@ -1,0 +1,64 @@
+"""Kill the driver, Python workers and executors at random moments: the output is that of a run in which nothing went wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+from ..spark.running import make_rows, read_back, sequential, write_files
+from . import driver
+from .killing import Chaos, Victim
+
+ORDINARY: list[tuple[Victim, int, int]] = [("driver", 1, 2), ("worker", 2, 3), ("executor", 3, 2)]
+"""(victim, seed, kills) of the ordinary suite: one run of each kind."""
+ALL: list[tuple[Victim, int, int]] = [
+    *[("driver", 100 + seed, 4) for seed in range(8)],
+    *[("worker", 200 + seed, 6) for seed in range(3)],
+    *[("executor", 300 + seed, 4) for seed in range(4)],
+]
+"""Those of `make chaos`."""
+
+
+def check(chaos: Chaos) -> None:
+    """Compare all that was left behind with the sequential engine."""
+    flow = driver.flow(chaos.work)
+    expected = sequential(flow)
+    for sink, rows in expected.results.items():
+        assert read_back(chaos.work / sink) == [tuple(row) for row in rows], sink
+    state = {name: ps.state.values(str(chaos.work / "ck"), name) for name in ("running", "windows")}
+    assert state == {"running": expected.state("running"), "windows": {}}
+
+
+def run(work: Path, victim: Victim, seed: int, kills: int, count: Any) -> None:
+    write_files(work / "data", make_rows(driver.EPOCHS * driver.EPOCH_ROWS, keys=driver.KEYS), driver.FILE_ROWS)
+    chaos = Chaos(work, victim, seed, kills)
+    try:
+        chaos.run()
+        check(chaos)
+        assert len(chaos.killed) == kills, "the run was over before all kills were done"
+    except BaseException as error:
+        error.add_note(f"victim {victim!r}, seed {seed}; kept in {work}; killed: {chaos.killed}")
+        raise
+    finally:
+        count(victim, len(chaos.killed))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("victim", "seed", "kills"), ORDINARY)
+def test_one_seed_of_each_kind(tmp_path, victim, seed, kills, count_kills):
+    run(tmp_path, victim, seed, kills, count_kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("victim", "seed", "kills"), ALL)
+def test_all_seeds(tmp_path, victim, seed, kills, count_kills):
+    run(tmp_path, victim, seed, kills, count_kills)
+
+
+def test_there_are_enough_kills():
+    assert sum(kills for _, _, kills in ALL) >= 60
+    assert {victim for victim, _, _ in ALL} == {victim for victim, _, _ in ORDINARY} == {"driver", "worker", "executor"}
