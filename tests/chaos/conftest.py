@@ -26,5 +26,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Report the kills."""
     counter = config.stash.get(KILLS, None)
     if counter:
-        parts = ", ".join(f"{kills} of a {victim}" for victim, kills in sorted(counter.items()))
+        parts = ", ".join(f"{kills} {victim}s" for victim, kills in sorted(counter.items()))
         terminalreporter.write_line(f"{counter.total()} kills: {parts}")

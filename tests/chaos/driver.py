@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-EPOCH_ROWS, EPOCHS, FILE_ROWS, KEYS = 100, 60, 70, 23
+EPOCH_ROWS, FILE_ROWS, KEYS = 100, 70, 23
 SCANNED = {"n": int, "k": int, "count": int, "total": float}
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -77,7 +76,7 @@ class Life:
 
 @dataclass
 class Chaos:
-    """A run with kills, all drawn from one seed."""
+    """A run with kills, all drawn from one seed: behind which epochs, how long behind, and whom."""
 
     work: Path
     victim: Victim
@@ -92,6 +91,9 @@ class Chaos:
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
         self._master = "local-cluster[2,1,1024]" if self.victim == "executor" else "local[*,4]"
+        self.epochs = 4 * self.kills + 6
+        # The last epochs are left alone, so that nobody is killed who has come to the end.
+        self._due = sorted(self._draw.choices(range(self.epochs - 4), k=self.kills))
 
     def run(self) -> None:
         """Run to the end."""
@@ -106,16 +108,24 @@ class Chaos:
 
     def _live(self, life: Life) -> bool:
         """Follow one life; tell whether it came to its end by itself."""
+        killed: list[int] = []
         while (line := self._next(life)) is not None:
             if line == "done":
                 return True
-            if len(self.killed) < self.kills and self._draw.random() < (0.25 if line == "ready" else 0.4):
-                self._wait_a_moment(life)
-                if self._kill(life) and self.victim == "driver":
-                    return False
-        if self.victim != "driver":
+            while self._is_due() and not killed:
+                self._wait_a_moment()
+                found = self._kill(life)
+                if not found:
+                    break  # nobody is there yet: after the next epoch, then
+                killed = found if self.victim == "driver" else []
+            if life.process.pid in killed:
+                return False
+        if not killed:
             raise AssertionError(f"the driver ended by itself; {self._last_words()}")
         return False
+
+    def _is_due(self) -> bool:
+        return len(self.killed) < self.kills and self._due[len(self.killed)] <= self._epoch
 
     def _next(self, life: Life) -> str | None:
         began = time.monotonic()
@@ -127,23 +137,21 @@ class Chaos:
             self._epoch, self._pace = int(line.split()[1]), min(time.monotonic() - began + 0.02, 10.0)
         return line
 
-    def _wait_a_moment(self, life: Life) -> None:
-        """Let a random part of an epoch pass: the moment is what is drawn."""
-        until = time.monotonic() + self._draw.uniform(0, 1.5 * self._pace)
-        threading.Event().wait(max(0.0, until - time.monotonic()))
+    def _wait_a_moment(self) -> None:
+        """Let a random part of an epoch pass: the moment itself is what is drawn."""
+        time.sleep(self._draw.uniform(0, 1.5 * self._pace))
 
-    def _kill(self, life: Life) -> bool:
-        victims = self._victims(life.process.pid)
-        done = [pid for pid in victims if processes.kill(pid)]
+    def _kill(self, life: Life) -> list[int]:
+        done = [pid for pid in self._victims(life.process.pid) if processes.kill(pid)]
         if done:
             self.killed.append(Kill(self.lives, self._epoch, f"{self.victim} {done}"))
-        return bool(done)
+        return done
 
     def _victims(self, pid: int) -> list[int]:
         if self.victim == "driver":
             jvm = processes.gateways(pid)
-            orders: list[Callable[[], list[int]]] = [lambda: [pid], lambda: [pid, *jvm], lambda: [*jvm, pid]]
-            return self._draw.choice(orders)()
+            # Either half of a driver may die first, or alone: the other must then come to its end by itself.
+            return self._draw.choice([[pid], [pid, *jvm], [*jvm, pid], jvm])
         found = processes.workers(pid) if self.victim == "worker" else processes.executors(pid)
         return [self._draw.choice(sorted(found))] if found else []
 

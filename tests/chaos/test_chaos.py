@@ -1,4 +1,4 @@
-"""Kill the driver, Python workers and executors at random moments: the output is that of a run in which nothing went wrong."""
+"""Kill the driver, workers and executors at random moments: what comes out is as if nothing had gone wrong."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def check(chaos: Chaos) -> None:
 
 
 def run(work: Path, victim: Victim, seed: int, kills: int, count: Any) -> None:
-    write_files(work / "data", make_rows(driver.EPOCHS * driver.EPOCH_ROWS, keys=driver.KEYS), driver.FILE_ROWS)
     chaos = Chaos(work, victim, seed, kills)
+    write_files(work / "data", make_rows(chaos.epochs * driver.EPOCH_ROWS, keys=driver.KEYS), driver.FILE_ROWS)
     try:
         chaos.run()
         check(chaos)

@@ -800,6 +800,15 @@ def one_row_an_epoch(s: Sources) -> None:
     stream.key_by("k").window(Count(4)).count().sink("counts")
 
 
+@case(
+    [{"t": 20 * i + t, "k": k} for i in range(25) for t, k in [(0, "a"), (1, "a"), (5, "b"), (2, "a")]],
+    tuple([1] * 99),
+)
+def sessions_that_grow_while_others_pass_their_old_end(s: Sources) -> None:
+    """The timer of a session that has grown since is due and means nothing, wherever it is still remembered."""
+    s(time="t").key_by("k").window(Session(5)).count().sink("out")
+
+
 # Forms of rows --------------------------------------------------------------------------------------------------
 
 

@@ -340,7 +340,7 @@ _VALUES = st.tuples(st.integers(0, 25), st.integers(0, 2), st.integers(-2, 5))
 def drawn_inputs(draw: st.DrawFn, sources: int | None) -> tuple[tuple[Input, ...], bool]:
     """Draw the rows of some sources and the way they are cut; ordered ones never go back behind an epoch."""
     count = sources or draw(st.integers(1, 3))
-    epochs = draw(st.integers(1, 4))
+    epochs = draw(st.integers(1, 6))
     ordered = draw(st.booleans()) if sources is None else False
     bounds = sorted(draw(st.lists(st.integers(0, 26), min_size=epochs - 1, max_size=epochs - 1)))
     inputs = []

@@ -11,6 +11,7 @@ from penstock.order.combiner import Combiner
 from penstock.order.elastic_executor import ElasticExecutor
 from penstock.order.primitives import EMPTY
 from penstock.order.shard_router import Delivery, ShardRouter
+from penstock.order.stepped import comparable
 from penstock.testing.explorer import Program, World, explore
 
 Action = tuple[str, int, int]
@@ -39,7 +40,7 @@ def routing(
         )
         executor._router = router(list(shards))
         executor._receiver = combiner(world, executor._receive)
-        world.watch(lambda: (executor.routes, tuple(executor._router.moving.items())))
+        world.watch(lambda: comparable((executor.routes, executor._router._moving)))
         processed = [world.log(f"processed[{shard}]") for shard in shards]
         inside: set[int] = set()  # not a primitive: who is where follows from where the threads are
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ def read_back(out: Path) -> list[tuple[Any, ...]]:
     return rows
 
 
+def stop_after_rows(run: ps.Run, stats: Any) -> None:
+    if stats.rows_in:
+        run.stop()
+
+
 def test_a_streaming_frame_of_files_keeps_its_order_and_goes_on_after_a_stop(spark: Any, tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
@@ -65,18 +71,12 @@ def test_a_streaming_frame_of_files_keeps_its_order_and_goes_on_after_a_stop(spa
         .option("maxFilesPerTrigger", 1)
         .parquet(str(data))
     )
-    done = 0
     for number, (start, stop) in enumerate([(0, 40), (40, 55)]):
         write_rows(data, f"{number}.parquet", rows_of(start, stop))
-        run = ps.start(
-            flow_over(frame, out),
-            spark=spark,
-            checkpoint=str(tmp_path / "ck"),
-            on_epoch=lambda stats: run.stop() if stats.rows_in else None,
-        )
-        run.await_end(120)
-        done = stop
-    assert read_back(out) == expected(rows_of(0, done))
+        run = ps.start(flow_over(frame, out), spark=spark, checkpoint=str(tmp_path / "ck"))
+        run.on_epoch(partial(stop_after_rows, run))
+        assert run.await_end(120)
+    assert read_back(out) == expected(rows_of(0, 55))
     assert ps.state.values(str(tmp_path / "ck"), "running").keys() == {0, 1, 2, 3, 4}
 
 
@@ -89,5 +89,5 @@ def test_a_batch_frame_is_read_in_epochs(spark: Any, tmp_path: Path) -> None:
 
 def test_a_streaming_frame_behind_a_shuffle_needs_an_order(spark: Any, tmp_path: Path) -> None:
     frame = spark.readStream.format("rate").load().selectExpr("value as serial", "value % 3 as key", "0.5D as value")
-    with pytest.raises(ps.FlowError, match="'events'.*order_by"):
+    with pytest.raises(ps.FlowError, match=r"'events'.*order_by"):
         ps.run(flow_over(frame.repartition(2), tmp_path / "out"), spark=spark)
