@@ -32,6 +32,8 @@ class Engine:
     """How many random flows to draw."""
     shrinks: bool = True
     """Whether a failing random flow is made smaller, which takes hundreds of runs."""
+    most_epochs: int | None = None
+    """How many epochs a named flow may have; the first are taken together where there are more."""
     marks: tuple[str, ...] = ()
     """Pytest marks of its tests."""
 
@@ -78,7 +80,7 @@ REFERENCE = Engine("sequential", sequential)
 ENGINES = [
     Engine("inline-1", Inline(tasks=1), examples=60),
     Engine("inline-3", Inline(tasks=3, seed=1), examples=120),
-    Engine("spark", on_spark, every_cut=False, examples=6, shrinks=False, marks=("spark",)),
+    Engine("spark", on_spark, every_cut=False, examples=6, shrinks=False, most_epochs=8, marks=("spark",)),
 ]
 """All but the reference. `inline` is the Spark engine with its tasks run in this process, in any order."""
 
@@ -93,6 +95,15 @@ def cut(rows: dict[str, list[Any]], sizes: Iterable[dict[str, int]]) -> Epochs:
             taken[name] += count
     rest = {name: rows[name][taken[name] :] for name in rows if taken[name] < len(rows[name])}
     return [*epochs, rest] if rest else epochs
+
+
+def at_most(epochs: Epochs, count: int | None) -> Epochs:
+    """Take the first epochs together, so that no more than `count` remain."""
+    if count is None or len(epochs) <= count:
+        return epochs
+    first = epochs[: len(epochs) - count + 1]
+    together = {name: [row for epoch in first for row in epoch.get(name, [])] for epoch in first for name in epoch}
+    return [together, *epochs[len(first) :]]
 
 
 def whole(rows: dict[str, list[Any]]) -> Epochs:
