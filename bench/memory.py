@@ -15,7 +15,7 @@ from pyspark import SparkContext
 
 import penstock as ps
 from bench import session
-from bench.workload import FIELDS, running
+from bench.workload import running
 
 DESCRIPTION = "the memory of a keyed flow of 20 million rows and 100,000 keys in a driver of 2 GB"
 WATCH_SECONDS = 0.25
@@ -120,9 +120,7 @@ def _run_once(spark: Any, work: Path, rows: int, keys: int, epoch_rows: int) -> 
     flow = ps.Flow("memory")
     schema = {"serial": int, "key": int, "value": float}
     events = flow.source("events", ps.read.generate(Rows(keys), schema=schema, rows=rows))
-    outputs = events.key_by("key").scan(
-        running, (0, 0.0), schema=dict(zip(FIELDS, (int, int, int, float), strict=True)), name="running"
-    )
+    outputs = events.key_by("key").scan(running, (0, 0.0), name="running")
     outputs.sink("out", ps.write.parquet(str(work / "out")))
     with Watch() as watch:
         done = ps.run(flow, spark=spark, checkpoint=str(work / "checkpoint"), epoch_rows=epoch_rows)

@@ -24,7 +24,7 @@ from bench.peers.python_loop import LoopSide
 from bench.penstock_side import PenstockSide
 from bench.sides import Side
 from bench.stream import Feed, StreamSide
-from bench.workload import FIELDS, running
+from bench.workload import running
 
 DESCRIPTION = "keyed running count and sum on Spark against PySpark's stateful operators and a bare loop"
 
@@ -37,8 +37,6 @@ SIDES: dict[str, Callable[[DataFrame], DataFrame]] = {
     VECTORIZED: apply_in_pandas_with_state.transform_vectorized,
 }
 PEERS = [name for name in SIDES if name != VECTORIZED]
-
-OUTPUT_TYPES = (int, int, int, float)
 
 STATE = "org.apache.spark.sql.execution.streaming.state"
 PEER_SETTINGS = {
@@ -78,7 +76,7 @@ def penstock_side(setting: Setting, rows_per_epoch: int) -> Side:
     def flow(feed: Feed) -> ps.Flow:
         made = ps.Flow("w1")
         events = made.source("events", ps.read.parquet(str(feed.watched), schema=data.SCHEMA, follow=True))
-        outputs = events.key_by("key").scan(running, (0, 0.0), schema=dict(zip(FIELDS, OUTPUT_TYPES, strict=True)))
+        outputs = events.key_by("key").scan(running, (0, 0.0))
         outputs.sink("out", ps.write.parquet(str(setting.output("penstock"))))
         return made
 

@@ -11,10 +11,17 @@ class Event(NamedTuple):
     value: float
 
 
-State = tuple[int, float]
-Running = tuple[int, int, int, float]
+class Running(NamedTuple):
+    """One row of the output."""
 
-FIELDS = ("serial", "key", "count", "total")
+    serial: int
+    key: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    total: float
+
+
+State = tuple[int, float]
+
 OUTPUT_DDL = "serial long, key long, count long, total double"
 STATE_DDL = "count long, total double"
 
@@ -24,4 +31,4 @@ def running(state: State, row: Event) -> tuple[State, Running]:
     count, total = state
     count += 1
     total += row.value
-    return (count, total), (row.serial, row.key, count, total)
+    return (count, total), Running(row.serial, row.key, count, total)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from bench.peers.pandas_rows import events_of
-from bench.workload import FIELDS, OUTPUT_DDL, STATE_DDL, running
+from bench.workload import OUTPUT_DDL, STATE_DDL, Running, running
 
 
 def running_of_key(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -20,7 +20,7 @@ def running_of_key(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) 
         for row in events_of(frame):
             current, output = running(current, row)
             outputs.append(output)
-        yield pd.DataFrame(outputs, columns=FIELDS)
+        yield pd.DataFrame(outputs, columns=Running._fields)
     state.update(current)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from bench.workload import FIELDS, OUTPUT_DDL, STATE_DDL, running
+from bench.workload import OUTPUT_DDL, STATE_DDL, Running, running
 
 # A Row made from a template takes its values by position: faster than by keyword.
-Output = Row(*FIELDS)
+Output = Row(*Running._fields)
 
 
 class RunningRows(StatefulProcessor):  # type: ignore[misc]

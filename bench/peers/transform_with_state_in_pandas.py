@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from bench.peers.pandas_rows import events_of
-from bench.workload import FIELDS, OUTPUT_DDL, STATE_DDL, running
+from bench.workload import OUTPUT_DDL, STATE_DDL, Running, running
 
 
 class RunningFrames(StatefulProcessor):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class RunningFrames(StatefulProcessor):  # type: ignore[misc]
             for row in events_of(frame):
                 state, output = running(state, row)
                 outputs.append(output)
-            yield pd.DataFrame(outputs, columns=FIELDS)
+            yield pd.DataFrame(outputs, columns=Running._fields)
         self.state.update(state)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ def test_a_keyed_scan_is_a_loop_with_a_dict(pairs):
     assert out(keyed(pairs).scan(running, 0)) == expected
 
 
-@given(st.lists(st.integers(), min_size=1))
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1))
 def test_whole_stream_scan_and_reduce(values):
     sums = list(accumulate(values))
     assert out(numbers(values).scan(lambda s, n: (s + n, s + n), 0)) == sums

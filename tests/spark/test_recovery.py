@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -220,6 +221,20 @@ class TestOutput:
         assert sorted(path.name for path in (tmp_path / "out/scanned/epoch=000000001").iterdir()) == [
             "part-00000.parquet"
         ]
+
+    def test_a_callback_is_called_again_with_the_same_epoch_and_the_same_rows(self, data, tmp_path, monkeypatch):
+        calls: list[tuple[int, list[int]]] = []
+        flow = ps.Flow("called")
+        flow.source("rows", ps.read.parquet(str(data))).map(lambda row: row.n).sink(
+            "out", lambda rows, epoch: calls.append((epoch, rows))
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "commit", mock.Mock(side_effect=Crash))
+            with pytest.raises(Crash):
+                run_inline(flow, tmp_path / "ck", epoch_rows=60)
+        run_inline(flow, tmp_path / "ck", epoch_rows=80)
+        first, rest = list(range(60)), list(range(60, 104))
+        assert calls == [(1, first), (1, first), (2, rest)]
 
     def test_a_directory_with_the_rows_of_another_run_is_refused(self, data, tmp_path):
         flow = two_sinks(data, tmp_path / "out")

@@ -325,6 +325,8 @@ class KeyedRunner:
         context = self._context
         while shard.timers and shard.timers[0][0] <= until:
             fire, opened, _, key = heapq.heappop(shard.timers)
+            if fire <= self._before:
+                continue  # of a window that has moved since: what was due at an earlier mark has fired there
             mark = bisect_left(values, fire)
             context.key, context.position, context.watermark = key, opened, values[mark]
             # What is left at the end has the time of the watermark just before it.

@@ -60,7 +60,10 @@ class Anchors:
         frame = session.range(0, tasks, 1, tasks).select(F.col("id").cast("int").alias("anchor"))
         frame = frame.repartitionById(tasks, "anchor").persist()
         frame.count()
-        rows = frame._jdf.queryExecution().toRdd()
-        places = {self._scala.getPreferredLocs(rows, task).mkString(",") for task in range(tasks)}
-        self._crowded |= len(places) < min(tasks, len(self._executors))
+        self._crowded |= len(self._places(frame, tasks)) < min(tasks, len(self._executors))
         return frame
+
+    def _places(self, frame: Any, tasks: int) -> set[str]:
+        """Return the executors that hold the rows of an anchor."""
+        rows = frame._jdf.queryExecution().toRdd()
+        return {self._scala.getPreferredLocs(rows, task).mkString(",") for task in range(tasks)}

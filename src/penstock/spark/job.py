@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.errors import PenstockError
 from penstock.pe.failures import Failure
 from penstock.plan import Plan
 from penstock.positions import Layout
@@ -80,10 +81,15 @@ class SparkBackend:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        self._context.setJobDescription(f"{self._stages.plan.name}: epoch {spec.epoch}")
         self._timings.value = []
         try:
+            self._context.setJobDescription(f"{self._stages.plan.name}: epoch {spec.epoch}")
             rows = self._job(spec, frame).collect()
+        except OSError as error:
+            raise PenstockError(
+                f"epoch {spec.epoch}: Spark does not answer any more ({error}); start the flow again with its "
+                f"checkpoint, and it goes on with this epoch"
+            ) from None
         except (Py4JError, PySparkException) as error:
             if self._anchors is not None:
                 self._anchors.forget()

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -82,8 +83,14 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
     with _quiet_start():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    atexit.register(session.stop)
+    atexit.register(_stop, session)
     return session
+
+
+def _stop(session: Any) -> None:
+    """Stop Spark, if it has not ended by itself."""
+    with suppress(Exception):
+        session.stop()
 
 
 class _quiet_start:
