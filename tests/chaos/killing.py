@@ -19,7 +19,7 @@ from . import driver, processes
 
 Victim = Literal["driver", "worker", "executor"]
 SOURCES = Path(ps.__file__).parents[1]
-PATIENCE = 300.0
+PATIENCE = 900.0
 """Seconds without a line after which a driver counts as hung."""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
@@ -41,66 +43,50 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+def of_spec(_: Any, spec: Any, *__: Any) -> int:
+    return int(spec.epoch)
+
+
+def of_position(_: Any, position: Any, *__: Any) -> int:
+    return int(position.epoch)
+
+
+def of_number(_: Any, epoch: int, *__: Any) -> int:
+    return epoch
+
+
+def of_second_sink(_: Any, node: Any, epoch: int, *__: Any) -> int:
+    return epoch if node.name == "windowed" else -1
+
+
 class TestCrashAtAStep:
-    """The steps of an epoch: intent, job, sinks, manifest."""
-
     EPOCH = 3
+    STEPS: ClassVar[dict[str, tuple[Any, str, Callable[..., int], bool]]] = {
+        "before the intent": (Checkpoint, "write_intent", of_number, True),
+        "before the job": (InlineBackend, "run", of_spec, True),
+        "after the job": (InlineBackend, "run", of_spec, False),
+        "between the sinks": (Outputs, "_publish_one", of_second_sink, True),
+        "after the sinks": (Outputs, "publish", of_number, False),
+        "after the manifest": (Checkpoint, "commit", of_position, False),
+    }
+    """For each step of an epoch: a method, how to tell the epoch, and whether the end comes before or after it."""
 
-    def crash(self, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-        """Make one step of one epoch the last thing that happens."""
-
-        def stop_at(owner: Any, name: str, *, before: bool, epoch_of: Callable[..., int]) -> None:
-            original = getattr(owner, name)
-
-            def crashing(*arguments: Any) -> Any:
-                if epoch_of(*arguments) == self.EPOCH and before:
-                    raise Crash(step)
-                result = original(*arguments)
-                if epoch_of(*arguments) == self.EPOCH:
-                    raise Crash(step)
-                return result
-
-            monkeypatch.setattr(owner, name, crashing)
-
-        def of_spec(_self: Any, spec: Any, _frame: Any) -> int:
-            return int(spec.epoch)
-
-        def second(_self: Any, epoch: Any, *_: Any) -> int:
-            return int(getattr(epoch, "epoch", epoch))
-
-        def of_sink(_self: Any, node: Any, epoch: int, *_: Any) -> int:
-            return epoch if node.name == "windowed" else -1
-
-        match step:
-            case "before the intent":
-                stop_at(Checkpoint, "write_intent", before=True, epoch_of=second)
-            case "before the job":
-                stop_at(InlineBackend, "run", before=True, epoch_of=of_spec)
-            case "after the job":
-                stop_at(InlineBackend, "run", before=False, epoch_of=of_spec)
-            case "between the sinks":
-                stop_at(Outputs, "_publish_one", before=True, epoch_of=of_sink)
-            case "after the sinks":
-                stop_at(Outputs, "publish", before=False, epoch_of=second)
-            case "after the manifest":
-                stop_at(Checkpoint, "commit", before=False, epoch_of=second)
-
-    @pytest.mark.parametrize(
-        "step",
-        [
-            "before the intent",
-            "before the job",
-            "after the job",
-            "between the sinks",
-            "after the sinks",
-            "after the manifest",
-        ],
-    )
+    @pytest.mark.parametrize("step", STEPS)
     def test_the_restarted_run_is_whole(self, data, tmp_path, monkeypatch, step):
+        owner, name, epoch_of, before = self.STEPS[step]
+        original = getattr(owner, name)
+
+        def crashing(*arguments: Any) -> Any:
+            last = epoch_of(*arguments) == self.EPOCH
+            result = None if last and before else original(*arguments)
+            if last:
+                raise Crash
+            return result
+
         flow = two_sinks(data, tmp_path / "out")
         with monkeypatch.context() as patch:
-            self.crash(patch, step)
-            with pytest.raises(Crash, match=step):
+            patch.setattr(owner, name, crashing)
+            with pytest.raises(Crash):
                 run_inline(flow, tmp_path / "ck", epoch_rows=20)
         # More rows have come in the meantime, which must not change what the epoch that was begun reads.
         write_files(data, make_rows(104 + 26)[104:], 13, first=8)
@@ -250,8 +236,6 @@ class TestOutput:
             run_inline(two_sinks(data, tmp_path / "out"), tmp_path / "ck")
 
     def test_an_older_copy_of_the_checkpoint_is_refused(self, data, tmp_path):
-        import shutil
-
         flow = two_sinks(data, tmp_path / "out")
         engine = make_engine(flow, tmp_path / "ck", epoch_rows=20)
         engine._listener = lambda stats: engine.stop()
@@ -397,3 +381,39 @@ class TestTimers:
         assert seed > 20
         assert len(read_back(tmp_path / "out/reminders")) == 11
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+
+
+class Deadly:
+    """Do as `running`, but the row of one number kills its worker a number of times."""
+
+    def __init__(self, path: Path, times: int) -> None:
+        self.path, self.times = str(path), times
+
+    def __call__(self, state: tuple[int, float], row: Any) -> Any:
+        if row.n == 50:
+            with open(self.path, "ab", buffering=0) as file:
+                file.write(b".")
+                died = file.tell()
+            if died <= self.times:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return running(state, row)
+
+
+@pytest.mark.spark
+class TestKilledWorker:
+    @pytest.mark.parametrize(("times", "attempts"), [(1, 1), (4, 2)], ids=["spark retries", "penstock retries"])
+    @pytest.mark.parametrize("tasks", [None, 2], ids=["one task", "two tasks"])
+    def test_nothing_is_lost_or_doubled(self, spark, data, tmp_path, times, attempts, tasks):
+        def build(function: Any) -> ps.Flow:
+            flow = ps.Flow("deadly")
+            rows = flow.source("rows", ps.read.parquet(str(data)))
+            rows.key_by("k").scan(function, (0, 0.0), schema=RUNNING, name="running").sink(
+                "scanned", ps.write.parquet(str(tmp_path / "out/scanned"))
+            )
+            return flow
+
+        flow = build(Deadly(tmp_path / "deaths", times))
+        run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=tasks, epoch_rows=40)
+        assert [stats.attempts for stats in run.epochs] == [1, attempts, 1, 1]
+        assert os.path.getsize(tmp_path / "deaths") == times + 1
+        assert_as_sequential(build(running), tmp_path / "out", tmp_path / "ck")

@@ -56,6 +56,17 @@ class TestWorkerCache:
         assert [s.attempts for s in stats[:5]] == [2, 1, 2, 2, 1]
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
+    def test_a_retried_task_writes_the_same_file_whatever_its_worker_knew(self, tmp_path):
+        names = []
+        write_files(tmp_path / "data", make_rows(200), 200)
+        for lost in ([], range(1, 20, 3)):
+            work = tmp_path / f"{len(lost)} lost"
+            backend = Workers(3, lambda epoch, task: epoch % 3, lost=lost)
+            run_inline(two_sinks(tmp_path / "data", work / "out"), work / "ck", backend=backend, epoch_rows=9)
+            names.append(sorted(path.name for path in (work / "ck/state").iterdir()))
+        assert len(names[0]) > 20
+        assert names[0] == names[1]
+
     @pytest.mark.parametrize("seed", range(5))
     def test_workers_catch_up_from_what_they_last_saw(self, tmp_path, seed):
         write_files(tmp_path / "data", make_rows(200), 200)

@@ -43,7 +43,14 @@ def main(sources: str, work: Path) -> None:
     from penstock.keys import SHARDS
     from penstock.spark.session import make_session
 
-    settings = {"spark.ui.enabled": "false", "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s"}
+    # A JVM that lives for seconds has no time to optimize.
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.level=ERROR {quick}",
+        "spark.executor.extraJavaOptions": quick,
+    }
     session = make_session("cluster", master="local-cluster[2,1,1024]", settings=settings)
     context = session.sparkContext
     tables = [[(shard + turned) % 2 for shard in range(SHARDS)] for turned in (0, 1)]
