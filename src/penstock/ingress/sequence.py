@@ -29,7 +29,7 @@ def epoch_sequence(plan: Plan, slices: dict[str, Slice], engine: SequentialEngin
                     assert node.types[0] is not None
                     found = node.types[0].decode(piece.columns)
                 for row in found:
-                    order = tuple(any_getter([field])(row) for field in source.order_by)
+                    order = tuple(_null_first(any_getter([field])(row)) for field in source.order_by)
                     rows.append((order, number, place, node.name, row))
                     place += 1
     rows.sort(key=lambda item: item[:3])
@@ -42,3 +42,8 @@ def epoch_sequence(plan: Plan, slices: dict[str, Slice], engine: SequentialEngin
         if order:
             highest = order if highest is None else max(highest, order)
     return highest
+
+
+def _null_first(value: Any) -> tuple[bool, Any]:
+    """Order null before everything else, as the Spark engine does."""
+    return (value is not None, value if value is not None else 0)

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from penstock.errors import SourceError
+from penstock.errors import RowTypeError, SourceError
 from penstock.ingress.paths import open_path
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
@@ -83,7 +83,11 @@ def item_pieces(row: RowType | None, rows: list[Any], split: Split, source: str)
         if row is None:
             yield Piece(positions, None, part)
         else:
-            yield Piece(positions, row.encode(part), None)
+            try:
+                columns = row.encode(part)
+            except RowTypeError as error:
+                raise SourceError(f"source {source!r}, row {split.start + start + error.index}: {error}") from None
+            yield Piece(positions, columns, None)
 
 
 def _positions(split: Split, start: int, count: int) -> Positions:
