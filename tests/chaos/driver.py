@@ -6,15 +6,19 @@ A line is printed when Spark is there ("ready"), behind each epoch ("epoch 7") a
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 EPOCH_ROWS, FILE_ROWS, KEYS = 100, 70, 23
+PAUSE = 0.0
+"""Seconds that each row takes: a run that is over at once is hard to kill."""
 SCANNED = {"n": int, "k": int, "count": int, "total": float}
 
 
 def running(state: tuple[int, float], row: Any) -> tuple[tuple[int, float], tuple[int, int, int, float]]:
     """Count and add up a key's values: wrong as soon as a row is lost, doubled or out of order."""
+    time.sleep(PAUSE)
     count, total = state[0] + 1, state[1] / 2 + row.v
     return (count, total), (row.n, row.k, count, total)
 
@@ -62,4 +66,5 @@ def main(sources: str, work: Path, master: str, tasks: int) -> None:
 
 
 if __name__ == "__main__":
+    PAUSE = 0.001
     main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

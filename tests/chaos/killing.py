@@ -51,6 +51,7 @@ class Life:
             stderr=self._errors,
             text=True,
         )
+        self._family: dict[int, str] = {}
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -64,14 +65,21 @@ class Life:
         """Wait for the next line; None at the end of the process. Raises `queue.Empty` where none comes in time."""
         return self._lines.get(timeout=seconds)
 
+    def note_family(self) -> None:
+        """Take note of the processes of this life: once their parent is gone, nobody can tell."""
+        self._family |= {pid: processes.born(pid) for pid in processes.below(self.process.pid)}
+
     def end(self) -> None:
-        """Make sure that nothing of this life is left."""
-        left = processes.below(self.process.pid)
+        """End the driver, if it has not ended yet. What it has started may outlive it for a while."""
+        self.note_family()
         self.process.kill()
         self.process.wait()
-        for pid in processes.await_end(left, 20):
-            processes.kill(pid)
         self._errors.close()
+
+    def clean_up(self) -> None:
+        """Make sure that nothing of this life is left."""
+        for pid in processes.await_end(self._family, 20):
+            processes.kill(pid)
 
 
 @dataclass
@@ -85,26 +93,31 @@ class Chaos:
     killed: list[Kill] = field(default_factory=list)
     lives: int = 0
     _epoch: int = 0
-    _pace: float = 1.0
-    """Seconds from epoch to epoch, as it was seen last."""
+    _pace: float = 0.3
+    """Seconds from epoch to epoch, at the best."""
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
         self._master = "local-cluster[2,1,1024]" if self.victim == "executor" else "local[*,4]"
-        self.epochs = 4 * self.kills + 6
+        self.epochs = 4 * self.kills + 10
         # The last epochs are left alone, so that nobody is killed who has come to the end.
-        self._due = sorted(self._draw.choices(range(self.epochs - 4), k=self.kills))
+        self._due = sorted(self._draw.choices(range(self.epochs - 8), k=self.kills))
 
     def run(self) -> None:
         """Run to the end."""
+        lives: list[Life] = []
         done = False
-        while not done:
-            self.lives += 1
-            life = Life(self.work, self._master, self._draw.choice([0, 1, 2, 3]))
-            try:
-                done = self._live(life)
-            finally:
-                life.end()
+        try:
+            while not done:
+                lives.append(Life(self.work, self._master, self._draw.choice([0, 1, 2, 3])))
+                try:
+                    done = self._live(lives[-1])
+                finally:
+                    lives[-1].end()
+                self.lives = len(lives)
+        finally:
+            for life in lives:
+                life.clean_up()
 
     def _live(self, life: Life) -> bool:
         """Follow one life; tell whether it came to its end by itself."""
@@ -113,7 +126,7 @@ class Chaos:
             if line == "done":
                 return True
             while self._is_due() and not killed:
-                self._wait_a_moment()
+                self._wait_a_moment(line)
                 found = self._kill(life)
                 if not found:
                     break  # nobody is there yet: after the next epoch, then
@@ -134,17 +147,18 @@ class Chaos:
         except queue.Empty:
             raise Hung(f"no line for {PATIENCE:.0f} s behind epoch {self._epoch}; {self._last_words()}") from None
         if line is not None and line.startswith("epoch"):
-            self._epoch, self._pace = int(line.split()[1]), min(time.monotonic() - began + 0.02, 10.0)
+            self._epoch, self._pace = int(line.split()[1]), max(0.05, min(self._pace, time.monotonic() - began))
         return line
 
-    def _wait_a_moment(self) -> None:
-        """Let a random part of an epoch pass: the moment itself is what is drawn."""
-        time.sleep(self._draw.uniform(0, 1.5 * self._pace))
+    def _wait_a_moment(self, line: str) -> None:
+        """Let a random part of an epoch pass: the moment itself is what is drawn. The first epoch takes long."""
+        time.sleep(self._draw.uniform(0, 3.0 if line == "ready" else 1.5 * self._pace))
 
     def _kill(self, life: Life) -> list[int]:
+        life.note_family()
         done = [pid for pid in self._victims(life.process.pid) if processes.kill(pid)]
         if done:
-            self.killed.append(Kill(self.lives, self._epoch, f"{self.victim} {done}"))
+            self.killed.append(Kill(self.lives + 1, self._epoch, f"{self.victim} {done}"))
         return done
 
     def _victims(self, pid: int) -> list[int]:

@@ -8,18 +8,24 @@ import time
 from pathlib import Path
 
 
+def _fields(pid: int) -> list[str]:
+    """Return what the system knows of a process, from its state on; nothing where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if fields[0] == "Z" else fields
+
+
 def parents() -> dict[int, int]:
-    """Return the parent of each process that is not dead."""
-    found: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has just ended
-            if fields[0] != "Z":
-                found[int(entry.name)] = int(fields[1])
-    return found
+    """Return the parent of each process that has not ended."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return {pid: int(fields[1]) for pid in pids if (fields := _fields(pid))}
+
+
+def born(pid: int) -> str:
+    """Return when a process began, because its number is used again; nothing where it has ended."""
+    return (_fields(pid) or [""] * 20)[19]
 
 
 def below(pid: int) -> list[int]:
@@ -65,9 +71,9 @@ def kill(pid: int) -> bool:
         return False
 
 
-def await_end(pids: list[int], seconds: float) -> list[int]:
-    """Wait until processes have ended; return those that have not."""
+def await_end(family: dict[int, str], seconds: float) -> list[int]:
+    """Wait until processes, each with its birth, have ended; return those that have not."""
     until = time.monotonic() + seconds
-    while (left := [pid for pid in pids if pid in parents()]) and time.monotonic() < until:
+    while (left := [pid for pid, birth in family.items() if born(pid) == birth]) and time.monotonic() < until:
         time.sleep(0.02)  # they are not our children, so nothing tells when they end
     return left

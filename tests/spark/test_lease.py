@@ -16,12 +16,13 @@ import pytest
 
 import penstock as ps
 from penstock.spark import lease as leases
+from penstock.spark import routing
 from penstock.spark.files import read_json, write_json
 from penstock.spark.lease import EXPIRE_SECONDS, Lease
 from penstock.spark.outputs import Outputs
 
 from ..conformance.inline import InlineBackend
-from .running import assert_as_sequential, make_engine, make_rows, run_inline, two_sinks, write_files
+from .running import Crash, assert_as_sequential, make_engine, make_rows, run_inline, two_sinks, write_files
 
 
 class Clock:
@@ -167,6 +168,24 @@ def take_over(checkpoint: Path) -> None:
     lease.release()
 
 
+def test_a_second_run_on_a_checkpoint_is_refused_and_does_the_first_no_harm(tmp_path):
+    write_files(tmp_path / "data", make_rows(60), 10)
+    flow = two_sinks(tmp_path / "data", tmp_path / "out")
+    refused: list[str] = []
+
+    def start_another(_: Any) -> None:
+        with pytest.raises(ps.LeaseError) as error:
+            run_inline(flow, tmp_path / "ck")
+        refused.append(str(error.value))
+
+    engine = make_engine(flow, tmp_path / "ck", epoch_rows=20)
+    engine._listener = start_another
+    engine.run()
+    assert len(refused) == 4
+    assert all(f"in use by process {os.getpid()}" in message for message in refused)
+    assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+
+
 class TestFencing:
     """A driver that slept through its own replacement wakes up at the worst moment."""
 
@@ -203,8 +222,9 @@ class TestFencing:
             engine._checkpoint.write_intent(2, {})
         assert (tmp_path / "ck/epochs/000000002.json").read_bytes() == before
 
-    def test_its_tasks_write_where_nobody_looks(self, tmp_path):
-        """Tasks of a driver that was killed may outlive it, and slice the rows otherwise than its heir."""
+    def test_its_tasks_write_where_nobody_looks(self, tmp_path, monkeypatch):
+        """Tasks of a driver that was killed may outlive it, and slice the rows otherwise than its heir's."""
+        monkeypatch.setattr(routing, "SLICE_ROWS", 5)
         write_files(tmp_path / "data", make_rows(60), 10)
         flow = two_sinks(tmp_path / "data", tmp_path / "out")
         specs: list[Any] = []
@@ -213,16 +233,15 @@ class TestFencing:
             def run(self, spec: Any, frame: Any) -> Any:
                 specs.append(spec)
                 if len(specs) == 1:
-                    raise RuntimeError("killed")
-                first = specs[0]
-                super().run(first, frame)  # the dead driver's tasks, while the heir's are at work
-                return super().run(spec, frame)
+                    raise Crash
+                outcome = super().run(spec, frame)
+                super().run(specs[0], frame)  # the dead driver's tasks, while the heir has not published yet
+                return outcome
 
         zombie = Zombie(2, 0)
-        with pytest.raises(RuntimeError, match="killed"):
-            run_inline(flow, tmp_path / "ck", backend=zombie, epoch_rows=60)
-        run_inline(flow, tmp_path / "ck", backend=zombie, epoch_rows=60)
-        assert specs[0].fence < specs[1].fence
-        assert specs[0].epoch == specs[1].epoch == 1
+        with pytest.raises(Crash):
+            run_inline(flow, tmp_path / "ck", backend=zombie, tasks=3)
+        run_inline(flow, tmp_path / "ck", backend=zombie, tasks=1)
+        assert [len(spec.tables["scanned"]) for spec in specs[:2]] == [3, 1]
+        assert specs[0].epoch == specs[1].epoch
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
-        assert [path.name for path in (tmp_path / "out/scanned/_penstock/staging").iterdir()] == ["epoch=000000001.1"]

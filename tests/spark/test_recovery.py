@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.spark import checkpoint as checkpoints
 from penstock.spark import lease as leases
-from penstock.spark import outputs
+from penstock.spark import outputs, routing
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.outputs import Outputs
 
@@ -147,6 +147,7 @@ class TestCrashAnywhere:
         for _ in range(200):
             with monkeypatch.context() as patch:
                 Disk(patch, tmp_path, crash_at=draw.randint(1, 25))
+                patch.setattr(routing, "SLICE_ROWS", draw.choice([5, 100_000]))  # one part file a task, or one in all
                 try:
                     tasks, rows = draw.randint(1, 5), draw.randint(5, 30)
                     run_inline(flow, tmp_path / "ck", epoch_rows=rows, tasks=tasks, seed=draw.random())

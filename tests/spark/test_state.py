@@ -158,8 +158,9 @@ class TestDamage:
 
 class TestChains:
     def test_they_are_bounded_and_written_whole_in_between(self, tmp_path):
-        key = same_shard(1)[0]
-        rows = [{"k": key, "v": i} for i in range(3 * CHAIN_LIMIT)]
+        # Two keys: a shard of which more than half has changed is written whole anyway.
+        still, busy = same_shard(2)
+        rows = [{"k": busy if i else still, "v": i} for i in range(3 * CHAIN_LIMIT)]
         lengths: list[int] = []
         engine = make_engine(keyed(rows), tmp_path, epoch_rows=1, tasks=1)
         engine._listener = lambda stats: lengths.append(len(engine._position.state["last"].chains[0]))
@@ -187,7 +188,7 @@ class TestChains:
         assert (found.operator, found.keys) == ("last", 50)
         assert stats[-1].state_bytes == {"last": found.bytes}
         blocks = sum(path.stat().st_size for path in (tmp_path / "state").iterdir())
-        assert 0.3 * blocks < found.bytes < blocks  # the rest are headers
+        assert 0 < found.bytes < blocks  # the rest are headers, and blocks that newer ones replace
 
 
 class TestRetention:
