@@ -127,3 +127,8 @@ def test_never_leaves_its_bounds(low: int, more: int, log: list[tuple[int, float
         for action in actions:
             tasks = int(action.after or 0)
             assert low <= tasks <= low + more
+
+
+def test_no_epoch_is_expected_to_take_no_time() -> None:
+    """What was measured is divided by what was expected, also for an empty epoch whose whole cost is in its rows."""
+    assert EpochCosts(fixed=0.0, per_task=0.0, per_row=1e-6).seconds(tasks=1, rows=0, cores=8) > 0

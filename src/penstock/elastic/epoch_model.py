@@ -25,6 +25,9 @@ from penstock.elastic.base import Action, Actions, clamp
 
 Vector = npt.NDArray[np.float64]
 
+_SHORTEST = 1e-9
+"""Seconds below which no epoch is believed to be."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpochStatistics:
@@ -46,8 +49,8 @@ class EpochCosts:
     per_row: float
 
     def seconds(self, tasks: int, rows: int, cores: int) -> float:
-        """Return what an epoch is expected to take."""
-        return self.fixed + self.per_task * tasks + self.per_row * rows / min(tasks, cores)
+        """Return what an epoch is expected to take; never zero, so that measurements can be compared with it."""
+        return max(self.fixed + self.per_task * tasks + self.per_row * rows / min(tasks, cores), _SHORTEST)
 
 
 # Measured on two cores (SPARK.md): about 0.1 s for an empty epoch, 0.02 s for each task, 1.5 us a row.
@@ -120,7 +123,7 @@ class EpochTasks:
         times = {}
         for tasks in range(self.low, self.high + 1):
             errors = [
-                epoch.seconds / max(costs.seconds(tasks, epoch.rows, epoch.cores), 1e-9) - 1
+                epoch.seconds / costs.seconds(tasks, epoch.rows, epoch.cores) - 1
                 for epoch in state.epochs
                 if epoch.tasks == tasks
             ]
@@ -186,7 +189,7 @@ def fit(epochs: tuple[EpochStatistics, ...], prior: EpochCosts = PRIOR) -> Epoch
     rows = np.array([[1.0, e.tasks, e.rows / min(e.tasks, e.cores)] for e in epochs]).reshape(size, 3)
     seconds = np.array([e.seconds for e in epochs])
     # Errors count relative to the epoch: a short epoch must not drown in the noise of a long one.
-    weights = 0.98 ** np.arange(size - 1, -1, -1) / np.maximum(seconds, 1e-9)
+    weights = 0.98 ** np.arange(size - 1, -1, -1) / np.maximum(seconds, _SHORTEST)
     center = np.array([prior.fixed, prior.per_task, prior.per_row])
     ridge = np.diag(_PRIOR_WEIGHT / center)
     matrix = np.vstack([rows * weights[:, None], ridge])
