@@ -22,12 +22,24 @@ from penstock.ingress.splits import Split
 from penstock.plan import Plan, make_plan
 from penstock.spark import task as tasks
 from penstock.spark.engine import Options, SparkEngine
-from penstock.spark.envelope import SCHEMA
+from penstock.spark.envelope import SCHEMA, Envelope, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.job import Outcome, gather
 from penstock.spark.ship import pack_plan, unpack_plan
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
 from penstock.spark.worker_state import ShardCache
+
+
+def run_on_table(task: tasks.Task, spec: EpochSpec, level: int, table: pa.Table, size: int) -> list[pa.RecordBatch]:
+    """Run a task on rows that stand for envelopes, so many at a time."""
+    batches = table.to_batches(max_chunksize=size)
+    arriving = [n for batch in batches for n in batch["id"].to_pylist()] if level == 0 else map(through_frames, batches)
+    return [to_batch(envelopes, spec.following(level)) for envelopes in task.run(arriving)]
+
+
+def through_frames(batch: pa.RecordBatch) -> list[Envelope]:
+    """Read envelopes and send them once more, as an RDD does."""
+    return [from_frame(bytes(to_frame(envelope))) for envelope in from_batch(batch)]
 
 
 class InlineBackend:
@@ -71,7 +83,7 @@ class InlineBackend:
             size = self._random.choice([1, 3, 1000])
             with mock.patch.object(tasks, "CACHE", self._caches[worker]):
                 task = tasks.Task(self._stages, spec, level, number)
-                batches += list(task.run(inputs[number].to_batches(max_chunksize=size)))
+                batches += run_on_table(task, spec, level, inputs[number], size)
         return pa.Table.from_batches(batches, SCHEMA)
 
     def _shuffled(self, values: Any) -> list[Any]:

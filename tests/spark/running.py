@@ -26,7 +26,7 @@ from penstock.spark.job import JobLost, Outcome
 from penstock.spark.spec import EpochSpec
 from penstock.spark.worker_state import ShardCache
 
-from ..conformance.inline import InlineBackend
+from ..conformance.inline import InlineBackend, run_on_table
 
 RUNNING = {"n": int, "k": int, "count": int, "total": float}
 
@@ -57,7 +57,8 @@ class Workers(InlineBackend):
         batches = []
         for number in sorted(inputs):
             with mock.patch.object(task, "CACHE", self.caches[self._choose(spec.epoch, number)]):
-                batches += list(task.Task(self._stages, spec, level, number).run(inputs[number].to_batches()))
+                made = task.Task(self._stages, spec, level, number)
+                batches += run_on_table(made, spec, level, inputs[number], 1000)
         return pa.Table.from_batches(batches, SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""The way into a worker: unpack the flow once, then run the task."""
+"""The way into a worker: unpack the flow once, then run the task, over rows of a DataFrame or records of an RDD."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import errors
+from penstock.spark.envelope import Envelope, as_buffer, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.ship import unpack_plan
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
@@ -20,10 +21,49 @@ _KEPT = 4
 _stages: OrderedDict[bytes, Stages] = OrderedDict()
 
 
-def run_task(
+def run_on_batches(
     packed: bytes, spec: EpochSpec, level: int, batches: Iterable[pa.RecordBatch], timings: Any
 ) -> Iterator[pa.RecordBatch]:
-    """Run one task of an epoch."""
+    """Run a task whose envelopes are rows of a DataFrame."""
+    arriving = _read_level_0(batches) if level == 0 else map(from_batch, batches)
+    following = spec.following(level)
+    return (to_batch(envelopes, following) for envelopes in _run(packed, spec, level, arriving, timings))
+
+
+def _read_level_0(batches: Iterable[pa.RecordBatch]) -> Iterator[int | pa.RecordBatch]:
+    """Return the numbers of the splits to read, or the rows of a DataFrame as they are."""
+    for batch in batches:
+        if batch.schema.names == ["id"]:
+            yield from batch.column(0).to_pylist()
+        else:
+            yield batch
+
+
+def run_on_frames(
+    packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any
+) -> Iterator[tuple[int, memoryview]]:
+    """Run a task whose envelopes are frames; return each with the task of the next level that it goes to."""
+    if level > 0:
+        arriving = ([from_frame(frame)] for frame in arriving)
+    following = spec.following(level)
+    for envelopes in _run(packed, spec, level, arriving, timings):
+        for envelope in envelopes:
+            yield envelope.target % following, to_frame(envelope)
+
+
+def run_last_on_frames(
+    packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any
+) -> Iterator[tuple[int, bytes]]:
+    """Run a task of the last level; return kind and payload of what is for the driver."""
+    if level > 0:
+        arriving = ([from_frame(frame)] for frame in arriving)
+    for envelopes in _run(packed, spec, level, arriving, timings):
+        for envelope in envelopes:
+            yield int(envelope.kind), as_buffer(envelope.payload).to_pybytes()
+
+
+def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any) -> Iterator[list[Envelope]]:
+    """Run one task of an epoch, or all levels where one task does."""
     from pyspark import TaskContext
 
     stages = _stages.get(packed)
@@ -43,8 +83,8 @@ def run_task(
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         for task in tasks:
-            batches = task.run(batches)
-        yield from batches
+            arriving = task.run(arriving)
+        yield from arriving
         spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
         timings.add([{**task.timings(), **spent} for task in tasks])
     finally:

@@ -1,13 +1,14 @@
 """What goes from one level to the next: envelopes, each with one Arrow batch of rows for one task.
 
-One schema serves every edge, so that Spark shuffles a few large rows instead of many small ones and never sees the
-user's types.
+One form serves every edge, so that Spark shuffles a few large rows instead of many small ones and never sees the user's
+types. An envelope is a row of a DataFrame, or a frame: the bytes of one record of an RDD.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -32,6 +33,11 @@ SCHEMA = pa.schema(
 )
 DDL = "task int, level int, target int, edge int, kind int, position long, payload binary"
 _ROWS_KEY = b"penstock.rows"
+_HEADER = struct.Struct("<iiiiq8x")
+"""Level, target, edge, kind and position; its length keeps the payload aligned."""
+
+Payload = bytes | pa.Buffer | pa.RecordBatch
+"""Bytes, or a batch that is written as Arrow IPC when the envelope leaves its process."""
 
 
 class Kind(IntEnum):
@@ -58,8 +64,7 @@ class Envelope:
     kind: Kind
     position: int
     """The first component of the first position, by which a task orders what it gets."""
-    payload: bytes | pa.Buffer | pa.RecordBatch
-    """Bytes, or a batch that is written as Arrow IPC when the envelope leaves."""
+    payload: Payload
 
 
 def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
@@ -78,8 +83,18 @@ def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
     )
 
 
-def _payload_column(payloads: list[bytes | pa.Buffer | pa.RecordBatch]) -> pa.Array:
-    """Write payloads one behind the other in one buffer: each row is copied once, and memory is asked for once."""
+def _payload_column(payloads: list[Payload]) -> pa.Array:
+    """Put payloads in a column."""
+    buffer, ends = _joined(payloads)
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(payloads), [None, offsets, buffer])
+
+
+def _joined(payloads: list[Payload]) -> tuple[pa.Buffer, list[int]]:
+    """Write payloads one behind the other in one buffer: each row is copied once, and memory is asked for once.
+
+    Returns where each of them ends, too, behind a 0.
+    """
     buffer = pa.allocate_buffer(sum(map(_room, payloads)), resizable=True)
     sink = pa.FixedSizeBufferWriter(buffer)
     sink.set_memcopy_threads(1)
@@ -91,11 +106,20 @@ def _payload_column(payloads: list[bytes | pa.Buffer | pa.RecordBatch]) -> pa.Ar
         else:
             sink.write(payload)
         ends.append(sink.tell())
-    offsets = pa.py_buffer(np.array(ends, np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(payloads), [None, offsets, buffer.slice(0, ends[-1])])
+    return buffer.slice(0, ends[-1]), ends
 
 
-def _room(payload: bytes | pa.Buffer | pa.RecordBatch) -> int:
+def as_buffer(payload: Payload) -> pa.Buffer:
+    """Return a payload as bytes."""
+    return _joined([payload])[0] if isinstance(payload, pa.RecordBatch) else pa.py_buffer(payload)
+
+
+def size_of(payload: Payload) -> int:
+    """Return the bytes of a payload."""
+    return int(payload.nbytes) if isinstance(payload, pa.RecordBatch) else len(payload)
+
+
+def _room(payload: Payload) -> int:
     """Return enough bytes for a payload; for a batch its rows, and room for the schema and the padding."""
     if not isinstance(payload, pa.RecordBatch):
         return len(payload)
@@ -113,6 +137,18 @@ def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
             zip(levels, targets, edges, kinds, positions, strict=True)
         )
     ]
+
+
+def to_frame(envelope: Envelope) -> memoryview:
+    """Write an envelope as bytes."""
+    header = _HEADER.pack(envelope.level, envelope.target, envelope.edge, envelope.kind, envelope.position)
+    return memoryview(_joined([header, envelope.payload])[0])
+
+
+def from_frame(frame: bytes) -> Envelope:
+    """Read an envelope; its payload is a view of the bytes."""
+    level, target, edge, kind, position = _HEADER.unpack_from(frame)
+    return Envelope(level, target, edge, Kind(kind), position, pa.py_buffer(frame)[_HEADER.size :])
 
 
 def pack(chunk: Chunk, shards: Ints | None) -> pa.RecordBatch:
@@ -136,10 +172,9 @@ def pack(chunk: Chunk, shards: Ints | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def unpack(payload: pa.Buffer | bytes, row: RowType | None) -> tuple[Chunk, Ints | None]:
+def unpack(payload: Payload, row: RowType | None) -> tuple[Chunk, Ints | None]:
     """Read a chunk and the shards of its rows."""
-    reader = pa.ipc.open_stream(payload)
-    batch = reader.read_next_batch()
+    batch = payload if isinstance(payload, pa.RecordBatch) else pa.ipc.open_stream(payload).read_next_batch()
     names = batch.schema.names
     width = sum(name.startswith("p") for name in names)
     positions = [batch.column(i).to_numpy() for i in range(width)]
@@ -152,7 +187,7 @@ def unpack(payload: pa.Buffer | bytes, row: RowType | None) -> tuple[Chunk, Ints
         shards = batch.column(at).to_numpy().astype(np.int64)
         at += 1
     if row is None:
-        rows = pickle.loads((reader.schema.metadata or {})[_ROWS_KEY])
+        rows = pickle.loads((batch.schema.metadata or {})[_ROWS_KEY])
         return Chunk(positions, times, None, None, rows), shards
     columns = pa.RecordBatch.from_arrays(batch.columns[at:], schema=row.schema)
     return Chunk(positions, times, row, columns), shards

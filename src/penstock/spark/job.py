@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.pe.failures import Failure
 from penstock.plan import Plan
 from penstock.positions import Layout
 from penstock.spark.anchors import Anchors
-from penstock.spark.envelope import DDL, Kind
+from penstock.spark.envelope import Kind
 from penstock.spark.parts import Part
 from penstock.spark.session import engine_session
 from penstock.spark.ship import ship
+from penstock.spark.shuffles import ByteShuffles, RowShuffles, Shuffles
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
 from penstock.timing import Ticks
@@ -69,7 +68,8 @@ class SparkBackend:
         self.cores = max(1, int(self._context.defaultParallelism))
         # In local mode there is one executor, so that every task is where its shards are.
         self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
-        self._anchors = None if self.one_executor else Anchors(self._context)
+        self._rows = RowShuffles(self.session, None if self.one_executor else Anchors(self._context))
+        self._bytes = ByteShuffles(self._context)
         self._timings = self._context.accumulator([], _list_parameter())
 
     def prepare(self, stages: Stages) -> None:
@@ -82,48 +82,18 @@ class SparkBackend:
         from pyspark.errors import PySparkException
 
         self._timings.value = []
+        shuffles: Shuffles = self._bytes if frame is None and self.one_executor else self._rows
         try:
             self._context.setJobDescription(f"{self._stages.plan.name}: epoch {spec.epoch}")
-            rows = self._job(spec, frame).collect()
+            rows = shuffles.run(self._packed, spec, frame, self._timings)
         except OSError as error:
             raise PenstockError(
                 f"epoch {spec.epoch}: Spark does not answer any more ({error}); start the flow again with its "
                 f"checkpoint, and it goes on with this epoch"
             ) from None
         except (Py4JError, PySparkException) as error:
-            if self._anchors is not None:
-                self._anchors.forget()
             raise JobLost(_short(error)) from None
         return gather(rows, list(self._timings.value))
-
-    def _job(self, spec: EpochSpec, frame: Any | None) -> Any:
-        session = self.session if frame is None else frame.sparkSession
-        if spec.solo:
-            whole = session.range(0, 1, 1, 1) if frame is None else frame.coalesce(1)
-            return whole.mapInArrow(self._function(spec, 0), DDL).select("kind", "payload")
-        # One partition a group of splits; there is always one, which wakes the tasks of the levels below.
-        levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *([] if frame is None else [frame])]
-        inputs = [level.mapInArrow(self._function(spec, 0), DDL) for level in levels]
-        made = inputs[0] if len(inputs) == 1 else inputs[0].unionAll(inputs[1])
-        if self._anchors is not None:
-            self._anchors.notice()
-        for level in range(1, self._stages.last + 1):
-            tasks = spec.tasks[level]
-            made = made.repartitionById(tasks, "task")
-            if self._anchors is not None:
-                made = self._anchors.join(session, made, tasks)
-            made = made.mapInArrow(self._function(spec, level), DDL)
-        return made.select("kind", "payload")
-
-    def _function(self, spec: EpochSpec, level: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        packed, timings = self._packed, self._timings
-
-        def level_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from penstock.spark.entry import run_task
-
-            return run_task(packed, spec, level, batches, timings)
-
-        return level_task
 
 
 def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Outcome:

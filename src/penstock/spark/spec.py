@@ -49,3 +49,7 @@ class EpochSpec:
     """The number of the driver's lease: tasks of a driver that is gone write where nobody looks."""
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
+
+    def following(self, level: int) -> int:
+        """Return the number of tasks that a level's envelopes go to: those of the next level, or the driver."""
+        return self.tasks[level + 1] if not self.solo and level + 1 < len(self.tasks) else 1

@@ -7,12 +7,12 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from penstock.spark.envelope import Envelope, Kind
+from penstock.spark.envelope import Envelope, Kind, Payload, as_buffer, size_of
 
 MEMORY_BYTES = 64 << 20
 
 Place = Any
-"""A payload in memory (a buffer), or (offset, length) in the file."""
+"""A payload in memory, or (offset, length) in the file."""
 
 
 class Spool:
@@ -34,9 +34,9 @@ class Spool:
         if envelope.kind == Kind.WAKE:
             return
         place: Place = envelope.payload
-        size = len(envelope.payload)
+        size = size_of(envelope.payload)
         if self._held + size > self._limit:
-            place = self._spill(envelope.payload, size)
+            place = self._spill(as_buffer(envelope.payload))
         else:
             self._held += size
         self.data.setdefault(envelope.edge, []).append((envelope.position, place))
@@ -47,7 +47,7 @@ class Spool:
             self._file.flush()
             self._map = pa.memory_map(self._file.name, "r")
 
-    def read(self, place: Place) -> pa.Buffer:
+    def read(self, place: Place) -> Payload:
         """Return a payload; one in the file is mapped, not copied."""
         if not isinstance(place, tuple):
             return place
@@ -61,11 +61,11 @@ class Spool:
             self._file.close()
             self._file = None
 
-    def _spill(self, payload: Any, size: int) -> tuple[int, int]:
+    def _spill(self, payload: Any) -> tuple[int, int]:
         if self._file is None:
             self._file = tempfile.NamedTemporaryFile(prefix="penstock-spool-")  # noqa: SIM115
         # Arrow wants its buffers aligned.
         offset = -(-self._file.tell() // 64) * 64
         self._file.seek(offset)
         self._file.write(payload)
-        return offset, size
+        return offset, len(payload)

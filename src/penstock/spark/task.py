@@ -31,7 +31,7 @@ from penstock.pe.merge import Run, merged
 from penstock.pe.stateless import run_stateless
 from penstock.rows import any_getter
 from penstock.sequential import late_row_message
-from penstock.spark.envelope import Envelope, Kind, from_batch, pack, pack_steps, to_batch, unpack, unpack_steps
+from penstock.spark.envelope import Envelope, Kind, pack, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
 from penstock.spark.positions import end_mark, late_rows, source_chunk
 from penstock.spark.spec import EpochSpec
@@ -54,9 +54,9 @@ class Task:
         self._load: dict[str, list[tuple[int, int, float]]] = {}
         self._seconds: dict[str, float] = {}
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the task."""
-        steps = self._read_sources(batches) if self._level == 0 else self._run_level(batches)
+    def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
+        """Run the task on lists of envelopes; at level 0 on numbers of splits, or batches of a DataFrame's rows."""
+        steps = self._read_sources(arriving) if self._level == 0 else self._run_level(arriving)
         try:
             for _ in steps:
                 yield from self._flush()
@@ -76,7 +76,7 @@ class Task:
 
     # Level 0 ----------------------------------------------------------------------------------------------------
 
-    def _read_sources(self, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
+    def _read_sources(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[None]:
         highest: tuple[int, ...] | None = None
         marks = dict(self._spec.marks)
         if self._task == 0:
@@ -85,7 +85,7 @@ class Task:
                 for level in range(1, self._stages.last + 1)
                 for task in range(self._spec.tasks[level])
             ]
-        for node, piece in self._pieces(batches):
+        for node, piece in self._pieces(arriving):
             assert isinstance(node.operator, Source)
             chunk = source_chunk(self._plan, node, piece, node.name in self._stages.timed)
             self._count(self._rows_in, node.name, len(chunk))
@@ -102,20 +102,19 @@ class Task:
             yield
         self._send(Kind.META, pickle.dumps({"marks": marks, "highest": highest}))
 
-    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Node, Piece]]:
+    def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[Node, Piece]]:
         """Read the rows of this task: from splits that it reads itself, or from a DataFrame's batches."""
         from penstock.spark.frames import frame_pieces
 
-        for batch in batches:
-            if batch.schema.names == ["id"]:
-                for number in batch.column(0).to_pylist():
-                    for source, split in self._spec.splits[number]:
-                        node = self._plan.nodes[source]
-                        assert isinstance(node.operator, Source)
-                        for piece in read_split(node.operator.reader, node.types[0], split, source):
-                            yield node, piece
+        for each in arriving:
+            if isinstance(each, int):
+                for source, split in self._spec.splits[each]:
+                    node = self._plan.nodes[source]
+                    assert isinstance(node.operator, Source)
+                    for piece in read_split(node.operator.reader, node.types[0], split, source):
+                        yield node, piece
             else:
-                yield from frame_pieces(self._plan, batch)
+                yield from frame_pieces(self._plan, each)
 
     def _divert_late(self, node: Node, chunk: Chunk) -> Chunk:
         assert self._spec.floor is not None
@@ -154,11 +153,11 @@ class Task:
 
     # Higher levels ----------------------------------------------------------------------------------------------
 
-    def _run_level(self, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
+    def _run_level(self, arriving: Iterable[list[Envelope]]) -> Iterator[None]:
         spool = Spool()
         try:
-            for batch in batches:
-                for envelope in from_batch(batch):
+            for envelopes in arriving:
+                for envelope in envelopes:
                     if envelope.level == self._level:
                         spool.add(envelope)
                     else:
@@ -341,12 +340,10 @@ class Task:
         """Send something to the driver."""
         self._outbox.append(Envelope(self._stages.last + 1, self._task, -1, kind, 0, payload))
 
-    def _flush(self) -> Iterator[pa.RecordBatch]:
+    def _flush(self) -> Iterator[list[Envelope]]:
         if self._outbox:
-            following = self._spec.tasks[self._level + 1] if self._level < self._stages.last else 1
-            batch = to_batch(self._outbox, following)
-            self._outbox = []
-            yield batch
+            outbox, self._outbox = self._outbox, []
+            yield outbox
 
     def _count(self, counter: dict[str, int], name: str, rows: int) -> None:
         counter[name] = counter.get(name, 0) + rows
