@@ -11,7 +11,7 @@ import pickle
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ _ROWS_KEY = b"penstock.rows"
 _HEADER = struct.Struct("<iiiiq8x")
 """Level, target, edge, kind and position; its length keeps the payload aligned."""
 
-Payload = bytes | pa.Buffer | pa.RecordBatch
+Payload: TypeAlias = bytes | pa.Buffer | pa.RecordBatch
 """Bytes, or a batch that is written as Arrow IPC when the envelope leaves its process."""
 
 

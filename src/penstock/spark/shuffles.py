@@ -7,6 +7,8 @@ only a join ties a task to the executor that holds its shards.
 
 from __future__ import annotations
 
+import base64
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
@@ -17,6 +19,9 @@ from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import DDL
 from penstock.spark.spec import EpochSpec
 
+SPEC = "penstock.epoch"
+"""The property of a job over RDDs that holds its epoch's specification."""
+
 
 class Shuffles(Protocol):
     """A way to run an epoch."""
@@ -26,65 +31,98 @@ class Shuffles(Protocol):
 
 
 class ByteShuffles:
-    """Run epochs over RDDs of bytes."""
+    """Run epochs over RDDs of bytes.
+
+    What PySpark's `RDD` would do for each epoch is done once here: the functions of a flow's levels are pickled and
+    given to the JVM, and each job gets its epoch as a property. An epoch then takes a few calls into the JVM.
+    """
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._numbers: dict[int, Any] = {}
+        java = context._jvm
+        self._python_rdd, self._pairs, self._by_number = java.PythonRDD, java.PairwiseRDD, java.PythonPartitioner
+        self._values_of = java.PythonRDD.valueOfPair
+        self._starts: dict[int, Any] = {}
+        self._functions: dict[tuple[bytes, int, bool], Any] = {}
 
     def run(self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any) -> Iterable[tuple[int, Any]]:
         """Run the job."""
+        from pyspark import RDD
+
         assert frame is None, "rows of a DataFrame need a DataFrame"
-        made = self._splits(1 if spec.solo else len(spec.splits))
         last = 0 if spec.solo else len(spec.tasks) - 1
-        for level in range(last):
-            made = self._shuffled(made.mapPartitions(_sending(packed, spec, level, timings)), spec.tasks[level + 1])
-        made = made.mapPartitions(_reporting(packed, spec, last, timings))
+        made = self._start(1 if spec.solo else len(spec.splits))
+        for level in range(last + 1):
+            function = self._function(packed, level, level == last, timings)
+            made = self._python_rdd(made.rdd(), function, False, False)
+            if level < last:
+                pairs = self._pairs(made).asJavaPairRDD()
+                made = self._values_of(pairs.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
+        self._context.setLocalProperty(SPEC, base64.b64encode(pickle.dumps(spec)).decode())
         try:
-            return made.collect()  # type: ignore[no-any-return]
+            rows: list[tuple[int, Any]] = RDD(made.asJavaRDD(), self._context, self._context.serializer).collect()
+            return rows
         finally:
             with suppress(Exception):  # a Spark that is gone has nothing to clean
+                self._context.setLocalProperty(SPEC, None)
                 # Otherwise the files stay until the JVM happens to collect what refers to them.
-                made._jrdd.rdd().cleanShuffleDependencies(False)
+                made.cleanShuffleDependencies(False)
 
-    def _splits(self, count: int) -> Any:
-        """Return an RDD of the numbers of splits, one in each partition."""
-        if count not in self._numbers:
-            self._numbers[count] = self._context.parallelize(range(count), count)
-        return self._numbers[count]
+    def _start(self, count: int) -> Any:
+        """Return an RDD of so many empty partitions."""
+        if count not in self._starts:
+            self._starts[count] = self._context.parallelize([], count)._jrdd
+        return self._starts[count]
 
-    def _shuffled(self, sending: Any, tasks: int) -> Any:
-        """Shuffle (task, frame) pairs, as `RDD.partitionBy` does, but without pickling and gathering them first."""
-        from pyspark import RDD
+    def _function(self, packed: bytes, level: int, last: bool, timings: Any) -> Any:
+        """Return the JVM's handle of the function of a level."""
+        from pyspark.core.rdd import _wrap_function
         from pyspark.serializers import NoOpSerializer
 
-        java = self._context._jvm
-        sending._bypass_serializer = True
-        pairs = java.PairwiseRDD(sending._jrdd.rdd()).asJavaPairRDD()
-        shuffled = pairs.partitionBy(java.PythonPartitioner(tasks, 0))
-        return RDD(java.PythonRDD.valueOfPair(shuffled), self._context, NoOpSerializer())
+        if (packed, level, last) not in self._functions:
+            function = (_reporting if last else _sending)(packed, level, timings)
+            out = self._context.serializer if last else NoOpSerializer()
+            self._functions[packed, level, last] = _wrap_function(self._context, function, NoOpSerializer(), out)
+        return self._functions[packed, level, last]
 
 
-def _sending(packed: bytes, spec: EpochSpec, level: int, timings: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def level_task(arriving: Iterator[Any]) -> Iterator[Any]:
+def _sending(packed: bytes, level: int, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
+    def level_task(task: int, arriving: Iterator[Any]) -> Iterator[Any]:
         from pyspark.serializers import pack_long
 
         from penstock.spark.entry import run_on_frames
 
-        for task, frame in run_on_frames(packed, spec, level, arriving, timings):
-            yield pack_long(task)
+        for target, frame in run_on_frames(packed, _this_epoch(), level, _input(level, task, arriving), timings):
+            yield pack_long(target)
             yield frame
 
     return level_task
 
 
-def _reporting(packed: bytes, spec: EpochSpec, level: int, timings: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def level_task(arriving: Iterator[Any]) -> Iterator[Any]:
+def _reporting(packed: bytes, level: int, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
+    def level_task(task: int, arriving: Iterator[Any]) -> Iterator[Any]:
         from penstock.spark.entry import run_last_on_frames
 
-        return run_last_on_frames(packed, spec, level, arriving, timings)
+        return run_last_on_frames(packed, _this_epoch(), level, _input(level, task, arriving), timings)
 
     return level_task
+
+
+def _input(level: int, task: int, arriving: Iterator[Any]) -> Iterable[Any]:
+    """Return what a task works on: at level 0 the split of its own number, for nothing arrives there."""
+    if level > 0:
+        return arriving
+    # Spark ends a worker that has not read its input to the end.
+    return [*arriving, task]
+
+
+def _this_epoch() -> EpochSpec:
+    """Return the epoch of the job that this task belongs to."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return pickle.loads(base64.b64decode(context.getLocalProperty(SPEC) or ""))  # type: ignore[no-any-return]
 
 
 class RowShuffles:
