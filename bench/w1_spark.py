@@ -38,6 +38,9 @@ SIDES: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 PEERS = [name for name in SIDES if name != VECTORIZED]
 
+WARMUP_ROWS = 12_000_000
+"""At most so many rows of every side are not counted, however fast it is."""
+
 STATE = "org.apache.spark.sql.execution.streaming.state"
 PEER_SETTINGS = {
     # One task a core: more only add their fixed cost on a machine of this size.
@@ -118,20 +121,33 @@ def turn(name: str, side: Side) -> float:
     return rows / seconds
 
 
-def check(setting: Setting, names: list[str]) -> None:
+def warm_up(name: str, side: Side, seconds: float, most: int) -> int:
+    """Run epochs of a side for so long, at least two; return how many it was.
+
+    The same time for every side, for it is the JVM's compiler that all of them wait for, and it counts seconds.
+    """
+    spent, epochs = 0.0, 0
+    while epochs < min(2, most) or (spent < seconds and epochs < most):
+        spent += sum(taken for _, taken in side.run_epochs(1))
+        epochs += 1
+    print(f"{name}: warm after {epochs} epochs, {spent:.0f} s", file=sys.stderr, flush=True)
+    return epochs
+
+
+def check(setting: Setting, used: dict[str, int]) -> None:
     """Fail if a side's Parquet output is not one row an event with every count of every key once.
 
     PySpark's operators may see a key's events in any order, so the sum of the counts is what must agree.
     """
-    events = pq.read_table([path for epoch in setting.epochs for path in epoch], columns=["key"])
-    per_key = pc.value_counts(events["key"]).field("counts").to_numpy()
-    expected = (len(events), int((per_key * (per_key + 1) // 2).sum()))
-    for name in names:
+    for name, epochs in used.items():
+        events = pq.read_table([path for epoch in setting.epochs[:epochs] for path in epoch], columns=["key"])
+        per_key = pc.value_counts(events["key"]).field("counts").to_numpy()
+        expected = (len(events), int((per_key * (per_key + 1) // 2).sum()))
         counts = pq.read_table(list(setting.output(name).rglob("*.parquet")), columns=["count"])["count"]
         found = (len(counts), pc.sum(counts).as_py())
         if found != expected:
             raise AssertionError(f"{name}: rows and sum of counts are {found}, not {expected}")
-    if "penstock" in names:
+    if "penstock" in used:
         files = sorted(setting.output("penstock").glob("epoch=*/part-*.parquet"))
         serials = pa.concat_arrays([c for f in files for c in pq.ParquetFile(f).read()["serial"].chunks]).to_numpy()
         if (serials != np.arange(len(serials))).any():
@@ -168,7 +184,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows-per-epoch", type=int, default=200_000)
     parser.add_argument("--files-per-epoch", type=int, default=2, help="one a core lets the scan use both")
     parser.add_argument("--epochs", type=int, default=5, help="measured epochs of every side")
-    parser.add_argument("--warmup", type=int, default=2, help="epochs of every side that are not counted")
+    parser.add_argument("--warmup", type=float, default=20, help="seconds of every side that are not counted")
     parser.add_argument("--peers", nargs="*", choices=list(SIDES), default=list(SIDES), metavar="PEER")
     parser.add_argument("--no-loop", dest="loop", action="store_false", help="leave out the bare loops")
     parser.add_argument("--sink", choices=("parquet", "noop"), default="parquet", help="where outputs go")
@@ -176,9 +192,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all sides in turns and compare them."""
-    count = args.warmup + args.epochs
+    most = max(2, WARMUP_ROWS // args.rows_per_epoch)
     print("preparing data", file=sys.stderr, flush=True)
-    epochs = data.epochs(args.seed, count, args.rows_per_epoch, args.files_per_epoch)
+    epochs = data.epochs(args.seed, most + args.epochs, args.rows_per_epoch, args.files_per_epoch)
     work = Path(tempfile.mkdtemp(prefix="run-", dir=data.cache_directory()))
     spark = session.make("bench-w1", session.FAST)
     sides: dict[str, Side] = {}
@@ -188,11 +204,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for side in sides.values():
             side.start()
         turns = {name: partial(turn, name, side) for name, side in sides.items()}
-        speeds = measure.interleave(turns, args.epochs, args.warmup)
+        used = {name: warm_up(name, side, args.warmup, most) + args.epochs for name, side in sides.items()}
+        speeds = measure.interleave(turns, args.epochs)
         for side in sides.values():
             side.stop()
         if args.sink == "parquet":
-            check(setting, [name for name in sides if not name.startswith("loop")])
+            check(setting, {name: epochs for name, epochs in used.items() if not name.startswith("loop")})
     finally:
         for side in sides.values():
             side.stop()
