@@ -47,9 +47,21 @@ class Plan:
         """Return the operators with state."""
         return [node for node in self.nodes.values() if isinstance(node.operator, Keyed)]
 
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """Return the operators whose rows need their event time further down."""
+        return frozenset(
+            name for name in self.nodes if any(takes_marks(self.nodes[other]) for other in self.graph.below(name))
+        )
+
     def is_cut(self, edge: Edge) -> bool:
         """Tell whether rows leave their process on an edge, and so take their declared type there."""
         return isinstance(self.nodes[edge.target].operator, (Keyed, Sink))
+
+
+def takes_marks(node: Node) -> bool:
+    """Tell whether an operator does something when a mark passes."""
+    return isinstance(node.operator, Keyed) and node.operator.logic.emits == "timed"
 
 
 def make_plan(flow: Flow) -> Plan:

@@ -167,6 +167,19 @@ class RowType:
                 return False
         return True
 
+    def all_arrive_as_is(self, rows: Sequence[Row]) -> bool:
+        """Tell whether columns would give back the same rows, looking at them column by column."""
+        if self.form not in ("record", "tuple") or set(map(type, rows)) != {self.row_class}:
+            return False
+        for values, kind in zip(zip(*rows, strict=True), self._python_types, strict=True):
+            if kind not in (int, float, str, bool) or set(map(type, values)) != {kind}:
+                return False  # a date may do, too, but takes a look at each
+            if kind is int and (min(values) < -(2**63) or max(values) >= 2**63):
+                return False
+            if kind is str and not all(map(str.isascii, values)):
+                return False
+        return True
+
     def getter(self, names: Sequence[str]) -> Callable[[Row], Any]:
         """Return a function that reads one field, or a tuple of several, from a row."""
         if self.form == "scalar" or any("." in name for name in names):

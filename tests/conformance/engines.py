@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.flow import Flow
+from penstock.local.engine import LocalEngine, Options
 from penstock.operators.base import Source
+from penstock.pe.element import Settings
 from penstock.plan import make_plan
+from penstock.policies import POLICIES
 from penstock.rows import any_getter
 from penstock.sequential import SequentialEngine
 
-from .inline import Inline, run_cut
+from .inline import CutFeed, Inline, run_cut
 
 Epochs = list[dict[str, list[Any]]]
 """For each epoch the new rows of each source; behind the last one all sources end."""
@@ -75,11 +78,47 @@ def on_spark(flow: Flow, epochs: Epochs) -> Results:
     return run_cut(flow, epochs, SparkBackend(session), tasks=3)
 
 
+class Threads:
+    """Run flows on the threads engine: one model, policy and number of workers, batches of any size."""
+
+    def __init__(self, batch_rows: int, **settings: Any) -> None:
+        self._batch_rows, self._settings = batch_rows, settings
+
+    def __call__(self, flow: Flow, epochs: Epochs) -> Results:
+        plan = make_plan(flow)
+        epochs = [epoch for epoch in epochs if any(epoch.values())]
+        engine = _CutLocalEngine(plan, Options(self._batch_rows, settings=Settings(**self._settings)))
+        engine.feeds = {node.name: CutFeed([e.get(node.name, []) for e in epochs], 2) for node in plan.sources}
+        engine.run()
+        return engine.results
+
+
+class _CutLocalEngine(LocalEngine):
+    feeds: dict[str, CutFeed]
+
+    def _feeds(self) -> Any:
+        return self.feeds
+
+
 REFERENCE = Engine("sequential", sequential)
 
 ENGINES = [
     Engine("inline-1", Inline(tasks=1), examples=60),
     Engine("inline-3", Inline(tasks=3, seed=1), examples=120),
+    Engine("threads-manual", Threads(3, model="manual"), examples=60),
+    Engine("threads-dynamic-1", Threads(2, workers=1), every_cut=False, examples=30),
+    Engine("threads-dynamic-3", Threads(1, workers=3, partitions=3, capacity=2, in_flight=8), examples=60),
+    Engine("threads-dedicated", Threads(2, model="dedicated", capacity=2), every_cut=False, examples=30),
+    Engine("threads-bound", Threads(2, model="bound", workers=3), every_cut=False, examples=30),
+    *(
+        Engine(
+            f"threads-{name}",
+            Threads(2, workers=2, partitions=3, policy=make()),
+            every_cut=False,
+            examples=10,
+        )
+        for name, make in POLICIES.items()
+    ),
     Engine("spark", on_spark, every_cut=False, examples=6, shrinks=False, most_epochs=8, marks=("spark",)),
 ]
 """All but the reference. `inline` is the Spark engine with its tasks run in this process, in any order."""

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.checks import DEAD_LETTER
 from penstock.errors import RowTypeError
 from penstock.graph import Node
-from penstock.keys import hash_values
+from penstock.keys import hash_columns, hash_value, hash_values
 from penstock.operators.base import Context, Key, Keyed, Logic
 from penstock.operators.stateless import SKIPPED
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
@@ -124,8 +124,9 @@ class KeyedRunner:
     # The tight loop ---------------------------------------------------------------------------------------------
 
     def _fold(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
-        order = np.argsort(shards, kind="stable")
-        grouped, shards = chunk.select(order), shards[order]
+        order = None if (shards == shards[0]).all() else np.argsort(shards, kind="stable")
+        grouped = chunk if order is None else chunk.select(order)
+        shards = shards if order is None else shards[order]
         bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
         numbers = shards[bounds[:-1]].tolist()
         keys, bad = self._keys(0, grouped)
@@ -178,7 +179,7 @@ class KeyedRunner:
                 at += 1
 
     def _folded(
-        self, grouped: Chunk, order: Ints, results: list[Row], letters: list[tuple[int, Any]]
+        self, grouped: Chunk, order: Ints | None, results: list[Row], letters: list[tuple[int, Any]]
     ) -> dict[int, Chunk]:
         from penstock.pe.stateless import letters_chunk
 
@@ -189,7 +190,7 @@ class KeyedRunner:
         if self._skipped:
             keep = np.array([i for i, result in enumerate(results) if result is not SKIPPED], np.int64)
             made = made.select(keep).sorted()
-        else:
+        elif order is not None:
             made = _restored(made, order)
         if len(made):
             outputs[0] = made
@@ -352,7 +353,8 @@ class KeyedRunner:
             shard.states.pop(key, None)
         else:
             shard.states[key] = state
-        shard.touched.add(key)
+        if not shard.all_touched:
+            shard.touched.add(key)
         for fire, opened in self._context.registered:
             shard.register(fire, opened, key)
 
@@ -439,3 +441,30 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
             keys.append(None)
             bad[index] = error
     return keys, bad
+
+
+def key_shards(key: Key, chunk: Chunk, count: int) -> Ints:
+    """Return the shard of each row, of so many."""
+    if count == 1:
+        return np.zeros(len(chunk), np.int64)
+    shards: Ints = (_hashes(key, chunk) % np.uint64(count)).astype(np.int64)
+    return shards
+
+
+def _hashes(key: Key, chunk: Chunk) -> Any:
+    """Hash the key of each row; a row whose key cannot be had goes to shard 0, where it fails."""
+    try:
+        if key.fields and chunk.type is not None and chunk.type.form != "scalar":
+            columns = chunk.get_columns()
+            return hash_columns([columns.column(name) for name in key.fields])
+        read = key.function or any_getter(key.fields)
+        return hash_values(list(map(read, chunk.get_rows())))
+    except Exception:
+        return np.fromiter((_hash_or_zero(key, row) for row in chunk.get_rows()), np.uint64, len(chunk))
+
+
+def _hash_or_zero(key: Key, row: Any) -> int:
+    try:
+        return hash_value(key.function(row) if key.function else any_getter(key.fields)(row))
+    except Exception:
+        return 0

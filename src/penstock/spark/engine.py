@@ -12,12 +12,13 @@ from typing import Any
 from penstock.errors import CheckpointError, PenstockError
 from penstock.ingress.feeds import Feed, FileFeed, Slice, cut_splits, make_feed
 from penstock.operators.base import Source
+from penstock.pe.failures import first_failure
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.spark.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.spark.files import make_directory
 from penstock.spark.frames import FrameFeed, Handed, is_streaming
-from penstock.spark.job import Backend, JobLost, Outcome, first_failure
+from penstock.spark.job import Backend, JobLost, Outcome
 from penstock.spark.lease import Lease
 from penstock.spark.outputs import Outputs
 from penstock.spark.routing import check_table, default_tables, slice_bounds

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.pe.failures import Failure
-from penstock.plan import Plan
-from penstock.positions import Layout
 from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import Kind
 from penstock.spark.parts import Part
@@ -128,40 +126,6 @@ def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if line.startswith("Caused by:") or "Error" in line or "lost" in line.lower()]
     return (causes[-1] if causes else lines[0] if lines else type(error).__name__)[:400]
-
-
-def first_failure(plan: Plan, failures: list[Failure]) -> Failure:
-    """Return the failure that a one-row-at-a-time run would have met first."""
-    order = {name: number for number, name in enumerate(plan.nodes)}
-
-    def place(failure: Failure) -> tuple[Any, ...]:
-        # What failed outside of any operator (a file, a state file) says more than what it made fail.
-        return (failure.operator != "", *full_position(plan, failure), order.get(failure.operator, -1))
-
-    return min(failures, key=place)
-
-
-def full_position(plan: Plan, failure: Failure) -> tuple[int, ...]:
-    """Put the edges of fan-outs that never meet again back into a position: they too say what comes first."""
-    layout: Layout = plan.layout
-    if failure.operator not in plan.nodes:
-        return failure.position
-    path: list[int] = []
-    name = failure.operator
-    inserts: list[tuple[int, int]] = []
-    while plan.nodes[name].inputs:
-        edges = [edge for edge in plan.graph.edges if edge.target == name]
-        if len(edges) > 1:
-            break  # above a fan-in the edges are in the position already, or lead to one place
-        edge = edges[0]
-        above = edge.source.node
-        if len(plan.graph.outgoing[above]) > 1 and above not in layout.fanouts:
-            inserts.append((layout.shapes[above].out_width, edge.index))
-        name = above
-    path = list(failure.position)
-    for place, index in sorted(inserts, reverse=True):
-        path.insert(min(place, len(path)), index)
-    return tuple(path)
 
 
 def _list_parameter() -> Any:

@@ -6,9 +6,9 @@ from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.ingress.feeds import Slice
 from penstock.operators.base import Sink, Source
+from penstock.pe.source_rows import packed_place
 from penstock.plan import Plan
 from penstock.positions import base_width
-from penstock.spark.positions import packed_place
 from penstock.spark.stages import Stages
 from penstock.spark.worker_state import shard_count
 from penstock.write import Directory, FrameCallback

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink
-from penstock.plan import Plan
+from penstock.plan import Plan, takes_marks
 from penstock.timing import Ticks
 
 Grid = tuple[Ticks, Ticks, Ticks]
@@ -57,7 +57,7 @@ class Stages:
         """Return, for each source, the levels with operators that its marks can fire."""
         found: dict[str, set[int]] = {source.name: set() for source in self.plan.sources}
         for node in self.plan.keyed:
-            if _takes_marks(node):
+            if takes_marks(node):
                 for route in self.plan.layout.shapes[node.name].marks:
                     found[route.source].add(self.levels[node.name])
         return {source: sorted(levels) for source, levels in found.items()}
@@ -67,7 +67,7 @@ class Stages:
         """Return, for each source, the grids that its marks must cross to matter; None where every mark does."""
         found: dict[str, list[Grid] | None] = {source.name: [] for source in self.plan.sources}
         for node in self.plan.keyed:
-            if not _takes_marks(node):
+            if not takes_marks(node):
                 continue
             assert isinstance(node.operator, Keyed)
             grid = node.operator.logic.mark_grid
@@ -78,16 +78,3 @@ class Stages:
                 else:
                     known.append((*grid, route.delay))
         return found
-
-    @cached_property
-    def timed(self) -> frozenset[str]:
-        """Return the operators whose rows need their event time further down."""
-        return frozenset(
-            name
-            for name in self.plan.nodes
-            if any(_takes_marks(self.plan.nodes[other]) for other in self.plan.graph.below(name))
-        )
-
-
-def _takes_marks(node: Node) -> bool:
-    return isinstance(node.operator, Keyed) and node.operator.logic.emits == "timed"

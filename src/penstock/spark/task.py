@@ -18,22 +18,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error
+from penstock.errors import PenstockError, SourceError, operator_error
 from penstock.graph import Edge, Node
 from penstock.ingress.splits import Piece, read_split
-from penstock.keys import hash_columns, hash_value, hash_values
-from penstock.operators.base import Key, Keyed, Sink, Source
+from penstock.operators.base import Keyed, Sink, Source
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
-from penstock.pe.keyed import KeyedRunner
+from penstock.pe.fitting import in_columns
+from penstock.pe.keyed import KeyedRunner, key_shards
 from penstock.pe.marks import Steps, arrival, crossing, rises, watermark
 from penstock.pe.merge import Run, merged
+from penstock.pe.source_rows import end_mark, late_rows, source_chunk
 from penstock.pe.stateless import run_stateless
-from penstock.rows import any_getter
 from penstock.sequential import late_row_message
 from penstock.spark.envelope import Envelope, Kind, pack, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
-from penstock.spark.positions import end_mark, late_rows, source_chunk
 from penstock.spark.spec import EpochSpec
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
@@ -87,7 +86,7 @@ class Task:
             ]
         for node, piece in self._pieces(arriving):
             assert isinstance(node.operator, Source)
-            chunk = source_chunk(self._plan, node, piece, node.name in self._stages.timed)
+            chunk = source_chunk(self._plan, node, piece, node.name in self._plan.timed)
             self._count(self._rows_in, node.name, len(chunk))
             if self._spec.floor is not None and node.operator.order_by:
                 chunk = self._divert_late(node, chunk)
@@ -269,8 +268,9 @@ class Task:
     def _post(self, edge: Edge, target: Node, chunk: Chunk) -> None:
         """Send rows across a shuffle, each to the task of its shard or slice."""
         chunk = chunk.sorted()
-        times = chunk.times if target.name in self._stages.timed else None
-        chunk = self._fitting(edge, dataclasses.replace(chunk, times=times))
+        times = chunk.times if target.name in self._plan.timed else None
+        source = self._plan.nodes[edge.source.node]
+        chunk = in_columns(source, dataclasses.replace(chunk, times=times), self._failures)
         if not len(chunk):
             return
         if isinstance(target.operator, Sink):
@@ -283,7 +283,8 @@ class Task:
             return
         assert isinstance(target.operator, Keyed)
         table = np.array(self._spec.tables[target.name], np.int64)
-        shards = self._shards_of(target.operator, edge.port, chunk, len(table))
+        keys = target.operator.keys
+        shards = np.zeros(len(chunk), np.int64) if keys is None else key_shards(keys[edge.port], chunk, len(table))
         tasks = table[shards]
         if (tasks == tasks[0]).all():
             self._envelope(edge, int(tasks[0]), chunk, shards)
@@ -291,24 +292,6 @@ class Task:
         for task in np.unique(tasks).tolist():
             index = np.flatnonzero(tasks == task)
             self._envelope(edge, task, chunk.select(index), shards[index])
-
-    def _fitting(self, edge: Edge, chunk: Chunk) -> Chunk:
-        """Give rows their declared type; report the first value that does not fit, and keep what is before it."""
-        if chunk.type is None:
-            return chunk
-        try:
-            return chunk.only_columns()
-        except RowTypeError as error:
-            node = self._plan.nodes[edge.source.node]
-            problem = operator_error(node.name, error, chunk.get_rows()[error.index])
-            self._failures.fatal.append(Failure(node.name, chunk.position(error.index), problem))
-            return self._fitting(edge, chunk.slice(0, error.index)) if error.index else chunk.slice(0, 0)
-
-    def _shards_of(self, operator: Keyed, port: int, chunk: Chunk, count: int) -> Ints:
-        if operator.keys is None or count == 1:
-            return np.zeros(len(chunk), np.int64)
-        shards: Ints = (_hashes(operator.keys[port], chunk) % np.uint64(count)).astype(np.int64)
-        return shards
 
     def _envelope(self, edge: Edge, task: int, chunk: Chunk, shards: Ints | None) -> None:
         try:
@@ -381,22 +364,3 @@ def _ordered(runs: list[Run]) -> Iterator[Chunk]:
 
     for group, _ in merged(runs):
         yield concat([chunk for _, chunk in group]).sorted()
-
-
-def _hashes(key: Key, chunk: Chunk) -> Any:
-    """Hash the key of each row; a row whose key cannot be had goes to shard 0, where it fails."""
-    try:
-        if key.fields and chunk.type is not None and chunk.type.form != "scalar":
-            columns = chunk.get_columns()
-            return hash_columns([columns.column(name) for name in key.fields])
-        read = key.function or any_getter(key.fields)
-        return hash_values(list(map(read, chunk.get_rows())))
-    except Exception:
-        return np.fromiter((_hash_or_zero(key, row) for row in chunk.get_rows()), np.uint64, len(chunk))
-
-
-def _hash_or_zero(key: Key, row: Any) -> int:
-    try:
-        return hash_value(key.function(row) if key.function else any_getter(key.fields)(row))
-    except Exception:
-        return 0

@@ -1,4 +1,4 @@
-"""Positions of source rows on Spark: order_by values as integers, then one packed place, or several numbers."""
+"""Positions of source rows: order_by values as integers, then one packed place, or several numbers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,185 @@
+"""A processing element: a flow's operators in this process, from batches that come in to batches that are published.
+
+Whoever owns the element brings batches in with `submit`, one after the other, and gets them back through `publish`, in
+the same order, each with the rows of all sinks. A batch in which something failed is not published, nor is any behind
+it; the error is the one that a one-row-at-a-time run would have met first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from penstock.order.parts import SplitBatch
+from penstock.order.primitives import Primitives
+from penstock.order.threads import Threads
+from penstock.pe.batch import Header, Taken
+from penstock.pe.chunk import Chunk
+from penstock.pe.failures import Failure, first_failure
+from penstock.pe.marks import Steps
+from penstock.pe.stations import Rows, Station, Surroundings, make_stations
+from penstock.pe.workers import Bound, Dedicated, Dynamic, Manual, Model, ModelName
+from penstock.plan import Plan
+from penstock.policies import Policy
+from penstock.timing import Ticks
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an element works."""
+
+    model: ModelName = "dynamic"
+    workers: int = 1
+    policy: Policy | None = None
+    """Chooses operators in the dynamic model; None is the Streams scheduler: the port that has waited longest."""
+    partitions: int = 8
+    """Into how many parts keyed operators are cut in the dynamic model."""
+    capacity: int = 16
+    """Batches that an input port holds."""
+    in_flight: int = 64
+    """Batches that may be in the element at once."""
+    time_slice: float = 0.05
+    barrier: bool = False
+    """Rebind with everybody standing still: the baseline of the bound model."""
+    seed: int = 0
+
+
+class Element:
+    """The operators of a flow, and the threads that run them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        publish: Callable[[Header, list[Chunk | None]], None],
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        primitives: Primitives | None = None,
+    ) -> None:
+        self._plan, self._publish, self._clock = plan, publish, clock
+        self._settings = settings
+        self._primitives = primitives or Threads()
+        around = Surroundings(
+            plan,
+            self._primitives,
+            self._report,
+            self._take,
+            clock,
+            settings.capacity,
+            settings.in_flight,
+            settings.partitions,
+            settings.time_slice,
+        )
+        self.stations: dict[str, Station] = make_stations(around, alone=settings.model != "dynamic")
+        self.model = self._make_model(settings)
+        self._moved = threading.Condition()
+        self._stopped = False
+        self._issued = self._published = 0
+        self._failures: list[tuple[int, Failure]] = []
+        self.error: BaseException | None = None
+
+    def _make_model(self, settings: Settings) -> Model:
+        if settings.model == "manual":
+            return Manual(self._primitives, self._is_stopped)
+        if settings.model == "dedicated":
+            return Dedicated(self._primitives, self.stations, self._is_stopped, self._clock)
+        if settings.model == "bound":
+            return Bound(
+                self._primitives,
+                self.stations,
+                self._is_stopped,
+                workers=settings.workers,
+                barrier=settings.barrier,
+                clock=self._clock,
+            )
+        return Dynamic(
+            self._primitives,
+            self.stations,
+            self._is_stopped,
+            workers=settings.workers,
+            policy=settings.policy,
+            time_slice=settings.time_slice,
+            clock=self._clock,
+            seed=settings.seed,
+        )
+
+    # From the owner's thread ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the workers."""
+        self.model.start()
+
+    def submit(self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps]) -> bool:
+        """Bring in the next batch: the rows of each source by output port; False if nothing is taken any more.
+
+        Waits while there are as many batches in flight as there may be: a slow sink slows the sources.
+        """
+        with self._moved:
+            while self._issued - self._published >= self._settings.in_flight and not self._stopped:
+                self._moved.wait()
+            if self._stopped:
+                return False
+            number = self._issued
+            self._issued += 1
+        sinks: SplitBatch[Chunk | None, list[Chunk | None]] = SplitBatch(self._primitives, len(self._plan.sinks), list)
+        header = Header(number, dict(marks), dict(steps), self._clock(), sinks)
+        for node in self._plan.sources:
+            station = self.stations[node.name]
+            made = rows.get(node.name, {})
+            meter = station.meters.mine()
+            meter.batches += 1
+            meter.rows_out += sum(map(len, made.values()))
+            for port, batch in station._leave(header, made):
+                self.model.deliver(port, batch)  # type: ignore[arg-type]
+        return True
+
+    def drain(self) -> None:
+        """Wait until everything that came in is published, or the element has stopped."""
+        with self._moved:
+            while self._published < self._issued and not self._stopped:
+                self._moved.wait()
+
+    def stop(self) -> None:
+        """Drop what is in flight; workers finish the batch that they are in."""
+        with self._moved:
+            self._stopped = True
+            self._moved.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait for the workers to end."""
+        self.stop()
+        self.model.stop()
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Return how many batches came in and how many were published."""
+        return self._issued, self._published
+
+    # From the workers -------------------------------------------------------------------------------------------
+
+    def _is_stopped(self) -> bool:
+        return self._stopped
+
+    def _report(self, number: int, failure: Failure) -> None:
+        with self._moved:
+            self._failures.append((number, failure))
+
+    def _take(self, taken: Taken) -> None:
+        """Publish a batch that all sinks have. One worker at a time is here, and batches come in order."""
+        header, chunks = taken
+        failed = [failure for number, failure in self._failures if number == header.number]
+        if self._stopped:
+            return
+        try:
+            if failed:
+                raise first_failure(self._plan, failed).error
+            self._publish(header, chunks)
+        except BaseException as error:
+            self.error = error
+            self.stop()
+            return
+        with self._moved:
+            self._published += 1
+            self._moved.notify_all()

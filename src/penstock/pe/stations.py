@@ -1,0 +1,412 @@
+"""Operators at work: a station has an operator's input ports, admits its workers, and turns batch n into batch n.
+
+What a station does depends on how many workers it may admit: any number for operators without memory (a reorder buffer
+puts their batches back in order), one for each partition of a keyed operator, one for everything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import PenstockError
+from penstock.graph import Node
+from penstock.operators.base import Keyed, Sink, Union
+from penstock.order.fanin import BatchFanIn
+from penstock.order.parts import SplitBatch
+from penstock.order.primitives import EMPTY, Primitives
+from penstock.order.queues import HybridQueue, ShardQueue
+from penstock.order.reorder import Reorder, ReorderBuffer
+from penstock.pe.batch import Batch, Header, Taken
+from penstock.pe.chunk import Chunk, concat
+from penstock.pe.failures import Failure, Failures
+from penstock.pe.fitting import fitted
+from penstock.pe.keyed import KeyedRunner, Shard, key_shards
+from penstock.pe.marks import Steps, arrival, watermark
+from penstock.pe.meters import Meters
+from penstock.pe.ports import OperatorGate, Outputs, Port
+from penstock.pe.stateless import run_stateless
+from penstock.plan import Plan, takes_marks
+from penstock.rows import RowType
+
+Rows = dict[int, Chunk]
+"""What an operator gives for a batch: the rows of each output port that has any."""
+Group = list[Chunk | None]
+"""The rows of one batch on each input port."""
+
+
+class InputPort(Port[Batch]):
+    """An input of a station."""
+
+    def __init__(self, primitives: Primitives, station: Station, index: int, capacity: int) -> None:
+        super().__init__(primitives, f"{station.name}[{index}]", station.gate, capacity)
+        self.station, self.index = station, index
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge of the flow: which output goes to which port, and what happens to rows on the way."""
+
+    output: int
+    target: InputPort
+    edge: int | None
+    """The component that the edge adds to positions, where its branches meet again."""
+    declared: RowType | None
+    """The type that rows take here, where they enter an operator with state or a sink."""
+    keeps_times: bool
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all stations of an element share."""
+
+    plan: Plan
+    primitives: Primitives
+    report: Callable[[int, Failure], None]
+    """Takes what failed in a batch."""
+    publish: Callable[[Taken], None]
+    """Takes batches that all sinks have, in order."""
+    clock: Callable[[], float]
+    capacity: int
+    """Batches that an input port holds."""
+    in_flight: int
+    """Batches that are in the element at once, at most."""
+    partitions: int
+    time_slice: float
+
+
+class Station:
+    """An operator that one worker runs at a time."""
+
+    permits: int | None = 1
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        self.name, self.node, self._around = node.name, node, around
+        self.gate: OperatorGate[Batch] = OperatorGate(around.primitives, node.name, self.permits)
+        self.ports = [InputPort(around.primitives, self, i, around.capacity) for i in range(len(node.inputs))]
+        self.links: list[Link] = []
+        self.meters = Meters()
+        self._fan_in: BatchFanIn[Batch, list[Batch]] | None = (
+            BatchFanIn(len(self.ports), list) if len(self.ports) > 1 else None
+        )
+
+    def take(self, port: int, batch: Batch) -> Outputs[Batch]:
+        """Take a batch from a port; yield what goes on to which port."""
+        if self._fan_in is None:
+            yield from self._take_group(batch.header, [batch.chunk])
+            return
+        for _, group in self._fan_in.add(port, batch.header.number, batch):
+            yield from self._take_group(group[0].header, [each.chunk for each in group])
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        yield from self._leave(header, self._measured(header, group, self.run))
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Do the operator's work for one batch."""
+        raise NotImplementedError
+
+    def _measured(self, header: Header, group: Group, run: Callable[[Header, Group, Failures], Rows]) -> Rows:
+        """Do the work, count it, and report what fails; whatever happens, the batch goes on."""
+        meter, failures = self.meters.mine(), Failures()
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            made = run(header, group, failures)
+        except Exception as error:  # not the user's doing, so everything that helps to find it
+            problem = PenstockError(f"operator {self.name!r}: {error}\n{traceback.format_exc()}")
+            failures.fatal.append(Failure("", (), problem))
+            made = {}
+        meter.wall += time.perf_counter() - wall
+        meter.cpu += time.thread_time() - cpu
+        meter.batches += 1
+        meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
+        meter.rows_out += sum(map(len, made.values()))
+        for failure in failures.fatal:
+            self._around.report(header.number, failure)
+        return made
+
+    def _leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+        for link in self.links:
+            yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
+
+    def _carried(self, header: Header, link: Link, chunk: Chunk | None) -> Chunk | None:
+        """Give rows what they need on an edge: a component of their position, and their declared type."""
+        if chunk is None or not len(chunk):
+            return None
+        if link.edge is not None:
+            chunk = chunk.extended(np.full(len(chunk), link.edge, np.int64))
+        if not link.keeps_times and chunk.times is not None:
+            chunk = dataclasses.replace(chunk, times=None)
+        if link.declared is None:
+            return chunk
+        failures = Failures()
+        chunk = fitted(self.node, chunk, failures)
+        for failure in failures.fatal:
+            self._around.report(header.number, failure)
+        return chunk if len(chunk) else None
+
+    def progress(self) -> tuple[int, int]:
+        """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""
+        return 0, 0
+
+
+class UnionStation(Station):
+    """Join streams into one."""
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Merge the rows of all ports by position."""
+        width = self._around.plan.layout.shapes[self.name].width
+        # One by one first, because rows of different types forget theirs here.
+        chunks = [run_stateless(self.node, chunk.widened(width), failures)[0] for chunk in group if chunk is not None]
+        return {0: concat(chunks).sorted()} if chunks else {}
+
+
+class SinkStation(Station):
+    """Hand rows to the sink; the one that completes a batch publishes it, and what waited for it."""
+
+    def __init__(self, node: Node, around: Surroundings, number: int, published: Reorder[Taken]) -> None:
+        super().__init__(node, around)
+        self._number, self._published = number, published
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        meter = self.meters.mine()
+        meter.batches += 1
+        meter.rows_in += 0 if group[0] is None else len(group[0])
+        complete = header.sinks.finish(self._number, group[0])
+        if complete is not EMPTY:
+            self._published.offer(header.number, (header, complete))
+            for taken in self._published.drain():
+                self._around.publish(taken)
+        yield from ()
+
+
+class StatelessStation(Station):
+    """Let any number of workers in: each takes a batch, and the reorder buffer restores the order."""
+
+    permits = None
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self._width = around.plan.layout.shapes[node.name].width
+        # As many slots as there are batches in flight, so that no worker is ever refused.
+        self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.in_flight)
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        self._reorder.offer(header.number, (header, self._measured(header, group, self.run)))
+        for ready, made in self._reorder.drain():
+            yield from self._leave(ready, made)
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Take the rows through the operator."""
+        chunk = group[0]
+        return {} if chunk is None else run_stateless(self.node, chunk.widened(self._width), failures)
+
+    def progress(self) -> tuple[int, int]:
+        """Return the oldest batch that has not left and how many later ones wait for it."""
+        return self._reorder.progress()  # type: ignore[attr-defined, no-any-return]
+
+
+class _OnePartition:
+    """The shard of a partition, as a keyed runner asks for it."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self.shard = number, Shard(all_touched=True)  # nobody asks what has changed
+
+    def get(self, shard: int) -> Shard:
+        return self.shard
+
+    def due(self, mark: int) -> list[int]:
+        return [self._number] if self.shard.timers and self.shard.timers[0][0] <= mark else []
+
+
+class StatefulStation(Station):
+    """Run a keyed operator as a whole, one batch after the other."""
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self._partitions = [_OnePartition(number) for number in range(self._count())]
+        self._shape = around.plan.layout.shapes[node.name]
+        self._marked = takes_marks(node)
+
+    def _count(self) -> int:
+        return 1
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Run the operator over the rows of all ports and the marks among them."""
+        parts = [(port, chunk, np.zeros(len(chunk), np.int64)) for port, chunk in enumerate(group) if chunk is not None]
+        return self._run_partition(0, header, parts, self._marks(header), failures)
+
+    def _marks(self, header: Header) -> Steps:
+        if self._marked and header.steps:
+            return arrival(self._shape.marks, dict(header.steps), dict(header.marks), self._shape.width)
+        return Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
+
+    def _run_partition(
+        self, number: int, header: Header, parts: list[tuple[int, Chunk, Any]], marks: Steps, failures: Failures
+    ) -> Rows:
+        water = watermark(self._shape.marks, dict(header.marks))
+        runner = KeyedRunner(self.node, self._shape.width, header.number, self._partitions[number], failures)
+        return runner.run(parts, marks, water)
+
+    def states(self) -> dict[Any, Any]:
+        """Return the state of each key; for an element that is at rest."""
+        return {key: state for each in self._partitions for key, state in each.shard.states.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one partition in one batch."""
+
+    header: Header
+    parts: list[tuple[int, Chunk, Any]]
+    marks: Steps
+    number: int
+    whole: SplitBatch[Rows, Rows]
+
+
+class PartitionedStation(StatefulStation):
+    """Run the partitions of a keyed operator side by side.
+
+    One worker at a time cuts batches in parts; any worker takes a part from the hybrid queue, which keeps each
+    partition in order and with one worker. The last part of a batch brings it to the reorder buffer.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        around: Surroundings,
+        queue: Callable[[Primitives, int], ShardQueue[_Part]] = HybridQueue,
+    ) -> None:
+        super().__init__(node, around)
+        count = len(self._partitions)
+        self._queue = queue(around.primitives, count)
+        self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.in_flight)
+        self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
+        self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
+
+    def _count(self) -> int:
+        return self._around.partitions
+
+    def take(self, port: int, batch: Batch) -> Outputs[Batch]:
+        """Cut a batch in parts, or, for a token, work on parts."""
+        return self._work() if port < 0 else super().take(port, batch)
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        meter = self.meters.mine()
+        meter.batches += 1
+        meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
+        marks = self._marks(header)
+        cut = self._cut(group, every=len(marks) > 0)
+        if not cut:
+            self._reorder.offer(header.number, (header, {}))
+            yield from self._drain()
+            return
+        whole: SplitBatch[Rows, Rows] = SplitBatch(self._around.primitives, len(cut), self._merged)
+        for number, (partition, parts) in enumerate(cut.items()):
+            self._queue.put(partition, _Part(header, parts, marks, number, whole))
+            yield self.work, Batch(header, None)
+
+    def _cut(self, group: Group, every: bool) -> dict[int, list[tuple[int, Chunk, Any]]]:
+        """Cut the rows of all ports by partition; with `every`, partitions without rows are there too."""
+        count = len(self._partitions)
+        found: dict[int, list[tuple[int, Chunk, Any]]] = {number: [] for number in range(count)} if every else {}
+        operator = self.node.operator
+        assert isinstance(operator, Keyed)
+        assert operator.keys is not None
+        for port, chunk in enumerate(group):
+            if chunk is None:
+                continue
+            shards = key_shards(operator.keys[port], chunk, count)
+            order = np.argsort(shards, kind="stable")
+            ordered = shards[order]
+            starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])).tolist()
+            for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+                part = chunk.select(order[start:stop])
+                found.setdefault(int(ordered[start]), []).append((port, part, ordered[start:stop]))
+        return found
+
+    def _work(self) -> Outputs[Batch]:
+        until = self._around.clock() + self._around.time_slice
+        work = self._queue.work()
+        for partition, part in work:
+            made = self._measured(part.header, [], partial(self._run_part, partition, part))
+            whole = part.whole.finish(part.number, made)
+            if whole is not EMPTY:
+                self._reorder.offer(part.header.number, (part.header, whole))
+                yield from self._drain()
+            if self._around.clock() > until:
+                work.close()
+                break
+        if self._queue.waiting() > 0:
+            # The tokens of these parts may be used up: what one worker leaves, another one must hear of.
+            yield self.work, _TOKEN
+
+    def _run_part(self, partition: int, part: _Part, header: Header, group: Group, failures: Failures) -> Rows:
+        return self._run_partition(partition, part.header, part.parts, part.marks, failures)
+
+    def _merged(self, results: Sequence[Rows]) -> Rows:
+        ports = {port for result in results for port in result}
+        return {port: concat([result[port] for result in results if port in result]).sorted() for port in ports}
+
+    def _drain(self) -> Outputs[Batch]:
+        for header, made in self._reorder.drain():
+            yield from self._leave(header, made)
+
+    def progress(self) -> tuple[int, int]:
+        """Return the oldest batch that has not left and how many later ones wait for it."""
+        return self._reorder.progress()
+
+
+class _WorkPort(InputPort):
+    """Where the workers of a partitioned operator are called: a token for each part."""
+
+    def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch], capacity: int) -> None:
+        Port.__init__(self, primitives, f"{station.name}.parts", gate, capacity)
+        self.station, self.index = station, -1
+
+
+_TOKEN: Batch = Batch(None, None)  # type: ignore[arg-type]
+
+
+def make_stations(around: Surroundings, alone: bool) -> dict[str, Station]:
+    """Make the stations of a flow, linked; `alone` where an operator never has more than one worker."""
+    plan = around.plan
+    published: ReorderBuffer[Taken] = ReorderBuffer(around.primitives, around.in_flight)
+    sinks = iter(range(len(plan.sinks)))
+    stations: dict[str, Station] = {}
+    for name, node in plan.nodes.items():
+        operator = node.operator
+        if isinstance(operator, Sink):
+            stations[name] = SinkStation(node, around, next(sinks), published)
+        elif isinstance(operator, Union):
+            stations[name] = UnionStation(node, around)
+        elif isinstance(operator, Keyed):
+            split = operator.kind == "partitioned" and around.partitions > 1 and not alone
+            stations[name] = (PartitionedStation if split else StatefulStation)(node, around)
+        else:
+            stations[name] = StatelessStation(node, around) if node.inputs else Station(node, around)
+    for edge in plan.graph.edges:
+        above, target = stations[edge.source.node], stations[edge.target]
+        cut = plan.is_cut(edge)
+        above.links.append(
+            Link(
+                edge.source.index,
+                target.ports[edge.port],
+                edge.index if edge.source.node in plan.layout.fanouts else None,
+                plan.nodes[edge.source.node].types[edge.source.index] if cut else None,
+                edge.target in plan.timed,
+            )
+        )
+    return stations
+
+
+def run_port(port: Port[Batch], batch: Batch) -> Outputs[Batch]:
+    """Run the station behind a port: what a scheduler does with a batch."""
+    assert isinstance(port, InputPort)
+    return port.station.take(port.index, batch)

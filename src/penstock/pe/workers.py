@@ -1,0 +1,343 @@
+"""Threads that run stations, and the ways to share the work out among them (Streams' threading models, Rebinding's).
+
+*manual*: no thread but the one that brings batches in; it runs every operator. *dedicated*: one thread for each input
+port. *dynamic*: any worker runs any operator, found by the scheduler; workers come and go while the flow runs. *bound*:
+each operator belongs to one worker, and can be given to another while all of them run on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Thread
+from typing import Literal, Protocol
+
+from penstock.order.parking import ParkingLot
+from penstock.order.primitives import Primitives
+from penstock.pe.batch import Batch
+from penstock.pe.choosing import PolicyScheduler
+from penstock.pe.ports import Port, PortScheduler
+from penstock.pe.rebinding import BarrierBinding, Binding
+from penstock.pe.stations import InputPort, PartitionedStation, Station, run_port
+from penstock.policies import Policy
+
+ModelName = Literal["manual", "dedicated", "dynamic", "bound"]
+
+MOST_WORKERS = 256
+IDLE_SECONDS = 0.1
+"""How long a worker sleeps at most before it looks around; it is woken when there is work, so this is a net."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What one worker is doing (a snapshot)."""
+
+    number: int
+    state: Literal["idle", "busy", "suspended"]
+    operator: str | None
+    busy_for: float
+    """Seconds since it took the operator that it is in."""
+    busy_seconds: float
+    """Seconds that it has spent in operators."""
+
+
+class Model(Protocol):
+    """A way to run the stations of an element."""
+
+    def start(self) -> None:
+        """Start the threads."""
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
+
+    def stop(self) -> None:
+        """End the threads and wait for them; what they are in the middle of is finished."""
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the workers are doing."""
+
+
+class _Worker:
+    """A thread with a flag of its own, which says what it is to do next."""
+
+    def __init__(self, number: int, loop: Callable[[_Worker], None], clock: Callable[[], float]) -> None:
+        self.number, self._clock = number, clock
+        self.suspended = self.leaving = False
+        self.operator: str | None = None
+        self.since = 0.0
+        self.busy_seconds = 0.0
+        self.thread = Thread(target=loop, args=(self,), name=f"penstock-worker-{number}", daemon=True)
+
+    def enter(self, operator: str) -> None:
+        self.operator, self.since = operator, self._clock()
+
+    def leave(self) -> None:
+        self.busy_seconds += self._clock() - self.since
+        self.operator = None
+
+    def view(self) -> WorkerView:
+        operator = self.operator
+        state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
+        busy = self._clock() - self.since if operator else 0.0
+        return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy)
+
+
+class Manual:
+    """Run everything in the thread that brings batches in."""
+
+    def __init__(self, primitives: Primitives, stopped: Callable[[], bool]) -> None:
+        self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, ParkingLot(primitives, 1))
+        self._stopped = stopped
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch, and run operators until nothing waits any more."""
+        scheduler, stopped = self._scheduler, self._stopped
+        scheduler.deliver(port, batch, run_port, stopped)
+        while not stopped() and (found := scheduler.find()) is not None:
+            scheduler.drain(found, run_port, _always, stopped)
+
+    def stop(self) -> None:
+        """Stop nothing."""
+
+    def workers(self) -> list[WorkerView]:
+        """Tell that there are none."""
+        return []
+
+
+class Dynamic:
+    """Let any worker run any operator."""
+
+    def __init__(
+        self,
+        primitives: Primitives,
+        stations: Mapping[str, Station],
+        stopped: Callable[[], bool],
+        *,
+        workers: int,
+        policy: Policy | None,
+        time_slice: float,
+        clock: Callable[[], float] = time.perf_counter,
+        seed: int = 0,
+    ) -> None:
+        self._lot = ParkingLot(primitives, MOST_WORKERS)
+        self._scheduler: PortScheduler[Batch] = (
+            PortScheduler(primitives, self._lot)
+            if policy is None
+            else PolicyScheduler(primitives, self._lot, stations, policy, time_slice, clock, seed)
+        )
+        self._stopped, self._slice, self._clock = stopped, time_slice, clock
+        self._workers: list[_Worker] = []
+        self._first = workers
+
+    def start(self) -> None:
+        """Start the first workers."""
+        self.set_workers(self._first)
+
+    def set_workers(self, count: int) -> None:
+        """Change the number of workers; one that is in an operator leaves when it comes out."""
+        if not 0 < count <= MOST_WORKERS:
+            raise ValueError(f"{count} workers; there may be 1 to {MOST_WORKERS}")
+        active = [worker for worker in self._workers if not worker.leaving]
+        for worker in active[count:]:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        self._workers = [worker for worker in self._workers if worker.thread.is_alive() or not worker.leaving]
+        for _ in range(count - len(active)):
+            taken = {worker.number for worker in self._workers}
+            number = next(n for n in range(MOST_WORKERS) if n not in taken)
+            worker = _Worker(number, self._loop, self._clock)
+            self._workers.append(worker)
+            worker.thread.start()
+
+    def suspend(self, number: int) -> None:
+        """Let a worker rest, behind what it is in the middle of."""
+        self._worker(number).suspended = True
+
+    def resume(self, number: int) -> None:
+        """Let a worker go on."""
+        self._worker(number).suspended = False
+        self._lot.wake(number)
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch; where there is no room, drain the port first, as Streams' sources do."""
+        self._scheduler.deliver(port, batch, run_port, self._stopped)
+
+    def stop(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        for worker in self._workers:
+            worker.thread.join()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the workers are doing."""
+        return [worker.view() for worker in self._workers if not worker.leaving]
+
+    def _worker(self, number: int) -> _Worker:
+        found = next((worker for worker in self._workers if worker.number == number and not worker.leaving), None)
+        if found is None:
+            raise ValueError(f"no worker {number}; there are {[worker.number for worker in self._workers]}")
+        return found
+
+    def _loop(self, worker: _Worker) -> None:
+        scheduler, clock, stopped = self._scheduler, self._clock, self._stopped
+        until = 0.0
+
+        def keep_going() -> bool:
+            return clock() < until and not worker.leaving and not worker.suspended
+
+        while not worker.leaving and not stopped():
+            if worker.suspended:
+                self._lot.sleep(worker.number, IDLE_SECONDS)
+                continue
+            port = scheduler.wait_for_work(worker.number, IDLE_SECONDS)
+            if port is None:
+                continue
+            assert isinstance(port, InputPort)
+            worker.enter(port.station.name)
+            until = clock() + self._slice
+            scheduler.drain(port, run_port, keep_going, stopped)
+            worker.leave()
+        # Somebody may have meant this worker for work that is still there.
+        self._lot.wake_one()
+
+
+class _OwnPorts(PortScheduler[Batch]):
+    """Call the thread of a port instead of listing the port."""
+
+    def __init__(self, primitives: Primitives, lot: ParkingLot, ports: Sequence[InputPort]) -> None:
+        super().__init__(primitives, lot)
+        self._numbers = {id(port): number for number, port in enumerate(ports)}
+
+    def _list(self, port: Port[Batch]) -> None:
+        self._lot.wake(self._numbers[id(port)])
+
+
+class Dedicated:
+    """Give each input port a thread of its own."""
+
+    def __init__(
+        self,
+        primitives: Primitives,
+        stations: Mapping[str, Station],
+        stopped: Callable[[], bool],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._ports = [port for station in stations.values() for port in station.ports]
+        self._lot = ParkingLot(primitives, len(self._ports))
+        self._scheduler = _OwnPorts(primitives, self._lot, self._ports)
+        self._stopped = stopped
+        self._workers = [_Worker(number, self._loop, clock) for number in range(len(self._ports))]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for worker in self._workers:
+            worker.thread.start()
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch."""
+        self._scheduler.deliver(port, batch, run_port, self._stopped)
+
+    def stop(self) -> None:
+        """End the threads."""
+        for worker in self._workers:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        for worker in self._workers:
+            worker.thread.join()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the threads are doing."""
+        return [worker.view() for worker in self._workers]
+
+    def _loop(self, worker: _Worker) -> None:
+        port, scheduler, stopped = self._ports[worker.number], self._scheduler, self._stopped
+        while not worker.leaving and not stopped():
+            if port.size() == 0 or not scheduler.claim(port):
+                self._lot.sleep(worker.number, IDLE_SECONDS)
+                continue
+            worker.enter(port.station.name)
+            scheduler.drain(port, run_port, lambda: not worker.leaving, stopped)
+            worker.leave()
+
+
+class Bound:
+    """Bind each operator to one worker."""
+
+    def __init__(
+        self,
+        primitives: Primitives,
+        stations: Mapping[str, Station],
+        stopped: Callable[[], bool],
+        *,
+        workers: int,
+        barrier: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._numbers = {name: number for number, name in enumerate(stations)}
+        self._lot = ParkingLot(primitives, workers)
+        owners = [number % workers for number in range(len(stations))]
+        kind = BarrierBinding if barrier else Binding
+        self._binding: Binding[tuple[InputPort, Batch]] = kind(primitives, owners, workers, self._lot.wake)
+        self._stopped = stopped
+        self._workers = [_Worker(number, self._loop, clock) for number in range(workers)]
+
+    def start(self) -> None:
+        """Start the workers."""
+        for worker in self._workers:
+            worker.thread.start()
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Queue a batch with the worker that has the operator."""
+        # Each port brings each batch once, so these numbers have no gaps.
+        sequence = batch.header.number * len(port.station.ports) + port.index
+        self._binding.submit(self._numbers[port.station.name], sequence, (port, batch))
+
+    def rebind(self, operator: str, worker: int) -> None:
+        """Give an operator to another worker; returns at once."""
+        self._binding.rebind(self._numbers[operator], worker)
+
+    def bindings(self) -> dict[str, int]:
+        """Return the worker of each operator (a snapshot)."""
+        owners = self._binding.owners()
+        return {name: owners[number] for name, number in self._numbers.items()}
+
+    def stop(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        for worker in self._workers:
+            worker.thread.join()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the workers are doing."""
+        return [worker.view() for worker in self._workers]
+
+    def _loop(self, worker: _Worker) -> None:
+        while not worker.leaving and not self._stopped():
+            for task in self._binding.work(worker.number):
+                port, batch = task.payload
+                worker.enter(port.station.name)
+                for target, out in run_port(port, batch):
+                    assert isinstance(target, InputPort)
+                    self.deliver(target, out)
+                worker.leave()
+                if self._stopped():
+                    return
+            if not worker.leaving:
+                self._lot.sleep(worker.number, IDLE_SECONDS)
+
+
+def work_ports(station: Station) -> list[InputPort]:
+    """Return all ports at which a station may have work."""
+    return [*station.ports, station.work] if isinstance(station, PartitionedStation) else list(station.ports)
+
+
+def _always() -> bool:
+    return True
