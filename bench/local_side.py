@@ -1,0 +1,162 @@
+"""Run flows in this process and clock them: what the benchmarks of the threads engine share."""
+
+import argparse
+import gc
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from bench import data, measure
+from penstock.local.engine import LocalEngine, Options
+from penstock.order.reorder import Reorder
+from penstock.pe import stations
+from penstock.pe.element import Settings
+from penstock.plan import make_plan
+
+EngineClass = type[LocalEngine]
+
+
+def run_flow(
+    flow: ps.Flow, options: Options | None = None, kind: EngineClass = LocalEngine
+) -> tuple[LocalEngine, float]:
+    """Run a flow to its end; return the engine, which has the results, and the seconds that the run took."""
+    engine = kind(make_plan(flow), Options() if options is None else options)
+    began = time.perf_counter()
+    engine.run()
+    return engine, time.perf_counter() - began
+
+
+def clocked(name: str, rows: int, run: Callable[[], float]) -> Callable[[], float]:
+    """Return a turn of a side: run it, say what it took, and return its rows a second."""
+
+    def turn() -> float:
+        gc.collect()  # what the side before left behind is not this side's to clear
+        seconds = run()
+        say(f"{name}: {rows:,} rows in {seconds:.2f} s, {rows / seconds:,.0f} rows/s")
+        return rows / seconds
+
+    return turn
+
+
+def say(line: str) -> None:
+    """Tell whoever watches how it goes."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def peer(module: str) -> ModuleType | None:
+    """Import a peer's module of `bench.peers`; a peer that is not installed is named, and None returned."""
+    try:
+        return importlib.import_module(f"bench.peers.{module}")
+    except ModuleNotFoundError as error:
+        say(f"{module}: skipped, {error.name} is not installed (pip install 'penstock[bench]')")
+        return None
+
+
+def directory(seed: int, files: int, rows: int) -> tuple[Path, list[Path]]:
+    """Return a directory with exactly these files of events, for a source that reads directories."""
+    cached = data.files(seed, files, rows)
+    # The cache may hold more files of the same shape than this run is to read.
+    chosen = cached[0].parent.with_name(f"{cached[0].parent.name}-first-{files}")
+    chosen.mkdir(exist_ok=True)
+    paths = []
+    for path in cached:
+        link = chosen / path.name
+        if not link.exists():
+            link.symlink_to(path)
+        paths.append(link)
+    return chosen, paths
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the engine; its own defaults are what the bars are held to."""
+    default = Options()
+    parser.add_argument("--batch-rows", type=int, default=default.batch_rows)
+    parser.add_argument("--model", choices=("manual", "dedicated", "dynamic", "bound"), default=default.settings.model)
+    parser.add_argument("--workers", type=int, default=default.settings.workers)
+    parser.add_argument("--partitions", type=int, default=default.settings.partitions)
+
+
+def engine_options(args: argparse.Namespace) -> Options:
+    """Make the engine's options of those of the command line."""
+    settings = Settings(model=args.model, workers=args.workers, partitions=args.partitions)
+    return Options(args.batch_rows, settings=settings)
+
+
+def engine_figures(options: Options) -> dict[str, Any]:
+    """Return the engine's options for the result."""
+    used = options.settings
+    return {
+        "batch_rows": options.batch_rows,
+        "model": used.model,
+        "workers": used.workers,
+        "partitions": used.partitions,
+    }
+
+
+def compare(speeds: Mapping[str, Sequence[float]], pairs: Mapping[str, tuple[str, str]], seed: int) -> dict[str, Any]:
+    """Return the rows a second of every side and the ratio of every pair that was measured, else None."""
+    sides = {name: measure.median(each, seed=seed) for name, each in speeds.items()}
+    ratios = {
+        key: measure.ratio(speeds[above], speeds[below], seed=seed)
+        for key, (above, below) in pairs.items()
+        if above in speeds and below in speeds
+    }
+    return {
+        **{key: ratios[key].median if key in ratios else None for key in pairs},
+        **{f"{name}_rows_s": each.median for name, each in sides.items()},
+        "intervals": {name: each.as_dict() for name, each in (sides | ratios).items()},
+    }
+
+
+@contextmanager
+def reordering(kind: Callable[..., Reorder[Any]]) -> Iterator[None]:
+    """Give the stations of the engines that are made inside another kind of reorder buffer."""
+    shipped = stations.ReorderBuffer
+    stations.ReorderBuffer = kind  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        stations.ReorderBuffer = shipped  # type: ignore[misc]
+
+
+class Kernel:
+    """Cost NumPy time on each row without holding the GIL: the papers' operator of a chosen weight.
+
+    Multiplies a matrix by a vector again and again; how often is found by the clock, so that a weight in
+    microseconds means the same on every machine.
+    """
+
+    SIDE = 64
+
+    def __init__(self, microseconds: float) -> None:
+        rng = np.random.default_rng(0)
+        # Its norm is below one, so the vector neither grows nor becomes denormal in the rounds that are run.
+        self._matrix = rng.random((self.SIDE, self.SIDE)) / (2 * self.SIDE)
+        self._start = rng.random(self.SIDE)
+        self.microseconds = microseconds
+        self.rounds = 1
+        self.rounds = max(1, round(microseconds / self._seconds_a_round() / 1e6))
+
+    def __call__(self, value: float) -> float:
+        """Do the work of one row, and return the row's value so that outputs can be checked."""
+        vector, matrix = self._start, self._matrix
+        for _ in range(self.rounds):
+            vector = matrix @ vector + self._start
+        return value + 0.0 * float(vector[0])
+
+    def _seconds_a_round(self) -> float:
+        best = float("inf")
+        for _ in range(5):
+            began = time.perf_counter()
+            for _ in range(200):
+                self(1.0)
+            best = min(best, (time.perf_counter() - began) / 200)
+        return best
