@@ -29,6 +29,7 @@ CORE = {
     "plan",
     "positions",
     "read",
+    "reports",
     "rows",
     "sequential",
     "stages",

@@ -135,9 +135,9 @@ class RowType:
 
     def normalize(self, row: Row) -> Row:
         """Give a dict or dataclass that a function returned the record form that its schema declares."""
-        if self.form != "record" or type(row) is record_class(tuple(self.schema.names)):
+        if self.form != "record" or type(row) is self.row_class:
             return row
-        return tuple.__new__(record_class(tuple(self.schema.names)), self._values(row, 0))
+        return tuple.__new__(self.row_class, self._values(row, 0))
 
     def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Make records of bare tuples that have a value for each field; records stay as they are."""
@@ -208,14 +208,27 @@ class RowType:
                     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
                     if len(columns) == width:
                         return columns
+        if set(map(type, rows)) == {dict} and set(map(len, rows)) == {width}:
+            with contextlib.suppress(KeyError):  # a field of another name: found below, row by row
+                return [list(map(itemgetter(name), rows)) for name in self.schema.names]
         values = [self._values(row, index) for index, row in enumerate(rows)]
         return list(zip(*values, strict=True)) if width else []
 
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
+
+    @cached_property
+    def _name_set(self) -> frozenset[str]:
+        return frozenset(self.schema.names)
+
     def _values(self, row: Row, index: int) -> tuple[Any, ...]:
         """Read one row's values in schema order, whatever its form, or say what is missing."""
-        names = self.schema.names
+        names = self._names
         if isinstance(row, dict):
-            extra = row.keys() - set(names)
+            if row.keys() == self._name_set:
+                return tuple([row[name] for name in names])
+            extra = row.keys() - self._name_set
             if extra:
                 name = sorted(map(str, extra))[0]
                 raise RowTypeError(index, name, row.get(name), f"row with the fields {', '.join(names)}")
@@ -225,13 +238,13 @@ class RowType:
             return tuple(row.get(name) for name in names)
         if isinstance(row, tuple):
             fields = getattr(row, "_fields", None)
-            if fields is not None and set(fields) == set(names):
-                return tuple(
-                    row[fields.index(name)] if fields != tuple(names) else row[i] for i, name in enumerate(names)
-                )
+            if fields == names:
+                return tuple(row)
+            if fields is not None and set(fields) == self._name_set:
+                return tuple(row[fields.index(name)] for name in names)
             if fields is None and len(row) == len(names):
                 return row
-        elif dataclasses.is_dataclass(row) and {f.name for f in dataclasses.fields(row)} == set(names):
+        elif dataclasses.is_dataclass(row) and {f.name for f in dataclasses.fields(row)} == self._name_set:
             return tuple(getattr(row, name) for name in names)
         raise RowTypeError(index, "(row)", row, f"row with the fields {', '.join(names)}")
 

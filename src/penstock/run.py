@@ -7,25 +7,20 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
-from penstock.ingress.feeds import Feed, make_feed
-from penstock.ingress.sequence import epoch_sequence
-from penstock.operators.base import Sink, Source
+from penstock.pe.statistics import ElementStats
+from penstock.pe.workers import ModelName
 from penstock.plan import Plan, make_plan
-from penstock.read import Frame
+from penstock.policies import Policy, by_name
 from penstock.rows import Row
-from penstock.sequential import SequentialEngine
-from penstock.spark.engine import EpochStats
 from penstock.timing import seconds
-from penstock.write import Callback, Console, Directory, FrameCallback
 
-EngineName = Literal["spark", "sequential"]
+EngineName = Literal["spark", "threads", "sequential"]
 
 
 class Run:
@@ -55,6 +50,18 @@ class Run:
     def error(self) -> BaseException | None:
         """Return what ended the flow, if it failed."""
         return self._error
+
+    @property
+    def stats(self) -> ElementStats:
+        """Tell what the flow is doing, operator by operator; of the threads engine."""
+        if not hasattr(self._engine, "statistics"):
+            raise PenstockError('only engine="threads" has live statistics; other engines report epochs: run.epochs')
+        found: ElementStats = self._engine.statistics()
+        return found
+
+    def set_threads(self, threads: int) -> None:
+        """Set the number of workers of the threads engine, while it runs."""
+        self._engine.element.set_workers(threads)
 
     def stop(self) -> None:
         """End the flow behind the epoch under way; windows stay open, and a later run goes on from here."""
@@ -103,6 +110,10 @@ def start(
     epoch_rows: int = 1_000_000,
     every: str | float = 0.0,
     end: bool = True,
+    threads: int | None = None,
+    model: ModelName = "dynamic",
+    policy: str | Policy | None = None,
+    batch_rows: int = 4096,
     on_epoch: Callable[[Any], None] | None = None,
 ) -> Run:
     """Start a flow and return at once.
@@ -112,6 +123,10 @@ def start(
     default one a core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch
     to epoch. With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
     run.
+
+    With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
+    number of workers, `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next
+    operator in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together.
     """
     plan = make_plan(flow)
     if epoch_rows < 1:
@@ -121,10 +136,12 @@ def start(
         run.on_epoch(on_epoch)
     if engine == "sequential":
         target = _sequential(plan, run, epoch_rows, end)
+    elif engine == "threads":
+        target = _threads(plan, run, model, threads, policy, batch_rows, end)
     elif engine == "spark":
         target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end)
     else:
-        raise FlowError(f'there is no engine {engine!r}; use "spark" or "sequential"')
+        raise FlowError(f'there is no engine {engine!r}; use "spark", "threads" or "sequential"')
 
     def guarded() -> None:
         try:
@@ -201,85 +218,39 @@ def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-class _CountingEngine(SequentialEngine):
-    """The reference engine, counting what comes in."""
-
-    rows = 0
-
-    def row(self, source: str, row: Row) -> None:
-        self.rows += 1
-        super().row(source, row)
-
-
-class _SequentialRun:
-    """The reference engine fed by readers: for small data, and to see what a flow means."""
-
-    def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[EpochStats], None]) -> None:
-        self._plan, self._epoch_rows, self._end, self._listener = plan, epoch_rows, end, listener
-        self.engine = _CountingEngine(plan)
-        self._stop = threading.Event()
-        self._published: dict[str, int] = {}
-        """How many rows of each sink that is kept in memory were there at the last epoch."""
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    def run(self) -> None:
-        feeds: dict[str, Feed] = {}
-        for node in self._plan.sources:
-            assert isinstance(node.operator, Source)
-            if isinstance(node.operator.reader, Frame):
-                raise PenstockError(f'source {node.name!r} is a Spark DataFrame, which only engine="spark" reads')
-            feeds[node.name] = make_feed(node.operator.reader, node.name, time.monotonic)
-        for node in self._plan.sinks:
-            assert isinstance(node.operator, Sink)
-            if isinstance(node.operator.writer, (Directory, FrameCallback)):
-                raise PenstockError(
-                    f"sink {node.name!r} writes with Spark; with engine='sequential' use ps.write.memory(), "
-                    f"console() or a callback"
-                )
-        ended: set[str] = set()
-        epoch = 0
-        floor: tuple[int, ...] | None = None
-        while not self._stop.is_set():
-            began, before = time.monotonic(), self.engine.rows
-            slices = {name: s for name, feed in feeds.items() if (s := feed.poll(self._epoch_rows)) is not None}
-            ends = [name for name, feed in feeds.items() if name not in ended | slices.keys() and feed.exhausted()]
-            if not slices and not ends:
-                self._stop.wait(0.05)
-                continue
-            if slices:
-                floor = epoch_sequence(self._plan, slices, self.engine, floor)
-            for name in ends if self._end else []:
-                self.engine.end(name)
-            ended.update(ends)
-            epoch += 1
-            counts = self._publish(epoch)
-            backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
-            spent, rows = time.monotonic() - began, self.engine.rows - before
-            self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1, levels={}))
-            if len(ended) == len(feeds):
-                return
-
-    def _publish(self, epoch: int) -> dict[str, int]:
-        counts = {}
-        for node in self._plan.sinks:
-            assert isinstance(node.operator, Sink)
-            writer, rows = node.operator.writer, self.engine.results[node.name]
-            counts[node.name] = len(rows) - self._published.get(node.name, 0)
-            if rows and isinstance(writer, (Callback, Console)):
-                if isinstance(writer, Callback):
-                    writer.function(list(rows), epoch)
-                else:
-                    for row in rows[: writer.limit]:
-                        print(row)
-                rows.clear()
-            self._published[node.name] = len(rows)
-        return counts
-
-
 def _sequential(plan: Plan, run: Run, epoch_rows: int, end: bool) -> Callable[[], None]:
-    sequential = _SequentialRun(plan, epoch_rows, end, run._took_epoch)
-    run._engine = sequential
-    run._results = lambda: {name: list(rows) for name, rows in sequential.engine.results.items()}
-    return sequential.run
+    from penstock.local.reference import ReferenceRun
+
+    reference = ReferenceRun(plan, epoch_rows, end, run._took_epoch)
+    run._engine = reference
+    run._results = lambda: {name: list(rows) for name, rows in reference.results.items()}
+    return reference.run
+
+
+def _threads(
+    plan: Plan,
+    run: Run,
+    model: ModelName,
+    threads: int | None,
+    policy: str | Policy | None,
+    batch_rows: int,
+    end: bool,
+) -> Callable[[], None]:
+    from penstock.local.engine import LocalEngine, Options
+    from penstock.pe.element import Settings
+
+    if threads is not None and threads < 1:
+        raise FlowError(f"threads={threads}; a flow needs at least one")
+    if batch_rows < 1:
+        raise FlowError(f"batch_rows={batch_rows}; a batch needs at least one row")
+    if model not in get_args(ModelName):
+        raise FlowError(f"there is no threading model {model!r}; use {', '.join(get_args(ModelName))}")
+    try:
+        chosen = by_name(policy) if isinstance(policy, str) else policy
+    except ValueError as error:
+        raise FlowError(str(error)) from None
+    settings = Settings(model=model, workers=threads or 1, policy=chosen)
+    engine = LocalEngine(plan, Options(batch_rows, end, settings), run._took_epoch)
+    run._engine = engine
+    run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
+    return engine.run

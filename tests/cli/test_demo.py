@@ -10,7 +10,8 @@ from penstock.demo.flow import HOT, HOT_SECONDS, SENSORS, Readings, make_flow
 from penstock.demo.show import Show
 from penstock.ingress.feeds import GeneratedFeed
 from penstock.plan import make_plan
-from penstock.spark.engine import EpochStats, Options, SparkEngine
+from penstock.reports import EpochStats
+from penstock.spark.engine import Options, SparkEngine
 
 from ..conformance.inline import InlineBackend
 

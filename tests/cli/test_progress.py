@@ -9,7 +9,7 @@ import pytest
 from penstock.cli.displays import JsonDisplay, LiveDisplay, PlainDisplay, make_display
 from penstock.cli.progress import Progress, count, duration, size
 from penstock.errors import OperatorError
-from penstock.spark.engine import EpochStats
+from penstock.reports import EpochStats
 
 
 def stats(epoch=1, rows=1000, out=900, seconds=0.25, backlog=0):

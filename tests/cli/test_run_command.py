@@ -90,9 +90,9 @@ class TestFailed:
         assert "FlowError" in capsys.readouterr().err.splitlines()[-1]
 
     def test_a_sink_that_needs_spark_is_refused_before_any_row(self, tmp_path, capsys):
-        text = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('out', ps.write.parquet('out'))\n"
+        text = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('out', ps.write.frame(print))\n"
         assert run(write(tmp_path, "writes.py", text)) == 1
-        assert "sink 'out' writes with Spark" in capsys.readouterr().err
+        assert "sink 'out' takes Spark DataFrames" in capsys.readouterr().err
 
 
 class TestUsage:

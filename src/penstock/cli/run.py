@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, get_args
 
 from penstock.cli import DONE, FAILED, UsageError
 from penstock.cli.displays import Display, make_display
@@ -23,10 +23,16 @@ from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
 from penstock.flow import Flow
 from penstock.operators.base import Sink
+from penstock.pe.workers import ModelName
+from penstock.policies import POLICIES
 from penstock.run import Run, start
 from penstock.write import Memory
 
 HELP = "run the flow of a Python file"
+ENGINE_OPTIONS = {
+    "spark": ("checkpoint", "tasks", "every", "master"),
+    "threads": ("threads", "model", "policy", "batch_rows"),
+}
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 10.0
 """How long a run that must stop now may take to finish a commit that has begun."""
@@ -38,10 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIR", help="where the run is kept (default: .penstock/<flow name>)")
     parser.add_argument(
         "--engine",
-        choices=("spark", "sequential"),
+        choices=("spark", "threads", "sequential"),
         default="spark",
-        help="sequential runs one row at a time in this process, without Java and without a checkpoint",
+        help="threads runs in this process, without Java and without a checkpoint; sequential one row at a time",
     )
+    parser.add_argument("--threads", type=_positive, metavar="N", help="workers of the threads engine (default: 1)")
+    parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
+    parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
+    parser.add_argument("--batch-rows", type=_positive, metavar="N", help="rows of a batch (default: 4096)")
     parser.add_argument("--tasks", type=_positive, metavar="N", help="tasks of the keyed stages (default: one a core)")
     parser.add_argument(
         "--epoch-rows",
@@ -83,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
             )
             session = _session(flow, args.master)
         else:
-            display.say("starting", f"flow {flow.name!r}, one row at a time", flow=flow.name)
+            how = "one row at a time" if args.engine == "sequential" else "in this process"
+            display.say("starting", f"flow {flow.name!r}, {how}", flow=flow.name)
         _warn_of_memory(flow, display)
         # From here on Ctrl-C is counted; until here it may simply end the command.
         with Interrupts() as interrupts:
@@ -107,14 +118,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Read the options of `start` that only the Spark engine has; refuse them for the other."""
-    given = {name: getattr(args, name) for name in ("checkpoint", "tasks", "every", "master")}
+    """Read the options of `start` that only one engine has; refuse them for the others."""
+    given = {name: getattr(args, name) for names in ENGINE_OPTIONS.values() for name in names}
     given = {name: value for name, value in given.items() if value is not None}
-    if args.engine == "sequential" and given:
-        raise UsageError(
-            f"--{next(iter(given))} needs --engine spark; the sequential engine keeps nothing and has one task"
-        )
-    options = {name: value for name, value in given.items() if name in ("tasks", "every")}
+    for engine, names in ENGINE_OPTIONS.items():
+        wrong = [name for name in names if name in given]
+        if args.engine != engine and wrong:
+            raise UsageError(
+                f"--{wrong[0].replace('_', '-')} needs --engine {engine}; this run is with --engine {args.engine}"
+            )
+    options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
     if "every" in options:
         options["every"] = _seconds(options["every"])
     return options

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.cli.progress import Progress, count, duration, size
 from penstock.demo.check import Verdict
 from penstock.demo.flow import Readings
-from penstock.spark.engine import EpochStats
+from penstock.reports import EpochStats
 
 LINE_SECONDS = 1.0
 

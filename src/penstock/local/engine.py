@@ -6,23 +6,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
 
 from penstock.errors import FlowError
-from penstock.graph import Node
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
-from penstock.operators.base import Sink, Source
+from penstock.local.outputs import LocalOutputs
+from penstock.operators.base import Source
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element, Settings
+from penstock.pe.statistics import ElementStats
 from penstock.plan import Plan
 from penstock.read import Frame
+from penstock.reports import EpochStats
 from penstock.rows import Row
-from penstock.write import Callback, Console, Memory
 
 IDLE_SECONDS = 0.002
 """How long to wait before asking sources again that had nothing."""
+REPORT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -38,25 +39,37 @@ class Options:
 class LocalEngine:
     """Run a plan in this process."""
 
-    def __init__(self, plan: Plan, options: Options, clock: Callable[[], float] = time.perf_counter) -> None:
-        for node in plan.sources:
-            assert isinstance(node.operator, Source)
-            if isinstance(node.operator.reader, Frame):
-                raise FlowError(f'source {node.name!r} is a Spark DataFrame, which only engine="spark" reads')
-        for node in plan.sinks:
-            if not isinstance(_writer(node), (Memory, Callback, Console)):
-                raise FlowError(
-                    f'sink {node.name!r} writes with Spark; with engine="threads" use ps.write.memory(), console() or '
-                    f"a callback"
-                )
-        self._plan, self._options = plan, options
+    def __init__(
+        self,
+        plan: Plan,
+        options: Options,
+        listener: Callable[[EpochStats], None] = lambda stats: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        refuse_frames(plan, "threads")
+        self._plan, self._options, self._listener, self._clock = plan, options, listener, clock
         self._stop = Event()
-        self.results: dict[str, list[Row]] = {n.name: [] for n in plan.sinks if isinstance(_writer(n), Memory)}
+        self._outputs = LocalOutputs(plan, "threads")
+        self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
+
+    @property
+    def results(self) -> dict[str, list[Row]]:
+        """Return the rows of the sinks that are kept in memory."""
+        return self._outputs.results
+
+    def statistics(self) -> ElementStats:
+        """Tell what the flow is doing."""
+        return self.element.statistics()
 
     def stop(self) -> None:
         """Take nothing more in, and end when everything that came in is out."""
         self._stop.set()
+
+    def stop_now(self) -> None:
+        """End at once: what came in and is not out yet is dropped."""
+        self._stop.set()
+        self.element.stop()
 
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
@@ -67,10 +80,12 @@ class LocalEngine:
             self.element.drain()
         finally:
             self.element.close()
+            self._outputs.close()
             for feed in feeds.values():
                 feed.close()
         if self.element.error is not None:
             raise self.element.error
+        self._tell(self._clock())
 
     def _feeds(self) -> dict[str, Feed]:
         return {
@@ -108,19 +123,52 @@ class LocalEngine:
         return self.element.submit(cut.rows, cut.marks, cut.steps)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
-        for node, chunk in zip(self._plan.sinks, chunks, strict=True):
-            if chunk is None:
-                continue
-            rows, writer = chunk.get_rows(), _writer(node)
-            if isinstance(writer, Memory):
-                self.results[node.name].extend(rows)
-            elif isinstance(writer, Callback):
-                writer.function(list(rows), header.number + 1)
-            else:
-                for row in rows[: writer.limit]:
-                    print(row)
+        report = self._report
+        for name, count in self._outputs.publish(header.number + 1, chunks).items():
+            report.rows_out[name] = report.rows_out.get(name, 0) + count
+        now = self._clock()
+        if now - report.began >= REPORT_SECONDS:
+            self._tell(now)
+
+    def _tell(self, now: float) -> None:
+        """Report what came and went since the last time; to listeners it is an epoch like any other."""
+        last, stats = self._report, self.element.statistics()
+        self._report = _Report(now, last.number + 1, stats.rows_in)
+        seconds = now - last.began
+        self._listener(
+            EpochStats(
+                last.number,
+                stats.rows_in - last.rows_before,
+                last.rows_out,
+                seconds,
+                seconds,
+                None,
+                {each.name: (each.rows_in, each.rows_out) for each in stats.operators},
+                {},
+                {},
+                {},
+                tasks=max(1, len(stats.workers)),
+                levels={},
+            )
+        )
 
 
-def _writer(node: Node) -> Any:
-    assert isinstance(node.operator, Sink)
-    return node.operator.writer
+@dataclass
+class _Report:
+    """What happened since the last report."""
+
+    began: float
+    number: int = 1
+    rows_before: int = 0
+    rows_out: dict[str, int] = field(default_factory=dict)
+
+
+def refuse_frames(plan: Plan, engine: str) -> None:
+    """Refuse sources that only Spark can read."""
+    for node in plan.sources:
+        assert isinstance(node.operator, Source)
+        if isinstance(node.operator.reader, Frame):
+            raise FlowError(
+                f"source {node.name!r} is a Spark DataFrame, which engine={engine!r} cannot read; use "
+                f'engine="spark", or read the files with ps.read'
+            )

@@ -128,6 +128,11 @@ class Chunk:
         return self if order is None else self.select(order)
 
 
+def row_chunk(rows: list[Row], row_type: RowType | None) -> Chunk:
+    """Make a chunk of rows that stand in order."""
+    return Chunk([np.arange(len(rows), dtype=np.int64)], None, row_type, None, rows)
+
+
 def sorting_order(positions: Sequence[Ints]) -> Ints | None:
     """Return the order that sorts positions, or None where they are sorted."""
     first = positions[0]

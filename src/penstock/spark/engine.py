@@ -15,6 +15,7 @@ from penstock.operators.base import Source
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
 from penstock.read import Files, Frame
+from penstock.reports import EpochStats
 from penstock.spark.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.spark.files import make_directory
 from penstock.spark.frames import FrameFeed, Handed, is_streaming
@@ -46,28 +47,6 @@ class Options:
     """Whether the end of all sources closes windows and ends the flow, or only stops the run."""
     retries: int = 3
     """How often an epoch is run again when Spark loses its job."""
-
-
-@dataclass(frozen=True)
-class EpochStats:
-    """What one epoch did."""
-
-    epoch: int
-    rows_in: int
-    rows_out: dict[str, int]
-    seconds: float
-    job_seconds: float
-    backlog: int | None
-    operators: dict[str, tuple[int, int]]
-    """Rows in and out of each operator."""
-    shards: dict[str, dict[int, tuple[int, float]]]
-    """For each keyed operator and shard: rows, and seconds in user code and around it."""
-    state_bytes: dict[str, int]
-    passed_over: dict[str, int]
-    tasks: int
-    levels: dict[int, list[tuple[float, float]]]
-    """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
-    attempts: int = 1
 
 
 @dataclass

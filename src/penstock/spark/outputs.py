@@ -10,10 +10,11 @@ from penstock.errors import CheckpointError, FlowError
 from penstock.graph import Node
 from penstock.ingress.paths import exists
 from penstock.operators.base import Sink
+from penstock.pe.part_files import part_name
 from penstock.plan import Plan
 from penstock.rows import Row
 from penstock.spark.files import list_names, make_directory, move, read_json, remove, write_json
-from penstock.spark.parts import Part, frame_staging, part_name, read_payload, staging
+from penstock.spark.parts import Part, frame_staging, read_payload, staging
 from penstock.write import Callback, Console, Directory, FrameCallback, Memory
 
 

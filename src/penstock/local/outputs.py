@@ -1,0 +1,118 @@
+"""Sinks of a flow that runs in this process: in order, batch by batch.
+
+Directories look as the Spark engine writes them: one sub-directory an epoch, which appears whole. An epoch is then as
+many batches as came in a second, or 100,000 rows. Nothing is kept about the run, so a directory that holds rows of
+another one is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import FlowError
+from penstock.graph import Node
+from penstock.ingress.paths import locate
+from penstock.operators.base import Sink
+from penstock.pe.chunk import Chunk
+from penstock.pe.part_files import FileWriter, part_name, sink_columns
+from penstock.plan import Plan
+from penstock.rows import Row, RowType
+from penstock.write import Callback, Console, Directory, FrameCallback, Memory
+
+EPOCH_ROWS = 100_000
+EPOCH_SECONDS = 1.0
+
+
+def writer_of(node: Node) -> Any:
+    """Return what a sink's rows go to."""
+    assert isinstance(node.operator, Sink)
+    return node.operator.writer
+
+
+class LocalOutputs:
+    """The sinks of one run."""
+
+    def __init__(self, plan: Plan, engine: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.results: dict[str, list[Row]] = {n.name: [] for n in plan.sinks if isinstance(writer_of(n), Memory)}
+        self._nodes = plan.sinks
+        self._directories: dict[str, _DirectorySink] = {}
+        for node in plan.sinks:
+            writer = writer_of(node)
+            if isinstance(writer, FrameCallback):
+                raise FlowError(
+                    f"sink {node.name!r} takes Spark DataFrames; with engine={engine!r} use ps.write.parquet(), "
+                    f"memory(), console() or a callback of (rows, number)"
+                )
+            if isinstance(writer, Directory):
+                declared = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+                self._directories[node.name] = _DirectorySink(node, writer, declared, clock)
+
+    def publish(self, number: int, chunks: list[Chunk | None]) -> dict[str, int]:
+        """Write a batch; return the rows that each sink got."""
+        counts = {}
+        for node, chunk in zip(self._nodes, chunks, strict=True):
+            counts[node.name] = 0 if chunk is None else len(chunk)
+            if chunk is None:
+                continue
+            writer = writer_of(node)
+            if node.name in self._directories:
+                self._directories[node.name].write(chunk)
+            elif isinstance(writer, Memory):
+                self.results[node.name].extend(chunk.get_rows())
+            elif isinstance(writer, Callback):
+                writer.function(list(chunk.get_rows()), number)
+            elif isinstance(writer, Console):
+                for row in chunk.get_rows()[: writer.limit]:
+                    print(row)
+        return counts
+
+    def close(self) -> None:
+        """Make visible what was written."""
+        for sink in self._directories.values():
+            sink.appear()
+
+
+class _DirectorySink:
+    """Write rows to a part file, and rename it into place with its epoch's directory."""
+
+    def __init__(self, node: Node, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
+        self._system, self._path = locate(writer.path)
+        if self._system.type_name != "local":
+            raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
+        if os.path.isdir(self._path) and any(name.startswith("epoch=") for name in os.listdir(self._path)):
+            raise FlowError(
+                f"sink {node.name!r}: {writer.path} holds the rows of another run, and this engine cannot go on with "
+                f"it; remove it, or write elsewhere"
+            )
+        self._node, self._writer, self._declared, self._clock = node, writer, declared, clock
+        self._staging = f"{self._path}/_penstock/staging"
+        self._epoch, self._rows, self._began = 0, 0, 0.0
+        self._file: FileWriter | None = None
+        self._schema: pa.Schema | None = None
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def write(self, chunk: Chunk) -> None:
+        """Add rows."""
+        batch, self._schema = sink_columns(self._node, chunk, self._declared, self._schema)
+        if self._file is None:
+            self._epoch, self._began = self._epoch + 1, self._clock()
+            os.makedirs(self._staging, exist_ok=True)
+            path = f"{self._staging}/{part_name(0, self._writer.format)}"
+            self._file = FileWriter(self._system, path, self._writer.format, batch.schema, self._writer.header)
+        self._file.write(batch)
+        self._rows += len(chunk)
+        if self._rows >= EPOCH_ROWS or self._clock() - self._began >= EPOCH_SECONDS:
+            self.appear()
+
+    def appear(self) -> None:
+        """Close the file and show its epoch."""
+        if self._file is not None:
+            self._file.close()
+            self._file, self._rows = None, 0
+            os.rename(self._staging, f"{self._path}/epoch={self._epoch:09d}")

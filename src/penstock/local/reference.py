@@ -1,0 +1,90 @@
+"""Run the reference engine on sources: for small data, and to see what a flow means."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.ingress.feeds import make_feed
+from penstock.ingress.sequence import epoch_sequence
+from penstock.local.engine import refuse_frames
+from penstock.local.outputs import LocalOutputs
+from penstock.operators.base import Source
+from penstock.pe.chunk import Chunk, row_chunk
+from penstock.plan import Plan
+from penstock.reports import EpochStats
+from penstock.rows import Row
+from penstock.sequential import SequentialEngine
+
+
+class _CountingEngine(SequentialEngine):
+    """The reference engine, counting what comes in."""
+
+    rows = 0
+
+    def row(self, source: str, row: Row) -> None:
+        self.rows += 1
+        super().row(source, row)
+
+
+class ReferenceRun:
+    """The reference engine fed by readers, one row at a time."""
+
+    def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[EpochStats], None]) -> None:
+        refuse_frames(plan, "sequential")
+        self._plan, self._epoch_rows, self._end, self._listener = plan, epoch_rows, end, listener
+        self._engine = _CountingEngine(plan)
+        self._outputs = LocalOutputs(plan, "sequential")
+        self._stop = threading.Event()
+
+    @property
+    def results(self) -> dict[str, list[Row]]:
+        """Return the rows of the sinks that are kept in memory."""
+        return self._outputs.results
+
+    def stop(self) -> None:
+        """End behind the epoch under way."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Run until all sources are exhausted, or `stop` is called."""
+        try:
+            self._loop()
+        finally:
+            self._outputs.close()
+
+    def _loop(self) -> None:
+        feeds = {
+            node.name: make_feed(node.operator.reader, node.name, time.monotonic)
+            for node in self._plan.sources
+            if isinstance(node.operator, Source)
+        }
+        ended: set[str] = set()
+        epoch = 0
+        floor: tuple[int, ...] | None = None
+        while not self._stop.is_set():
+            began, before = time.monotonic(), self._engine.rows
+            slices = {name: s for name, feed in feeds.items() if (s := feed.poll(self._epoch_rows)) is not None}
+            ends = [name for name, feed in feeds.items() if name not in ended | slices.keys() and feed.exhausted()]
+            if not slices and not ends:
+                self._stop.wait(0.05)
+                continue
+            if slices:
+                floor = epoch_sequence(self._plan, slices, self._engine, floor)
+            for name in ends if self._end else []:
+                self._engine.end(name)
+            ended.update(ends)
+            epoch += 1
+            counts = self._outputs.publish(epoch, [self._taken(node.name) for node in self._plan.sinks])
+            backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
+            spent, rows = time.monotonic() - began, self._engine.rows - before
+            self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1, levels={}))
+            if len(ended) == len(feeds):
+                return
+
+    def _taken(self, sink: str) -> Chunk | None:
+        """Take the rows that a sink has got in this epoch."""
+        rows, self._engine.results[sink] = self._engine.results[sink], []
+        read = self._plan.nodes[sink].inputs[0]
+        return row_chunk(rows, self._plan.nodes[read.node].types[read.index]) if rows else None

@@ -1,0 +1,104 @@
+"""Write rows to part files: Parquet, JSON lines or CSV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from penstock.errors import FlowError, OperatorError
+from penstock.graph import Node
+from penstock.pe.chunk import Chunk
+from penstock.read import FileFormat
+from penstock.rows import RowType, infer_row_type
+
+
+def part_name(number: int, form: FileFormat) -> str:
+    """Return the name of the file of a slice."""
+    return f"part-{number:05d}.{form}"
+
+
+def sink_columns(
+    node: Node, chunk: Chunk, row: RowType | None, known: pa.Schema | None
+) -> tuple[pa.RecordBatch, pa.Schema]:
+    """Return a chunk's columns; where the rows are not declared, by the schema that the first rows gave."""
+    if row is not None:
+        return chunk.get_columns(), row.schema
+    rows = chunk.get_rows()
+    plain = [_as_dict(item) for item in rows]
+    if known is None:
+        guess = infer_row_type(plain)
+        if guess is None or None in plain:
+            raise FlowError(
+                f"sink {node.name!r}: rows such as {rows[0]!r} have no fields to write; return dicts, or declare "
+                f"the row type with an annotation or schema="
+            )
+        known = guess.schema
+    try:
+        return RowType(known, "record").encode(plain), known
+    except Exception as error:
+        above = node.inputs[0].node
+        raise OperatorError(
+            above,
+            f"{error}; the type was taken from the first rows that reached sink {node.name!r}, so "
+            f"declare it with an annotation or schema=",
+            "",
+            repr(rows[0]),
+        ) from None
+
+
+def _as_dict(row: Any) -> dict[str, Any] | None:
+    if isinstance(row, dict):
+        return row
+    fields = getattr(row, "_fields", None)
+    if fields is not None:
+        return dict(zip(fields, row, strict=True))
+    return dict(vars(row)) if hasattr(row, "__dataclass_fields__") else None
+
+
+class FileWriter:
+    """Write record batches to one file."""
+
+    def __init__(self, system: Any, path: str, form: FileFormat, schema: pa.Schema, header: bool) -> None:
+        self._form = form
+        self._out = system.open_output_stream(path)
+        if form == "parquet":
+            self._writer: Any = pq.ParquetWriter(
+                self._out, schema, compression="zstd", compression_level=1, use_dictionary=_dictionary_columns(schema)
+            )
+        elif form == "csv":
+            self._writer = pa.csv.CSVWriter(self._out, schema, write_options=pa.csv.WriteOptions(include_header=header))
+        else:
+            self._writer = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._form == "parquet":
+            self._writer.write_batch(batch)
+        elif self._form == "csv":
+            self._writer.write(batch)
+        else:
+            self._out.write(_json_lines(batch))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._out.close()
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str] | bool:
+    """Use dictionaries for text only: numbers of a stream seldom repeat, and trying costs more than it saves."""
+    text = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    return text or False
+
+
+def _json_lines(batch: pa.RecordBatch) -> bytes:
+    import json
+
+    encode = json.JSONEncoder(default=_json_value, separators=(",", ":")).encode
+    return "".join(encode(row) + "\n" for row in batch.to_pylist()).encode()
+
+
+def _json_value(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

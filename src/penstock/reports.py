@@ -1,0 +1,27 @@
+"""What engines report while a flow runs: immutable, and the same for every engine as far as it applies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """What one epoch did."""
+
+    epoch: int
+    rows_in: int
+    rows_out: dict[str, int]
+    seconds: float
+    job_seconds: float
+    backlog: int | None
+    operators: dict[str, tuple[int, int]]
+    """Rows in and out of each operator."""
+    shards: dict[str, dict[int, tuple[int, float]]]
+    """For each keyed operator and shard: rows, and seconds in user code and around it."""
+    state_bytes: dict[str, int]
+    passed_over: dict[str, int]
+    tasks: int
+    levels: dict[int, list[tuple[float, float]]]
+    """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
+    attempts: int = 1

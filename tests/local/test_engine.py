@@ -1,0 +1,242 @@
+"""The threads engine as its users meet it: it ends cleanly, slows its sources, and changes while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import FlowError, OperatorError, PenstockError
+
+MODELS = ["manual", "dedicated", "dynamic", "bound"]
+
+
+def simple(rows: Any, function: Any = lambda row: row.v + 1) -> ps.Flow:
+    flow = ps.Flow("simple")
+    flow.source("in", ps.read.items(rows, schema={"v": int})).map(function, name="work").sink("out")
+    return flow
+
+
+def numbers(count: int) -> list[dict[str, int]]:
+    return [{"v": number} for number in range(count)]
+
+
+def own_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert own_threads() == []
+
+
+class Held:
+    """A source that gives rows as they are released, so that a test knows what has come in."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self.taken = rows, 0
+        self.go = threading.Semaphore(0)
+
+    def __iter__(self):
+        for number in range(self._rows):
+            self.go.acquire()
+            self.taken += 1
+            yield {"v": number}
+
+
+class TestEnds:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_every_last_row_comes_out(self, model):
+        run = ps.run(simple(numbers(1000)), engine="threads", model=model, threads=3, batch_rows=7)
+        assert run.results["out"] == list(range(1, 1001))
+
+    @pytest.mark.parametrize("model", MODELS)
+    def test_an_operator_that_raises_ends_the_flow_at_the_first_row_that_fails(self, model):
+        flow = ps.Flow("fails")
+        source = flow.source("in", ps.read.items(numbers(500)))
+        for name, bad in (("a", 400), ("b", 123), ("c", 300)):
+            source = source.map(lambda row, bad=bad: 1 / (row.v - bad) and row, name=name)
+        source.sink("out")
+        with pytest.raises(OperatorError, match="operator 'b'") as caught:
+            ps.run(flow, engine="threads", model=model, threads=3, batch_rows=10)
+        assert "123" in str(caught.value)
+
+    def test_what_was_out_before_an_error_is_a_prefix(self):
+        out: list[int] = []
+        flow = ps.Flow("prefix")
+        flow.source("in", ps.read.items(numbers(100))).map(lambda row: 1 // (77 - row.v) * 0 + row.v).sink(
+            "out", lambda rows, number: out.extend(rows)
+        )
+        with pytest.raises(OperatorError):
+            ps.run(flow, engine="threads", threads=3, batch_rows=5)
+        assert out == list(range(75))  # whole batches
+
+    @pytest.mark.parametrize("model", MODELS)
+    def test_stop_lets_out_what_came_in(self, model):
+        held = Held(1000)
+        run = ps.start(simple(held), engine="threads", model=model, threads=2, batch_rows=1)
+        for _ in range(10):
+            held.go.release()
+        wait_for(lambda: len(run.results["out"]) == 10)
+        run.stop()
+        held.go.release()
+        run.await_end(10)
+        assert run.results["out"] == list(range(1, held.taken + 1))
+
+    def test_stop_now_drops_what_is_inside(self):
+        slow = threading.Event()
+        run = ps.start(simple(numbers(1000), lambda row: slow.wait(10) and row.v), engine="threads", batch_rows=1)
+        wait_for(lambda: run.stats.batches_in > 1)
+        run._engine.stop_now()
+        slow.set()
+        assert run.await_end(10)
+        assert len(run.results["out"]) < 10
+
+    def test_a_sink_that_raises_ends_the_flow(self):
+        flow = ps.Flow("sink")
+
+        def broken(rows: list[Any], number: int) -> None:
+            raise RuntimeError("disk full")
+
+        flow.source("in", ps.read.items(numbers(10))).sink("out", broken)
+        with pytest.raises(RuntimeError, match="disk full"):
+            ps.run(flow, engine="threads")
+
+
+class TestBackPressure:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_a_slow_sink_slows_the_source(self, model):
+        gate = threading.Semaphore(0)
+        held = Held(10_000)
+        for _ in range(10_000):
+            held.go.release()
+        flow = ps.Flow("slow")
+        flow.source("in", ps.read.items(held, schema={"v": int})).map(lambda row: row.v).sink("out", lambda rows, number: gate.acquire())
+        run = ps.start(flow, engine="threads", model=model, threads=2, batch_rows=1)
+        for _ in range(5):
+            gate.release()
+        wait_for(lambda: run.stats.batches_out == 5)
+        wait_until_still(lambda: held.taken)
+        assert held.taken < 200  # of the 10,000 that are there
+        run._engine.stop_now()
+        for _ in range(1000):
+            gate.release()
+        run.await_end(10)
+
+
+class TestWorkers:
+    def test_they_come_and_go_while_the_flow_runs(self):
+        held = Held(200)
+        run = ps.start(simple(held), engine="threads", threads=1, batch_rows=1)
+        for count in (4, 2, 8, 1):
+            run.set_threads(count)
+            for _ in range(50):
+                held.go.release()
+            wait_for(lambda: len(run.stats.workers) == count)  # noqa: B023
+        run.await_end(30)
+        assert run.results["out"] == list(range(1, 201))
+
+    def test_a_worker_that_is_stuck_is_seen_and_does_not_stop_the_others(self):
+        stuck = threading.Event()
+        flow = ps.Flow("stuck")
+        source = flow.source("in", ps.read.items(numbers(3)))
+        seen: list[int] = []
+        source.map(lambda row: stuck.wait(30), name="sticks").sink("a")
+        source.map(lambda row: seen.append(row.v), name="runs").sink("b")
+        run = ps.start(flow, engine="threads", threads=2, batch_rows=3)
+        wait_for(lambda: seen == [0, 1, 2])
+        wait_for(lambda: [worker.operator for worker in run.stats.stuck(0.01)] == ["sticks"])
+        stuck.set()
+        run.await_end(30)
+
+    def test_operators_move_between_bound_workers(self):
+        held = Held(300)
+        run = ps.start(simple(held), engine="threads", model="bound", threads=3, batch_rows=1)
+        for number in range(300):
+            run._engine.element.model.rebind("work", number % 3)
+            held.go.release()
+        run.await_end(30)
+        assert run.results["out"] == list(range(1, 301))
+        assert run._engine.element.model.bindings()["work"] in (0, 1, 2)
+
+
+class TestStatistics:
+    def test_they_count_rows_and_time(self):
+        flow = ps.Flow("counts")
+        source = flow.source("in", ps.read.items(numbers(100)))
+        source.filter(lambda row: row.v % 4 == 0, name="quarter").map(lambda row: time.sleep(0.001), name="wait").sink(
+            "out"
+        )
+        run = ps.run(flow, engine="threads", threads=2, batch_rows=10)
+        found = {each.name: each for each in run.stats.operators}
+        assert (found["quarter"].rows_in, found["quarter"].rows_out) == (100, 25)
+        assert found["quarter"].selectivity == 0.25
+        assert found["wait"].wall > 0.025 > found["wait"].cpu
+        assert run.stats.latency is not None
+        assert 0 < run.stats.latency.p50 <= run.stats.latency.p99
+        assert run.stats.rows_in == 100
+
+
+class TestDirectories:
+    @pytest.mark.parametrize("engine", ["threads", "sequential"])
+    def test_rows_are_written_in_order_and_read_back(self, tmp_path, engine):
+        flow = ps.Flow("files")
+        flow.source("in", ps.read.items(numbers(50))).sink("out", ps.write.parquet(str(tmp_path / "out")))
+        ps.run(flow, engine=engine)
+        back = ps.Flow("back")
+        back.source("in", ps.read.parquet(str(tmp_path / "out"))).map(lambda row: row.v).sink("out")
+        assert ps.run(back, engine="threads").results["out"] == list(range(50))
+
+    def test_a_directory_of_another_run_is_refused(self, tmp_path):
+        for expected in (None, "holds the rows of another run"):
+            flow = ps.Flow("files")
+            flow.source("in", ps.read.items(numbers(5))).sink("out", ps.write.json(str(tmp_path / "out")))
+            if expected is None:
+                ps.run(flow, engine="threads")
+            else:
+                with pytest.raises(FlowError, match=expected):
+                    ps.run(flow, engine="threads")
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"threads": 0}, "threads=0"),
+            ({"batch_rows": 0}, "batch_rows=0"),
+            ({"model": "magic"}, "no threading model 'magic'"),
+            ({"policy": "magic"}, "no scheduling policy 'magic'"),
+        ],
+    )
+    def test_bad_ones_are_refused(self, options, message):
+        with pytest.raises(FlowError, match=message):
+            ps.run(simple(numbers(1)), engine="threads", **options)
+
+    def test_workers_of_other_models_cannot_be_changed(self):
+        held = Held(1)
+        run = ps.start(simple(held), engine="threads", model="manual")
+        with pytest.raises(PenstockError, match="manual"):
+            run.set_threads(2)
+        held.go.release()
+        run.await_end(10)
+
+
+def wait_for(condition: Any, seconds: float = 20.0) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came to that"
+        time.sleep(0.002)
+
+
+def wait_until_still(value: Any) -> None:
+    """Wait until a value does not change any more."""
+    last, since = value(), time.monotonic()
+    while time.monotonic() - since < 0.2:
+        if value() != last:
+            last, since = value(), time.monotonic()
+        time.sleep(0.01)
