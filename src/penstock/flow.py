@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock import checks
 from penstock.errors import FlowError
 from penstock.graph import Graph, Node, Port
-from penstock.operators import aggregates
+from penstock.operators import aggregates, coroutine
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.join import Combine, How, Join, SideBySide
 from penstock.operators.process import Process, ProcessLogic
@@ -30,6 +30,8 @@ from penstock.operators.stateless import (
     Select,
     Split,
     evaluate,
+    refuse_async,
+    rows_in_flight,
 )
 from penstock.operators.windows import (
     AggregateFold,
@@ -205,40 +207,61 @@ class Stream:
 
     def map(
         self,
-        function: Callable[[Row], Row],
+        function: Callable[[Row], Any],
         *,
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        waits: bool | None = None,
+        in_flight: int | None = None,
     ) -> Stream:
-        """Replace each row by `function(row)`."""
+        """Replace each row by `function(row)`.
+
+        An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
+        for at most `in_flight`; outputs keep the order of the rows.
+        """
         name = self.flow._free_name(name, function, "map")
         returns = checks.returns(function, schema, name)
-        return self._apply(name, Map(function, returns, on_error=on_error), returns)
+        rows = rows_in_flight(function, waits, in_flight, name)
+        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows), returns)
 
-    def filter(self, predicate: Any, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds."""
+    def filter(
+        self,
+        predicate: Any,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        waits: bool | None = None,
+        in_flight: int | None = None,
+    ) -> Stream:
+        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
         if isinstance(predicate, pc.Expression):
             name = self.flow._free_name(name, None, "filter")
+            if waits or in_flight is not None:
+                raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")
             known = checks.known_type(self.type, name, "a filter expression")
             checks.predicate(known, predicate, name)
             return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
         checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
-        return self._apply(name, Filter(predicate, on_error=on_error), self.type)
+        rows = rows_in_flight(predicate, waits, in_flight, name)
+        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows), self.type)
 
     def flat_map(
         self,
-        function: Callable[[Row], Iterable[Row]],
+        function: Callable[[Row], Any],
         *,
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        waits: bool | None = None,
+        in_flight: int | None = None,
     ) -> Stream:
-        """Replace each row by the rows that `function(row)` returns or yields."""
+        """Replace each row by the rows that `function(row)` returns or yields; it may wait as in `map`."""
         name = self.flow._free_name(name, function, "flat_map")
         returns = checks.returns(function, schema, name, item=True)
-        return self._apply(name, FlatMap(function, returns, on_error=on_error), returns)
+        rows = rows_in_flight(function, waits, in_flight, name, yields=True)
+        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
 
     def select(self, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any) -> Stream:
         """Keep fields, and compute others by `pyarrow.compute` expressions."""
@@ -284,6 +307,7 @@ class Stream:
         name = self.flow._free_name(name, None, "split")
         for predicate in predicates:
             checks.is_callable(predicate, name, "functions of the row")
+            refuse_async(predicate, name, "a predicate of split()")
         ports = (*(f"out{index}" for index in range(len(predicates))), "rest")
         self._apply(name, Split(predicates, on_error=on_error, outputs=ports), *[self.type] * len(ports))
         return tuple(Stream(self.flow, Port(name, index)) for index in range(len(ports)))
@@ -622,6 +646,49 @@ class WindowedStream:
             if unit != self.stream.node.time:
                 raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.node.time))
         return self.stream._stateful(name, logic, self.key, on_error, extra_ports=("late",) if unit else ())
+
+
+def operate(
+    operator: coroutine.Operator | type[coroutine.Operator],
+    *streams: Stream,
+    schema: Any = None,
+    name: str | None = None,
+    max_pending: int | None = None,
+) -> Any:
+    """Run a co-routine operator over streams, one for each of its input ports; see `penstock.Operator`.
+
+    Returns the stream that leaves it, or a tuple of streams where it has several output ports. `schema` is that of
+    every output port; a list has one for each. `max_pending` is how many rows may wait in one input port.
+    """
+    if not streams or not all(isinstance(stream, Stream) for stream in streams):
+        raise FlowError(f"operate({operator!r}) needs the streams that it reads, each without key_by, got {streams!r}")
+    flow = streams[0].flow
+    name = flow._free_name(name, operator if isinstance(operator, type) else type(operator), "operate")
+    operator = coroutine.checked(operator, name, len(streams))
+    checks.one_flow(streams, name)
+    times = [stream.node.time for stream in streams]
+    operator.check(name, times)
+    most = operator.max_pending if max_pending is None else max_pending
+    if most < 1:
+        raise FlowError(f"operator {name!r}: max_pending={most}; a port must hold at least one row")
+    count = operator.outputs
+    if schema is None:
+        types = tuple(operator.output_types([stream.type for stream in streams]))
+    else:
+        types = tuple(row_type(each, name) for each in (schema if isinstance(schema, list) else [schema] * count))
+    if len(types) != count:
+        raise FlowError(f"operator {name!r} has {count} output ports and is given {len(types)} schemas")
+    logic = coroutine.CoroutineLogic(operator, types, len(streams), most)
+    ports = ("out",) if count == 1 else tuple(f"out{index}" for index in range(count))
+    flow._add(
+        name,
+        Keyed(logic, None, outputs=ports),
+        tuple(stream.port for stream in streams),
+        types,
+        times[0] if len(set(times)) == 1 else None,
+    )
+    made = tuple(Stream(flow, Port(name, index)) for index in range(count))
+    return made[0] if count == 1 else made
 
 
 def _spec(spec: WindowSpec | Duration) -> WindowSpec:

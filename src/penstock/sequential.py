@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import heapq
 import json
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from penstock.checks import DeadLetter
 from penstock.errors import RowTypeError, SourceError, operator_error
 from penstock.graph import Edge, Node
 from penstock.keys import hash_value
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
-from penstock.operators.stateless import Stateless
+from penstock.operators.stateless import PerRow, Stateless
 from penstock.plan import Plan
 from penstock.rows import Row, any_getter
 from penstock.timing import BEFORE, FOREVER, Ticks, time_to_ticks
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True)
@@ -149,12 +154,32 @@ class SequentialEngine:
 
     def _stateless(self, node: Node, operator: Stateless, item: Item) -> Iterator[Delivery]:
         try:
-            outputs = operator.one(item.row)
+            if isinstance(operator, PerRow) and operator.is_async:
+                outputs = self._wait_for(operator, item.row)
+            else:
+                outputs = operator.one(item.row)
         except Exception as error:
             yield from self._failed(node, operator.on_error, error, item)
             return
         for port, row in outputs:
             yield from self._leave(node, port, Item(row, item.time))
+
+    def _wait_for(self, operator: PerRow, row: Row) -> list[tuple[int, Row]]:
+        from asyncio import CancelledError
+
+        try:
+            return self._loop.run_until_complete(operator.one_async(row))
+        except CancelledError as error:  # no exception that others would catch, and nobody but the function raised it
+            raise RuntimeError("the function raised CancelledError").with_traceback(error.__traceback__) from None
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Return an event loop that lasts as long as the engine: functions may keep what is bound to it."""
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+        weakref.finalize(self, loop.close)
+        return loop
 
     def _keyed_row(self, node: Node, operator: Keyed, port: int, item: Item) -> Iterator[Delivery]:
         held = self._keyed[node.name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import compress
@@ -9,12 +11,18 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import RowTypeError
+from penstock.errors import FlowError, RowTypeError
 from penstock.operators.base import Kind, Operator
 from penstock.rows import Row, RowType
 
 SKIPPED = object()
 """Stands in an output list for a row whose function failed and was skipped."""
+
+DEFAULT_THREADS = 64
+"""Rows in flight of a plain function that waits: each has a thread."""
+DEFAULT_TASKS = 512
+"""Rows in flight of an `async def`: each is a suspended frame."""
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -31,46 +39,176 @@ class Stateless(Operator):
 
 
 @dataclass(frozen=True)
-class Map(Stateless):
-    """Replace each row by what the function returns."""
+class PerRow(Stateless):
+    """Base of the operators that call one function for each row; it may be one that waits."""
 
-    function: Callable[[Row], Row] = None  # type: ignore[assignment]
-    returns: RowType | None = None
+    in_flight: int | None = dataclasses.field(default=None, kw_only=True)
+    """How many rows are waited for at once; None for a function that does not wait."""
+
+    def user_function(self) -> Callable[[Row], Any]:
+        """Return the user's function."""
+        raise NotImplementedError
+
+    def row_function(self) -> Callable[[Row], Any]:
+        """Return what to call with a row, for a result that `outputs_of` takes; a coroutine function if `is_async`."""
+        raise NotImplementedError
+
+    def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
+        """Return what leaves for a row, given what `row_function` returned for it."""
+        raise NotImplementedError
+
+    @property
+    def is_async(self) -> bool:
+        """Tell whether the function must be awaited."""
+        return self.in_flight is not None and _is_async(self.user_function())
 
     def one(self, row: Row) -> list[tuple[int, Row]]:
-        return [(0, self.shape(self.function(row)))]
+        return self.outputs_of(row, self.row_function()(row))
+
+    async def one_async(self, row: Row) -> list[tuple[int, Row]]:
+        """Take one row to a list of (output port, row), waiting for the function."""
+        return self.outputs_of(row, await self.row_function()(row))
+
+
+@dataclass(frozen=True)
+class Map(PerRow):
+    """Replace each row by what the function returns."""
+
+    function: Callable[[Row], Any] = None  # type: ignore[assignment]
+    returns: RowType | None = None
+
+    def user_function(self) -> Callable[[Row], Any]:
+        return self.function
+
+    def row_function(self) -> Callable[[Row], Any]:
+        if self.returns is None or self.returns.form != "record":
+            return self.function
+        return self._shaped_async if self.is_async else self._shaped
+
+    def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
+        return [(0, self.shape(result))]
 
     def shape(self, row: Row) -> Row:
         """Give the row the form that was declared for it."""
         return row if self.returns is None else self.returns.normalize(row)
 
+    def _shaped(self, row: Row) -> Row:
+        return self.shape(self.function(row))
+
+    async def _shaped_async(self, row: Row) -> Row:
+        return self.shape(await self.function(row))
+
 
 @dataclass(frozen=True)
-class Filter(Stateless):
+class Filter(PerRow):
     """Keep the rows for which the predicate holds."""
 
     predicate: Callable[[Row], Any] = None  # type: ignore[assignment]
 
-    def one(self, row: Row) -> list[tuple[int, Row]]:
-        return [(0, row)] if self.predicate(row) else []
+    def user_function(self) -> Callable[[Row], Any]:
+        return self.predicate
+
+    def row_function(self) -> Callable[[Row], Any]:
+        return self.predicate
+
+    def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
+        return [(0, row)] if result else []
 
 
 @dataclass(frozen=True)
-class FlatMap(Stateless):
+class FlatMap(PerRow):
     """Replace each row by the rows that the function returns or yields."""
 
     expands: ClassVar[bool] = True
-    function: Callable[[Row], Iterable[Row]] = None  # type: ignore[assignment]
+    function: Callable[[Row], Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
 
-    def one(self, row: Row) -> list[tuple[int, Row]]:
-        # The whole list first: a function that fails half-way must leave nothing behind.
-        return [(0, item) for item in self.many(row)]
+    def user_function(self) -> Callable[[Row], Any]:
+        return self.function
+
+    def row_function(self) -> Callable[[Row], Any]:
+        if not self.is_async:
+            return self.many
+        return self._many_yielded if _yields_async(self.function) else self._many_awaited
+
+    def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
+        return [(0, item) for item in result]
 
     def many(self, row: Row) -> list[Row]:
         """Return all rows that one row becomes."""
-        items = self.function(row)
+        # The whole list first: a function that fails half-way must leave nothing behind.
+        return self._listed(self.function(row))
+
+    async def _many_awaited(self, row: Row) -> list[Row]:
+        return self._listed(await self.function(row))
+
+    async def _many_yielded(self, row: Row) -> list[Row]:
+        return self._listed([item async for item in self.function(row)])
+
+    def _listed(self, items: Iterable[Row]) -> list[Row]:
         return list(items) if self.returns is None else list(map(self.returns.normalize, items))
+
+
+def rows_in_flight(
+    function: Any, waits: bool | None, in_flight: int | None, name: str, *, yields: bool = False
+) -> int | None:
+    """Return how many rows of a function to wait for at once, None for one that does not wait; refuse what is wrong.
+
+    `yields` says whether the function may be an asynchronous generator.
+    """
+    asynchronous = _is_async(function)
+    if waits not in (None, True, False):
+        raise FlowError(f"operator {name!r}: waits={waits!r}; use True for a function that waits")
+    if _yields_async(function) and not yields:
+        raise FlowError(
+            f"operator {name!r}: {_name(function)} is an asynchronous generator, which gives any number of rows; use "
+            f"flat_map(), or return the row instead of yielding it"
+        )
+    if waits is False and asynchronous:
+        raise FlowError(f"operator {name!r}: {_name(function)} is an async def, which always waits; leave out waits=")
+    if waits is False and in_flight is not None:
+        raise FlowError(f"operator {name!r}: in_flight={in_flight!r} is for functions that wait; leave out waits=False")
+    if in_flight is None:
+        return DEFAULT_TASKS if asynchronous else DEFAULT_THREADS if waits else None
+    check_in_flight(in_flight, asynchronous, name)
+    return in_flight
+
+
+def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
+    """Refuse a number of rows in flight that cannot be."""
+    if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
+        raise FlowError(f"operator {name!r}: in_flight={in_flight!r}; give a whole number of rows, 1 or more")
+    if in_flight > MOST_THREADS and not asynchronous:
+        raise FlowError(
+            f"operator {name!r}: in_flight={in_flight}, and each row of a plain function needs a thread; give at most "
+            f"{MOST_THREADS}, or write the function as async def"
+        )
+
+
+def refuse_async(function: Any, name: str, what: str) -> None:
+    """Refuse an async def where nobody would wait for it: what it returns would count as true."""
+    if _is_async(function):
+        raise FlowError(
+            f"operator {name!r}: {what} cannot be async def; compute it in a map() with the async def before, which "
+            f"may wait"
+        )
+
+
+def _is_async(function: Any) -> bool:
+    return _is(inspect.iscoroutinefunction, function) or _yields_async(function)
+
+
+def _yields_async(function: Any) -> bool:
+    return _is(inspect.isasyncgenfunction, function)
+
+
+def _is(test: Callable[[Any], bool], function: Any) -> bool:
+    """Test a function, or the call of an object that can be called."""
+    return test(function) or test(getattr(type(function), "__call__", None))  # noqa: B004
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", repr(function)))
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,8 @@ class Element:
 
     def start(self) -> None:
         """Start the workers."""
+        for station in self.stations.values():
+            station.start(self.model.deliver)
         self.model.start()
 
     def submit(self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps]) -> bool:
@@ -151,6 +153,8 @@ class Element:
         """Stop, and wait for the workers to end."""
         self.stop()
         self.model.stop()
+        for station in self.stations.values():
+            station.close()
 
     @property
     def progress(self) -> tuple[int, int]:

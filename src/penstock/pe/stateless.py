@@ -19,18 +19,27 @@ from penstock.operators.stateless import (
     FilterExpression,
     FlatMap,
     Map,
+    PerRow,
     Split,
     Stateless,
 )
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failures
+from penstock.pe.waiting import Job, Window, run_job, shared_window
 from penstock.rows import Row
 
 Outputs = dict[int, Chunk]
+Called = tuple[list[Any], list[tuple[int, DeadLetter]], bool]
+"""The results, the dead letters with the numbers of their rows, and whether any row was skipped."""
+Caller = Callable[[Node, Callable[[Row], Any], list[Row], Chunk, Failures], Called]
+"""Calls a function for each row of a chunk."""
 
 
-def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
-    """Take a chunk through an operator without memory; return a chunk for each output port that has rows."""
+def run_stateless(node: Node, chunk: Chunk, failures: Failures, caller: Caller | None = None) -> Outputs:
+    """Take a chunk through an operator without memory; return a chunk for each output port that has rows.
+
+    Functions that wait are called by `caller`, by default many rows at once until all of the chunk are done.
+    """
     operator = node.operator
     if isinstance(operator, Union):
         return {0: chunk if node.types[0] is not None else _undeclared(chunk)}
@@ -38,17 +47,18 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
     if isinstance(operator, Columnar):
         return _run_columnar(node, operator, chunk, failures)
     rows = chunk.get_rows()
+    if isinstance(operator, PerRow):
+        if operator.in_flight is None:
+            caller = call
+        elif caller is None:
+            caller = waiting_caller(shared_window(operator.is_async, operator.in_flight))
+        results, letters, skipped = caller(node, operator.row_function(), rows, chunk, failures)
     if isinstance(operator, Map):
-        shaped = operator.returns is not None and operator.returns.form == "record"
-        function = (lambda row: operator.shape(operator.function(row))) if shaped else operator.function
-        results, letters, skipped = call(node, function, rows, chunk, failures)
         outputs = {0: _without_skipped(chunk, results, node) if skipped else chunk.replace_rows(results, node.types[0])}
     elif isinstance(operator, Filter):
-        results, letters, skipped = call(node, operator.predicate, rows, chunk, failures)
         keep = np.flatnonzero(np.fromiter(map(_holds if skipped else bool, results), bool, len(results)))
         outputs = {0: chunk if len(keep) == len(rows) else chunk.select(keep)}
     elif isinstance(operator, FlatMap):
-        results, letters, skipped = call(node, operator.many, rows, chunk, failures)
         outputs = {0: _flatten(chunk, results, node)}
     else:
         assert isinstance(operator, Split)
@@ -62,13 +72,8 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures) -> Outputs:
     return {port: out for port, out in outputs.items() if len(out)}
 
 
-def call(
-    node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures
-) -> tuple[list[Any], list[tuple[int, DeadLetter]], bool]:
-    """Call a function for each row. A row that fails leaves `SKIPPED`; under "fail" nothing behind it is called.
-
-    Returns the results, the dead letters with the numbers of their rows, and whether any row was skipped.
-    """
+def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures) -> Called:
+    """Call a function for each row. A row that fails leaves `SKIPPED`; under "fail" nothing behind it is called."""
     results: list[Any] = []
     letters: list[tuple[int, DeadLetter]] = []
     skipped = False
@@ -88,6 +93,29 @@ def call(
             if letter is not None:
                 letters.append((index, letter))
     return results, letters, skipped
+
+
+def waiting_caller(window: Window) -> Caller:
+    """Return a caller that has as many rows of a chunk in flight as the window allows, and waits for the last."""
+
+    def wait(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures) -> Called:
+        return gathered(run_job(window, function, rows, node.operator.on_error == "fail"), node, chunk, failures)
+
+    return wait
+
+
+def gathered(job: Job, node: Node, chunk: Chunk, failures: Failures) -> Called:
+    """Return what the rows of a job that is done came to, as `call` does."""
+    letters: list[tuple[int, DeadLetter]] = []
+    for index in sorted(job.errors):
+        letter = failures.report(node, job.errors[index], job.rows[index], chunk.position(index))
+        if node.operator.on_error == "fail":
+            # Rows behind it may have been begun; nobody is to hear of that.
+            job.results[index:] = [SKIPPED] * (len(job.rows) - index)
+            break
+        if letter is not None:
+            letters.append((index, letter))
+    return job.results, letters, bool(job.errors)
 
 
 def letters_chunk(chunk: Chunk, letters: list[tuple[int, DeadLetter]], width: int) -> Chunk:

@@ -19,6 +19,7 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.graph import Node
 from penstock.operators.base import Keyed, Sink, Union
+from penstock.operators.stateless import PerRow
 from penstock.order.fanin import BatchFanIn
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import EMPTY, Primitives
@@ -96,6 +97,12 @@ class Station:
         self._fan_in: BatchFanIn[Batch, list[Batch]] | None = (
             BatchFanIn(len(self.ports), list) if len(self.ports) > 1 else None
         )
+
+    def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
+        """Get ready, before the first batch; `deliver` brings a batch from a thread that is no worker."""
+
+    def close(self) -> None:
+        """End what the station has started, behind the last batch."""
 
     def take(self, port: int, batch: Batch) -> Outputs[Batch]:
         """Take a batch from a port; yield what goes on to which port."""
@@ -389,6 +396,10 @@ def make_stations(around: Surroundings, alone: bool) -> dict[str, Station]:
         elif isinstance(operator, Keyed):
             split = operator.kind == "partitioned" and around.partitions > 1 and not alone
             stations[name] = (PartitionedStation if split else StatefulStation)(node, around)
+        elif isinstance(operator, PerRow) and operator.in_flight is not None:
+            from penstock.pe.waiting_station import SpanningStation, WaitingStation  # which stand on this module
+
+            stations[name] = (WaitingStation if alone else SpanningStation)(node, around)
         else:
             stations[name] = StatelessStation(node, around) if node.inputs else Station(node, around)
     for edge in plan.graph.edges:

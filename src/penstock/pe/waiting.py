@@ -1,0 +1,358 @@
+"""Call functions that wait for many rows at once: a window of rows in flight, over the rows of one batch after another.
+
+The rows of a batch are a *job*. A window has as many runners as rows may be in flight: threads for plain functions,
+tasks of one event loop for `async def`. A runner takes the next row, waits for it, puts the result in the row's place,
+and goes on, into the next job where this one has no rows left; nothing is made for a row but its own frame. A job is
+done when its last runner leaves it. Rows are begun in order, so all rows before one that failed have been begun, and
+the first failure of a batch is the one that a run row by row would have met.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.operators.stateless import SKIPPED
+from penstock.rows import Row
+
+if TYPE_CHECKING:
+    import asyncio
+
+IDLE_SECONDS = 2.0
+"""How long a thread that no station will close stays when there is nothing to do."""
+LONG_RUN = 256
+"""A task that took so many rows of one job hardly waited, and lets the others have a turn."""
+
+
+class Job:
+    """The rows of one batch, and what a function returned or raised for each."""
+
+    __slots__ = ("_done", "errors", "function", "pending", "results", "rows", "stops", "users")
+
+    def __init__(
+        self, function: Callable[[Row], Any], rows: list[Row], stops: bool, done: Callable[[Job], None]
+    ) -> None:
+        self.function, self.rows = function, rows
+        self.stops = stops
+        """Whether nothing is begun behind a row that failed."""
+        self.pending = deque(enumerate(rows))
+        self.results: list[Any] = [SKIPPED] * len(rows)
+        self.errors: dict[int, Exception] = {}
+        self.users = 0
+        """How many runners are in this job."""
+        self._done = done
+
+    def failed(self, index: int, error: BaseException) -> None:
+        """Note what a row's function raised."""
+        if not isinstance(error, Exception):  # an exit or a cancellation, which is nobody's here but this row's
+            error = RuntimeError(f"the function raised {type(error).__name__}").with_traceback(error.__traceback__)
+        self.errors[index] = error
+        if self.stops:
+            self.pending.clear()
+
+    def finish(self) -> None:
+        """Say that all rows are done."""
+        self._done(self)
+
+
+class Window(Protocol):
+    """A bounded number of rows in flight."""
+
+    def submit(self, job: Job) -> None:
+        """Begin a job behind those that are under way; never waits."""
+
+    def set_limit(self, limit: int) -> None:
+        """Change the number of rows in flight; rows under way are not cut short."""
+
+    def waiting(self) -> int:
+        """Count the rows that no runner has taken yet (a snapshot)."""
+
+    def close(self) -> None:
+        """Begin no more rows, end the runners and wait for them. Jobs under way are never done."""
+
+
+class ThreadWindow:
+    """Run plain functions, each row in a thread."""
+
+    def __init__(
+        self, limit: int, *, idle_seconds: float | None = None, spent: Callable[[float], None] | None = None
+    ) -> None:
+        self._limit, self._idle_seconds, self._spent = limit, idle_seconds, spent
+        self._changed = threading.Condition(threading.Lock())
+        self._jobs: deque[Job] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, job: Job) -> None:
+        """Begin a job behind those that are under way; never waits."""
+        with self._changed:
+            self._jobs.append(job)
+            self._call()
+
+    def set_limit(self, limit: int) -> None:
+        """Change the number of rows in flight; rows under way are not cut short."""
+        with self._changed:
+            self._limit = limit
+            self._changed.notify_all()  # those who are too many leave
+            self._call()
+
+    def waiting(self) -> int:
+        """Count the rows that no runner has taken yet (a snapshot)."""
+        return sum(len(job.pending) for job in list(self._jobs))
+
+    def close(self) -> None:
+        """Begin no more rows, end the threads and wait for them."""
+        with self._changed:
+            self._closed = True
+            for job in self._jobs:
+                job.pending.clear()
+            self._changed.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+
+    def _call(self) -> None:
+        """Wake threads for the rows that wait, and start those that are missing; with the lock held."""
+        rows, busy = self.waiting(), len(self._threads) - self._idle
+        self._changed.notify(rows)
+        for _ in range(min(self._limit, busy + rows) - len(self._threads)):
+            thread = threading.Thread(target=self._loop, name="penstock-waiting", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _loop(self) -> None:
+        last = time.thread_time()
+        while (job := self._enter()) is not None:
+            function, take, results = job.function, job.pending.popleft, job.results
+            while len(self._threads) <= self._limit:
+                try:
+                    index, row = take()
+                except IndexError:
+                    break
+                try:
+                    results[index] = function(row)
+                except BaseException as error:
+                    job.failed(index, error)
+            self._leave(job)
+            if self._spent is not None:
+                now = time.thread_time()
+                self._spent(now - last)
+                last = now
+
+    def _enter(self) -> Job | None:
+        """Return the first job with rows, or None for a thread that is to end."""
+        with self._changed:
+            while not self._closed and len(self._threads) <= self._limit:
+                while self._jobs and not self._jobs[0].pending:
+                    self._jobs.popleft()
+                if self._jobs:
+                    self._jobs[0].users += 1
+                    return self._jobs[0]
+                self._idle += 1
+                woken = self._changed.wait(self._idle_seconds)
+                self._idle -= 1
+                if not woken and not self._jobs:
+                    break
+            self._threads.discard(threading.current_thread())
+            return None
+
+    def _leave(self, job: Job) -> None:
+        with self._changed:
+            job.users -= 1
+            done = job.users == 0 and not job.pending and not self._closed
+        if done:
+            job.finish()
+
+
+class TaskWindow:
+    """Run coroutine functions, each row in a task of the event loop that all windows share."""
+
+    def __init__(self, limit: int, *, spent: Callable[[float], None] | None = None) -> None:
+        self._limit, self._spent = limit, spent
+        self._jobs: deque[Job] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._joining = threading.Lock()
+        self._home: _EventLoop | None = None
+
+    def submit(self, job: Job) -> None:
+        """Begin a job behind those that are under way; never waits."""
+        self._jobs.append(job)
+        if self._home is None:
+            with self._joining:  # not before there are rows: a window that is never used needs no thread
+                self._home = self._home or _EventLoop.join()
+        self._home.loop.call_soon_threadsafe(self._call)
+
+    def set_limit(self, limit: int) -> None:
+        """Change the number of rows in flight; rows under way are not cut short."""
+        self._limit = limit
+        if self._home is not None:
+            self._home.loop.call_soon_threadsafe(self._call)
+
+    def waiting(self) -> int:
+        """Count the rows that no runner has taken yet (a snapshot)."""
+        return sum(len(job.pending) for job in list(self._jobs))
+
+    def close(self) -> None:
+        """Begin no more rows, cancel those under way and wait for their end."""
+        import asyncio
+
+        closed, self._closed = self._closed, True
+        if self._home is not None and not closed:
+            asyncio.run_coroutine_threadsafe(self._end(), self._home.loop).result()
+            self._home.leave()
+
+    async def _end(self) -> None:
+        import asyncio
+
+        for job in self._jobs:
+            job.pending.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # In the loop's thread ---------------------------------------------------------------------------------------
+
+    def _call(self) -> None:
+        """Start tasks for new rows."""
+        if self._closed or self._home is None:
+            return
+        for _ in range(min(self._limit - len(self._tasks), self.waiting())):
+            task = self._home.loop.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        import asyncio
+
+        me = asyncio.current_task()
+        tasks = self._tasks
+        while (job := self._enter()) is not None:
+            function, pending, results = job.function, job.pending, job.results
+            took = len(pending)
+            while pending and len(tasks) <= self._limit:
+                index, row = pending.popleft()
+                try:
+                    results[index] = await function(row)
+                except BaseException as error:
+                    if self._closed:
+                        raise
+                    job.failed(index, error)
+            self._leave(job)
+            if took - len(pending) > LONG_RUN:
+                await asyncio.sleep(0)
+        # At once, not when the loop gets to it: the next one must not think that it is one too many.
+        tasks.discard(me)
+
+    def _enter(self) -> Job | None:
+        while self._jobs and not self._jobs[0].pending:
+            self._jobs.popleft()
+        if not self._jobs or len(self._tasks) > self._limit:
+            return None
+        self._jobs[0].users += 1
+        return self._jobs[0]
+
+    def _leave(self, job: Job) -> None:
+        job.users -= 1
+        if job.users == 0 and not job.pending and not self._closed:
+            if self._spent is not None and self._home is not None:
+                self._spent(self._home.spent())
+            job.finish()
+
+
+class _EventLoop:
+    """The one thread with an event loop in this process; it ends when the last window has left it.
+
+    One for all, so that operators may share what is bound to a loop: a session, a pool of connections.
+    """
+
+    _lock = threading.Lock()
+    _current: _EventLoop | None = None
+
+    def __init__(self) -> None:
+        self._process, self._users, self._last = os.getpid(), 0, 0.0
+        self._ready = threading.Event()
+        self.loop: asyncio.AbstractEventLoop
+        self._thread = threading.Thread(target=self._main, name="penstock-event-loop", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    @classmethod
+    def join(cls) -> _EventLoop:
+        """Return the loop of this process, started if need be."""
+        with cls._lock:
+            # A forked process has the object but not the thread.
+            if cls._current is None or cls._current._process != os.getpid():
+                cls._current = _EventLoop()
+            cls._current._users += 1
+            return cls._current
+
+    def leave(self) -> None:
+        """Give the loop back; the last one ends it."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            if _EventLoop._current is self:
+                _EventLoop._current = None
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def spent(self) -> float:
+        """Return the processor time of the loop's thread since the last call; only it may ask."""
+        now = time.thread_time()
+        before, self._last = self._last, now
+        return now - before
+
+    def _main(self) -> None:
+        import asyncio
+
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        import asyncio
+
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        await self._stop.wait()
+
+
+def make_window(
+    asynchronous: bool,
+    limit: int,
+    *,
+    idle_seconds: float | None = None,
+    spent: Callable[[float], None] | None = None,
+) -> Window:
+    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads."""
+    if asynchronous:
+        return TaskWindow(limit, spent=spent)
+    return ThreadWindow(limit, idle_seconds=idle_seconds, spent=spent)
+
+
+def run_job(window: Window, function: Callable[[Row], Any], rows: list[Row], stops: bool) -> Job:
+    """Run one job to its end."""
+    done = threading.Event()
+    job = Job(function, rows, stops, lambda _: done.set())
+    if rows:
+        window.submit(job)
+        done.wait()
+    return job
+
+
+_shared: dict[tuple[int, bool, int], Window] = {}
+_sharing = threading.Lock()
+
+
+def shared_window(asynchronous: bool, limit: int) -> Window:
+    """Return the window of this process for a kind of function: it is never closed, for tasks come and go."""
+    key = (os.getpid(), asynchronous, limit)
+    with _sharing:
+        if key not in _shared:
+            _shared[key] = make_window(asynchronous, limit, idle_seconds=IDLE_SECONDS)
+        return _shared[key]

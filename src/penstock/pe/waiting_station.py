@@ -1,0 +1,136 @@
+"""Operators whose function waits: rows of many batches are in flight at once, and batches leave in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.graph import Node
+from penstock.operators.stateless import PerRow, check_in_flight
+from penstock.order.primitives import Primitives
+from penstock.pe.batch import Batch, Header
+from penstock.pe.chunk import Chunk
+from penstock.pe.failures import Failures
+from penstock.pe.ports import OperatorGate, Outputs, Port
+from penstock.pe.stateless import Called, gathered, run_stateless, waiting_caller
+from penstock.pe.stations import Group, InputPort, Rows, StatelessStation, Station, Surroundings
+from penstock.pe.waiting import Job, Window, make_window
+
+
+class WaitingStation(StatelessStation):
+    """Wait for the rows of a batch in the worker that took it: for models in which nobody could be called later."""
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        operator = node.operator
+        assert isinstance(operator, PerRow)
+        assert operator.in_flight is not None
+        self._operator, self.in_flight = operator, operator.in_flight
+        self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent)
+
+    def set_in_flight(self, rows: int) -> None:
+        """Change how many rows are waited for at once, from now on; any thread may ask."""
+        check_in_flight(rows, self._operator.is_async, self.name)
+        self.in_flight = rows
+        self._window.set_limit(rows)
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Take the rows through the operator."""
+        chunk = group[0]
+        if chunk is None:
+            return {}
+        return run_stateless(self.node, chunk.widened(self._width), failures, waiting_caller(self._window))
+
+    def close(self) -> None:
+        """End the threads that wait for rows."""
+        self._window.close()
+
+    def _spent(self, seconds: float) -> None:
+        self.meters.mine().cpu += seconds
+
+
+class SpanningStation(WaitingStation):
+    """Let no worker wait: who takes a batch puts its rows in the window and goes, and the last row calls a worker.
+
+    So rows of all batches that are in the element wait side by side, and none of them pays for the slowest row of
+    another. How many batches can be here is bounded by how many the element admits.
+    """
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self._function = self._operator.row_function()
+        gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.done", None)
+        self.work = _DonePort(around.primitives, self, gate)
+        self._deliver: Callable[[InputPort, Batch], None]
+
+    def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
+        """Get to know how workers are called."""
+        self._deliver = deliver
+
+    def take(self, port: int, batch: Batch) -> Outputs[Batch]:
+        """Begin with a batch, or end with one whose rows are done."""
+        return self._finish(batch) if port < 0 else super().take(port, batch)
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        chunk = group[0]
+        if chunk is None or not len(chunk):
+            self._reorder.offer(header.number, (header, {}))
+            yield from self._drain()
+            return
+        try:
+            chunk = chunk.widened(self._width)
+            rows = chunk.get_rows()
+        except Exception:
+            # It fails in the same way where that is reported.
+            yield from super()._take_group(header, group)
+            return
+        stops = self._operator.on_error == "fail"
+        self._window.submit(Job(self._function, rows, stops, partial(self._call, header, chunk)))
+
+    def _call(self, header: Header, chunk: Chunk, job: Job) -> None:
+        """Call a worker for a job that is done; in the thread of its last row, which has no time for more."""
+        self._deliver(self.work, _Done(header, chunk, job))
+
+    def _finish(self, batch: Batch) -> Outputs[Batch]:
+        assert isinstance(batch, _Done)
+        made = self._measured(batch.header, [batch.chunk], partial(self._gather, batch.job))
+        self._reorder.offer(batch.header.number, (batch.header, made))
+        yield from self._drain()
+
+    def _gather(self, job: Job, header: Header, group: Group, failures: Failures) -> Rows:
+        (chunk,) = group
+        assert chunk is not None
+
+        def caller(node: Node, function: object, rows: object, chunk: Chunk, failures: Failures) -> Called:
+            return gathered(job, node, chunk, failures)
+
+        return run_stateless(self.node, chunk, failures, caller)
+
+    def _drain(self) -> Outputs[Batch]:
+        for header, made in self._reorder.drain():
+            yield from self._leave(header, made)
+
+
+class _Done(Batch):
+    """A batch whose rows are done."""
+
+    __slots__ = ("job",)
+
+    job: Job
+
+    def __init__(self, header: Header, chunk: Chunk, job: Job) -> None:
+        super().__init__(header, chunk)
+        object.__setattr__(self, "job", job)
+
+
+class _DonePort(InputPort):
+    """Where workers are called for batches whose rows are done; it has room for all that can be in flight."""
+
+    def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch]) -> None:
+        Port.__init__(self, primitives, f"{station.name}.done", gate, 1)
+        self.station, self.index = station, -1
+
+    def try_push(self, batch: Batch) -> bool:
+        """Add a batch; the thread that brings it must not be made to run operators, so there is always room."""
+        self._queue.push(batch)
+        return True
