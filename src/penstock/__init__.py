@@ -16,8 +16,10 @@ from penstock.errors import (
     RowTypeError,
     SourceError,
 )
-from penstock.flow import Flow, KeyedStream, Stream, WindowedStream
+from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
+from penstock.operators import library
+from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
 from penstock.rows import Record
@@ -54,6 +56,8 @@ __all__ = [
     "FlowError",
     "KeyedStream",
     "LeaseError",
+    "Operator",
+    "OperatorContext",
     "OperatorError",
     "PenstockError",
     "Process",
@@ -72,9 +76,11 @@ __all__ = [
     "flat_map",
     "flat_scan",
     "key_by",
+    "library",
     "map",
     "map_batches",
     "merge",
+    "operate",
     "process",
     "read",
     "reduce",
