@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from penstock.errors import FlowError, PenstockError
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.rows import Row, RowType
-from penstock.timing import BEFORE, FOREVER, Ticks, TimeKind
+from penstock.timing import FOREVER, Ticks, TimeKind
 
 PATIENCE = 100_000
 """How many waits in a row may be over at once, with no row popped between them, before it is taken for a loop."""
@@ -115,9 +115,8 @@ class OperatorContext:
 
     @property
     def time(self) -> Any:
-        """Return the event time of the row that satisfied the wait; None where rows have none."""
-        time = self._context.time
-        return None if time == BEFORE else self._context.show(time)
+        """Return the event time of the row that satisfied the wait, at the end the latest; 0 where rows have none."""
+        return self._context.show(self._context.time)
 
     def wait_for_all(self, counts: Mapping[int, int]) -> _Waiting:
         """Wait until each port has its number of rows; awaiting gives False once that can never be."""

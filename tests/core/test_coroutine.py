@@ -1,0 +1,504 @@
+"""Co-routine operators: waits, ports, restarts, ends, and what is refused; then the library built on them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import pickle
+
+import pytest
+
+import penstock as ps
+from penstock import library, read
+from penstock.errors import FlowError, OperatorError
+from penstock.flow import Flow, Stream, operate
+from penstock.operators import coroutine
+from penstock.operators.coroutine import Operator
+from penstock.plan import make_plan
+from penstock.sequential import SequentialEngine
+
+from .running import feed, numbers, out, records, run, started
+
+
+class Barrier(Operator):
+    """The example of C-Stream's paper."""
+
+    inputs, outputs = 2, 1
+
+    async def process(self, ctx):
+        while await ctx.wait_for_all({0: 1, 1: 1}):
+            await ctx.emit(ctx.pop(0) + ctx.pop(1))
+
+
+def two(left=(), right=(), **options) -> tuple[Stream, Stream]:
+    flow = Flow("test")
+    return flow.source("a", read.items(list(left)), **options), flow.source("b", read.items(list(right)), **options)
+
+
+def sequence(text: str) -> list[tuple[str, str]]:
+    """Read "a1 b2" as row "a1" of source a, then row "b2" of source b."""
+    return [(word[0], word) for word in text.split()]
+
+
+def operated(operator, text: str, *, end: bool = True, **options) -> list:
+    """Run an operator over sources a and b, in the order of a text."""
+    flow = operate(operator, *two(), name="op", **options).sink("out")
+    return run(flow, sequence(text), end=end)["out"]
+
+
+def one(process, rows, **options) -> list:
+    """Run a function as the process of an operator with one port."""
+    return out(operate(made(process), numbers(rows), name="op", **options))
+
+
+def made(process) -> Operator:
+    """Make an operator with one port of a function."""
+    return type("Made", (Operator,), {"process": process})()
+
+
+class TestWaits:
+    def test_for_all_ports(self):
+        assert operated(Barrier(), "a1 a2 b1 b2 b3 a3") == ["a1b1", "a2b2", "a3b3"]
+
+    def test_for_any_port_follows_the_cursor_not_the_time_of_arrival(self):
+        class First(Operator):
+            inputs = 2
+
+            async def process(self, ctx):
+                while await ctx.wait_for_any({0: 1, 1: 2}):
+                    waiting = (ctx.len(0), ctx.len(1))
+                    await ctx.emit((waiting, ctx.pop(0) if ctx.len(0) else ctx.pop(1) + ctx.pop(1)))
+
+        assert operated(First(), "b1 a1 b2 b3 a2") == [((1, 1), "a1"), ((0, 2), "b1b2"), ((1, 1), "a2")]
+
+    def test_see_nothing_ahead_of_the_cursor(self):
+        class Lengths(Operator):
+            inputs = 2
+
+            async def process(self, ctx):
+                while await ctx.wait_for_all({0: 1}):
+                    await ctx.emit((ctx.pop(0), ctx.len(1)))
+
+        assert operated(Lengths(), "a1 b1 a2 b2 b3 a3") == [("a1", 0), ("a2", 1), ("a3", 3)]
+
+    def test_several_of_one_port(self):
+        async def process(self, ctx):
+            while await ctx.wait_for_all({0: 3}):
+                await ctx.emit([ctx.pop() for _ in range(3)])
+
+        assert one(process, range(8)) == [[0, 1, 2], [3, 4, 5]]
+
+    def test_emitted_rows_stand_where_the_satisfying_row_stood(self):
+        a, b = two(["a1", "a2"], ["b1", "b2"])
+        flow = operate(Barrier(), a, b).union(a, b).sink("out")
+        # The operator was declared first, so its rows come before the copy of the row that satisfied it.
+        assert run(flow, sequence("a1 a2 b1 b2"))["out"] == ["a1", "a2", "a1b1", "b1", "a2b2", "b2"]
+
+    def test_emitted_rows_have_the_time_of_the_satisfying_row(self):
+        class Couples(Operator):
+            async def process(self, ctx):
+                while await ctx.wait_for_all({0: 2}):
+                    ctx.pop(), ctx.pop()
+                    await ctx.emit(ctx.time)
+
+        rows = [{"t": t} for t in (1, 4, 9, 12)]
+        assert out(operate(Couples(), records(rows))) == [4, 12]
+        windows = operate(Couples(), records(rows)).window(5).apply(lambda window, inside: (window.start, inside))
+        assert out(windows) == [(0, [4]), (10, [12])]
+
+
+class TestEnds:
+    def test_waits_give_false(self):
+        class Rest(Operator):
+            inputs = 2
+
+            async def process(self, ctx):
+                while await ctx.wait_for_all({0: 1, 1: 1}):
+                    assert not ctx.closed(0)
+                    ctx.pop(0), ctx.pop(1)
+                assert ctx.closed(0)
+                assert ctx.closed(1)
+                assert not await ctx.wait_for_any({0: 2, 1: 1})
+                assert await ctx.wait_for_any({0: 1, 1: 1})
+                while ctx.len(0):
+                    await ctx.emit(ctx.pop(0))
+
+        assert operated(Rest(), "a1 b1 a2") == ["a2"]
+
+    def test_a_stop_is_no_end(self):
+        async def process(self, ctx):
+            while await ctx.wait_for_all({0: 2}):
+                await ctx.emit(ctx.pop())
+            await ctx.emit("end")
+
+        stream = numbers([1, 2, 3])
+        assert run(operate(made(process), stream).sink("out"), end=False)["out"] == [1, 2]
+        assert one(process, [1, 2, 3]) == [1, 2, "end"]
+
+    def test_rows_of_the_end_have_the_latest_time(self):
+        class Last(Operator):
+            async def process(self, ctx):
+                await ctx.wait_for_all({0: 100})
+                await ctx.emit(ctx.time)
+
+        assert out(operate(Last(), records([{"t": 7}, {"t": 3}], slack=9))) == [7]
+        assert one(Last.process, [1]) == [0]
+
+    def test_one_that_has_returned_takes_no_more_rows(self):
+        async def process(self, ctx):
+            await ctx.wait_for_all({0: 2})
+            await ctx.emit(ctx.pop())
+
+        assert one(process, [1, 2, 3, 4], max_pending=2) == [1]
+
+    def test_nothing_is_kept_behind_the_end(self):
+        engine = started(operate(Barrier(), *two(), name="op").sink("out"))
+        feed(engine, "a", "a1")
+        assert engine.state("op")
+        engine.end("a")
+        engine.end("b")
+        assert engine.state("op") == {}
+
+    def test_an_operator_that_got_no_row_does_not_run(self):
+        async def process(self, ctx):
+            await ctx.emit("ran")
+
+        assert one(process, []) == []
+
+
+class TestRestarts:
+    """A co-routine begins again from its start at every wait: state and ports are what it has."""
+
+    def test_code_before_the_first_wait_runs_again(self):
+        async def process(self, ctx):
+            ctx.state["starts"] = ctx.state.get("starts", 0) + 1
+            while await ctx.wait_for_all({0: 2}):
+                ctx.pop(), ctx.pop()
+                await ctx.emit(ctx.state["starts"])
+
+        # At the first row, and then whenever two are there.
+        assert one(process, range(6)) == [2, 3, 4]
+
+    def test_locals_do_not_last_and_state_does(self):
+        async def process(self, ctx):
+            count = 0
+            while await ctx.wait_for_all({0: 1}):
+                count += 1
+                ctx.state["count"] = ctx.state.get("count", 0) + 1
+                await ctx.emit((ctx.pop(), count, ctx.state["count"]))
+
+        assert one(process, "xyz") == [("x", 1, 1), ("y", 1, 2), ("z", 1, 3)]
+
+    def test_where_it_was_is_kept_in_state(self):
+        async def process(self, ctx):
+            while True:
+                if "head" not in ctx.state:
+                    if not await ctx.wait_for_all({0: 1}):
+                        return
+                    ctx.state["head"] = ctx.pop()
+                if not await ctx.wait_for_all({0: ctx.state["head"]}):
+                    return
+                await ctx.emit([ctx.pop() for _ in range(ctx.state.pop("head"))])
+
+        # Each packet tells its own length first.
+        assert one(process, [2, 7, 8, 1, 9, 3, 4, 5, 6, 2, 0]) == [[7, 8], [9], [4, 5, 6]]
+
+    def test_state_may_be_anything_that_pickles(self):
+        async def process(self, ctx):
+            while await ctx.wait_for_all({0: 1}):
+                ctx.state = (ctx.state or 0) + ctx.pop()
+                await ctx.emit(ctx.state)
+
+        assert one(process, [1, 2, 3]) == [1, 3, 6]
+
+    @pytest.mark.parametrize(
+        "operator",
+        [
+            Barrier(),
+            library.Zip(longest=True),
+            library.Merge(lambda row: row[1:]),
+            library.Gate(lambda row: row != "b2", hold=True),
+            library.Gate(lambda row: row != "b2"),
+            library.Join(lambda row: row[1:], rows=2),
+        ],
+        ids=lambda operator: type(operator).__name__,
+    )
+    def test_saved_and_loaded_at_every_row(self, operator):
+        rows = sequence("a1 a2 b1 b2 a2 b3 a4 b5 b5 a5 a6")
+        flow = operate(operator, *two(), name="op").sink("out")
+        expected = run(flow, rows)["out"]
+        engine = started(flow)
+        for source, row in rows:
+            feed(engine, source, row)
+            engine = restarted(engine)
+        engine.end("a")
+        engine.end("b")
+        assert engine.results["out"] == expected
+        assert expected
+
+    def test_two_flows_may_share_an_operator(self):
+        shared = Barrier()
+        assert operated(shared, "a1 b1") == operated(shared, "a1 b1") == ["a1b1"]
+
+
+def restarted(engine: SequentialEngine) -> SequentialEngine:
+    """Return an engine that has what a saved one had."""
+    fresh = SequentialEngine(engine.plan)
+    fresh.results, fresh._marks = engine.results, engine._marks
+    fresh._keyed = pickle.loads(pickle.dumps(engine._keyed))
+    return fresh
+
+
+class TestRefused:
+    def fails(self, process, message, rows=(1, 2), **options):
+        with pytest.raises(OperatorError, match=message) as caught:
+            one(process, rows, **options)
+        assert "operator 'op'" in str(caught.value)
+
+    def test_too_many_rows_that_wait(self):
+        message = r"operator 'op'.* port 1 holds 3 rows.*wait_for_all\(\{0: 1, 1: 1\}\).*larger max_pending="
+        with pytest.raises(OperatorError, match=message):
+            operated(Barrier(), "b1 b2 b3 a1", max_pending=2)
+
+    def test_a_wait_for_more_rows_than_a_port_holds(self):
+        async def process(self, ctx):
+            await ctx.wait_for_all({0: 11})
+
+        self.fails(process, r"needs 11 rows in port 0, and max_pending=10", max_pending=10)
+
+    def test_a_foreign_awaitable(self):
+        async def sleeps(self, ctx):
+            await asyncio.sleep(0)
+
+        async def sleeps_longer(self, ctx):
+            await asyncio.sleep(1)
+
+        self.fails(sleeps, r"awaits something that is not Penstock's.*await only\s+ctx.wait_for_all")
+        self.fails(sleeps_longer, r"awaits something that is not Penstock's.*no running event loop")
+
+    def test_a_wait_that_is_not_awaited(self):
+        async def process(self, ctx):
+            while ctx.wait_for_all({0: 1}):
+                await ctx.emit(ctx.pop())
+
+        self.fails(process, r"write await ctx.wait_for_all\(\{0: 1\}\)")
+
+    def test_an_emit_that_is_not_awaited(self):
+        async def process(self, ctx):
+            while await ctx.wait_for_all({0: 1}):
+                ctx.emit(ctx.pop())
+
+        async def returns(self, ctx):
+            ctx.emit(1)
+
+        self.fails(process, r"write await ctx.emit\(row\)")
+        self.fails(returns, r"write await ctx.emit\(row\)")
+
+    def test_a_pop_or_peek_of_what_is_not_there(self):
+        async def pops(self, ctx):
+            ctx.pop()
+            ctx.pop()
+
+        async def peeks(self, ctx):
+            ctx.peek(0, 1)
+
+        self.fails(pops, r"pop\(0\) finds no row; wait for it")
+        self.fails(peeks, r"peek\(0, 1\) finds 1 rows; wait .*\{0: 2\}")
+
+    def test_a_port_that_is_not_there(self):
+        async def pops(self, ctx):
+            ctx.pop(1)
+
+        async def waits(self, ctx):
+            await ctx.wait_for_any({0: 1, -1: 1})
+
+        async def emits(self, ctx):
+            await ctx.emit(1, port=1)
+
+        self.fails(pops, "no input port 1; the operator has 1")
+        self.fails(waits, "no input port -1")
+        self.fails(emits, r"port=1\): the operator has 1 output port")
+
+    def test_a_wait_for_nothing(self):
+        async def nothing(self, ctx):
+            await ctx.wait_for_all({})
+
+        async def none(self, ctx):
+            await ctx.wait_for_any({0: 0})
+
+        self.fails(nothing, "at least one port")
+        self.fails(none, "at least one row")
+
+    def test_a_loop_that_never_pops(self, monkeypatch):
+        monkeypatch.setattr(coroutine, "PATIENCE", 50)
+
+        async def peeks(self, ctx):
+            while await ctx.wait_for_all({0: 1}):
+                ctx.peek()
+
+        async def does_not_leave(self, ctx):
+            while True:
+                await ctx.wait_for_all({0: 9})
+
+        self.fails(peeks, "50 times with no row popped")
+        self.fails(does_not_leave, "leave the loop when a wait gives False")
+
+    def test_a_context_that_is_used_after_the_wait(self):
+        async def process(self, ctx):
+            try:
+                await ctx.wait_for_all({0: 2})
+            finally:
+                ctx.pop()
+
+        self.fails(process, "used after .* wait, for example in a finally block")
+
+    def test_what_the_operator_raises_names_its_line(self):
+        async def process(self, ctx):
+            raise ValueError("bad")
+
+        self.fails(process, r"test_coroutine.py:\d+: ValueError: bad; row: 1")
+
+    def test_before_the_run(self):
+        a, b = two()
+
+        class Plain(Operator):
+            def process(self, ctx):
+                pass
+
+        class Nothing(Operator):
+            async def process(self, ctx):
+                pass
+
+            outputs = 0
+
+        for operator, streams, message in [
+            (Barrier(), (a,), "'Barrier': Barrier has 2 input streams, and is given 1"),
+            (Barrier(), (), "needs the streams that it reads"),
+            (Barrier(), (a, b.key_by(len)), "each without key_by"),
+            (Plain(), (a,), "'Plain': Plain.process is no co-routine; write async def"),
+            (Nothing(), (a,), "at least one output port"),
+            (object(), (a,), "derive its class from penstock.Operator"),
+            (Barrier(), (a, numbers([1])), "different flows"),
+        ]:
+            with pytest.raises(FlowError, match=message):
+                operate(operator, *streams)
+        with pytest.raises(FlowError, match="max_pending=0"):
+            operate(Barrier(), a, b, max_pending=0)
+        with pytest.raises(FlowError, match="1 output ports and is given 2 schemas"):
+            operate(Barrier(), a, b, schema=[str, int])
+
+
+class TestFlows:
+    def test_several_outputs_are_several_streams(self):
+        class Sides(Operator):
+            inputs, outputs = 2, 2
+
+            async def process(self, ctx):
+                while await ctx.wait_for_any({0: 1, 1: 1}):
+                    port = 0 if ctx.len(0) else 1
+                    await ctx.emit({"v": ctx.pop(port)}, port=1 - port)
+
+        left, right = operate(Sides(), *two(), schema=[{"v": str}, None])
+        assert left.type.names == ["v"]
+        assert right.type is None
+        left.map(lambda row: row.v).sink("left")
+        flow = right.sink("right")
+        assert run(flow, sequence("a1 b1 a2")) == {"left": ["b1"], "right": [{"v": "a1"}, {"v": "a2"}]}
+
+    def test_names_follow_the_class(self):
+        a, b = two()
+        assert [operate(Barrier, a, b).node.name for _ in range(2)] == ["Barrier", "Barrier_2"]
+
+    def test_time_is_known_where_all_streams_have_it(self):
+        flow = Flow("test")
+        timed = flow.source("a", read.items([{"t": 1}]), time="t")
+        plain = flow.source("b", read.items([{"t": 1}]))
+        assert operate(Barrier(), timed, timed).node.time == "integer"
+        assert operate(Barrier(), timed, plain).node.time is None
+
+    def test_the_kind_is_stateful(self):
+        plan = make_plan(operate(Barrier(), *two(), name="op").sink("out"))
+        assert plan.nodes["op"].operator.kind == "stateful"
+
+    def test_the_front_door(self):
+        assert ps.Operator is Operator
+        assert ps.operate is operate
+        assert ps.library.Zip is library.Zip
+
+
+class TestLibrary:
+    def test_barrier_puts_fields_side_by_side(self):
+        a, b = two([{"k": 1, "v": 2}], [{"v": 3, "w": 4}])
+        joined = operate(library.Barrier(), a, b, a)
+        assert joined.type.names == ["k", "v", "v_1", "w", "k_2", "v_2"]
+        assert out(joined) == [(1, 2, 3, 4, 1, 2)]
+
+    def test_barrier_of_tuples_and_by_a_function(self):
+        assert out(operate(library.Barrier(), *two([(1, 2)], [(3,)]))) == [(1, 2, 3)]
+        assert out(operate(library.Barrier(max), *two([1, 5], [3, 2]))) == [3, 5]
+        with pytest.raises(OperatorError, match="give it combine="):
+            out(operate(library.Barrier(), *two([1], [2])))
+
+    def test_zip(self):
+        assert operated(library.Zip(), "a1 a2 b1") == [("a1", "b1")]
+        assert operated(library.Zip(longest=True), "a1 a2 b1") == [("a1", "b1"), ("a2", None)]
+
+    def test_merge_holds_rows_back(self):
+        flow = operate(library.Merge("t"), *two([{"t": 1}], [{"t": 1}]), name="op").sink("out")
+        engine = started(flow)
+        feed(engine, "a", {"t": 1}, {"t": 4})
+        assert engine.results["out"] == []
+        feed(engine, "b", {"t": 2})
+        assert engine.results["out"] == [(1,), (2,)]
+        feed(engine, "b", {"t": 4})
+        assert engine.results["out"] == [(1,), (2,), (4,)]
+        for source in "ab":
+            engine.end(source)
+        assert engine.results["out"] == [(1,), (2,), (4,), (4,)]
+
+    def test_gate_drops_or_holds(self):
+        opens = "b1"
+        text = "a1 b1 a2 b2 a3 a4 b1 a5 b2 a6"
+        assert operated(library.Gate(opens.__eq__), text) == ["a2", "a5"]
+        assert operated(library.Gate(opens.__eq__, is_open=True), text) == ["a1", "a2", "a5"]
+        assert operated(library.Gate(opens.__eq__, hold=True), text) == ["a1", "a2", "a3", "a4", "a5"]
+
+    def test_switch(self):
+        outputs = operate(library.Switch(2, {"b0": 0, "b1": 1}.get), *two())
+        for index, stream in enumerate(outputs):
+            flow = stream.sink(f"out {index}")
+        assert run(flow, sequence("a1 b1 a2 b0 a3 b9 a4")) == {"out 0": ["a1", "a3"], "out 1": ["a2"]}
+
+    def test_switch_to_an_output_that_is_not_there(self):
+        first, second = operate(library.Switch(), *two([1], [5]))
+        with pytest.raises(OperatorError, match="a switch with 2 outputs cannot send rows to 5"):
+            out(first.union(second))
+
+    def test_throttle_by_event_time(self):
+        rows = [{"t": t} for t in (0, 1, 2, 10, 9, 11, 25)]
+        assert out(operate(library.Throttle(2, per=10), records(rows))) == [(0,), (1,), (10,), (9,), (25,)]
+        noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+        times = [{"t": noon + dt.timedelta(seconds=s)} for s in (0, 0.5, 1)]
+        assert len(out(operate(library.Throttle(per="1 s"), records(times)))) == 2
+
+    def test_throttle_by_number(self):
+        assert out(operate(library.Throttle(every=3), numbers(range(8)))) == [0, 3, 6]
+
+    def test_throttle_that_cannot_be(self):
+        for options in ({}, {"per": 1, "every": 1}, {"every": 0}, {"most": 0, "per": 1}, {"per": 0}):
+            with pytest.raises(FlowError, match="throttle"):
+                library.Throttle(**options)
+        for stream in (numbers([1]), records([{"t": 1}])):
+            with pytest.raises(FlowError, match=r"operator 'Throttle'.*time="):
+                operate(library.Throttle(per="1 s"), stream)
+
+    def test_join_among_the_latest_rows(self):
+        by_number = library.Join(lambda row: row[1:], rows=2)
+        assert operated(by_number, "a1 a2 b2 a2 b2 b1") == [("a2", "b2"), ("a2", "b2"), ("a2", "b2"), ("a2", "b2")]
+
+    def test_join_by_fields_of_different_names(self):
+        a, b = two([{"k": 1, "v": 5}], [{"key": 1, "w": 6}])
+        joined = operate(library.Join(("k", "key"), lambda left, right: left.v + right.w), a, b)
+        assert out(joined) == [11]
+        with pytest.raises(FlowError, match="rows=0"):
+            library.Join("k", rows=0)
