@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import penstock as ps
 from bench import data, measure
 from penstock.local.engine import LocalEngine, Options
-from penstock.order.reorder import Reorder
 from penstock.pe import stations
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
@@ -117,46 +117,55 @@ def compare(speeds: Mapping[str, Sequence[float]], pairs: Mapping[str, tuple[str
 
 
 @contextmanager
-def reordering(kind: Callable[..., Reorder[Any]]) -> Iterator[None]:
-    """Give the stations of the engines that are made inside another kind of reorder buffer."""
-    shipped = stations.ReorderBuffer
-    stations.ReorderBuffer = kind  # type: ignore[assignment,misc]
+def stations_with(**replaced: Any) -> Iterator[None]:
+    """Build stations from other parts while inside: a baseline differs from the engine in these alone."""
+    shipped = {name: getattr(stations, name) for name in replaced}
+    for name, part in replaced.items():
+        setattr(stations, name, part)
     try:
         yield
     finally:
-        stations.ReorderBuffer = shipped  # type: ignore[misc]
+        for name, part in shipped.items():
+            setattr(stations, name, part)
 
 
 class Kernel:
-    """Cost NumPy time on each row without holding the GIL: the papers' operator of a chosen weight.
+    """Spend NumPy time on a row without holding the GIL: the papers' operator of a chosen weight.
 
-    Multiplies a matrix by a vector again and again; how often is found by the clock, so that a weight in
-    microseconds means the same on every machine.
+    One call takes the sine of an array; how many elements, or how many calls, is found by the clock, so that a
+    weight in microseconds means about the same on every machine.
     """
 
-    SIDE = 64
+    LARGEST = 8_192
+    """Elements of one call: more would spend the time on memory instead."""
 
     def __init__(self, microseconds: float) -> None:
-        rng = np.random.default_rng(0)
-        # Its norm is below one, so the vector neither grows nor becomes denormal in the rounds that are run.
-        self._matrix = rng.random((self.SIDE, self.SIDE)) / (2 * self.SIDE)
-        self._start = rng.random(self.SIDE)
         self.microseconds = microseconds
-        self.rounds = 1
-        self.rounds = max(1, round(microseconds / self._seconds_a_round() / 1e6))
+        self._values = np.random.default_rng(0).random(self.LARGEST)
+        self._calls = 1
+        whole = min(self._microseconds() for _ in range(7))
+        self._calls = max(1, round(microseconds / whole))
+        self._values = self._values[: max(1, round(self.LARGEST * min(1.0, microseconds / whole)))].copy()
 
-    def __call__(self, value: float) -> float:
-        """Do the work of one row, and return the row's value so that outputs can be checked."""
-        vector, matrix = self._start, self._matrix
-        for _ in range(self.rounds):
-            vector = matrix @ vector + self._start
-        return value + 0.0 * float(vector[0])
+    def __call__(self) -> None:
+        """Do the work of one row."""
+        for _ in range(self._calls):
+            np.sin(self._values)
 
-    def _seconds_a_round(self) -> float:
-        best = float("inf")
-        for _ in range(5):
-            began = time.perf_counter()
-            for _ in range(200):
-                self(1.0)
-            best = min(best, (time.perf_counter() - began) / 200)
-        return best
+    def _microseconds(self) -> float:
+        began = time.perf_counter()
+        for _ in range(20):
+            self()
+        return (time.perf_counter() - began) / 20 * 1e6
+
+
+def serials(start: int, stop: int) -> pa.Table:
+    """Generate rows that have nothing but their number."""
+    return pa.table({"serial": np.arange(start, stop, dtype=np.int64)})
+
+
+def check_order(name: str, found: Sequence[int], rows: int) -> None:
+    """Fail unless these are all serial numbers, in order."""
+    if list(found) != list(range(rows)):
+        problem = "are not in the order of the inputs" if sorted(found) == list(range(rows)) else "are not complete"
+        raise AssertionError(f"{name}: the outputs {problem}")
