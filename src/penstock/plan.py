@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,6 +54,14 @@ class Plan:
         return frozenset(
             name for name in self.nodes if any(takes_marks(self.nodes[other]) for other in self.graph.below(name))
         )
+
+    def only(self, sinks: Collection[str]) -> Plan:
+        """Return the plan with some of its sinks, and what is above them."""
+        kept = set(sinks)
+        for name, node in reversed(self.nodes.items()):
+            if name in kept:
+                kept.update(port.node for port in node.inputs)
+        return Plan(self.name, Graph({name: self.nodes[name] for name in self.graph.declared if name in kept}))
 
     def is_cut(self, edge: Edge) -> bool:
         """Tell whether rows leave their process on an edge, and so take their declared type there."""

@@ -33,6 +33,7 @@ class Run:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._engine: Any = None
+        self._queries: frozenset[str] = frozenset()
         self._results: Callable[[], dict[str, list[Row]]] = dict
         self._listeners: list[Callable[[Any], None]] = []
 
@@ -62,6 +63,41 @@ class Run:
     def set_threads(self, threads: int) -> None:
         """Set the number of workers of the threads engine, while it runs."""
         self._engine.element.set_workers(threads)
+
+    @property
+    def queries(self) -> list[str]:
+        """Return the sinks that are running: each is a query, with everything above it."""
+        return sorted(self._queries)
+
+    def add_query(self, sink: str) -> int:
+        """Run one more sink of the flow, built since it started, without stopping what runs; threads engine only.
+
+        Operators that run already are shared. Returns the number of the first batch that the query sees.
+        """
+        whole = make_plan(self.flow)
+        if sink not in {node.name for node in whole.sinks}:
+            raise FlowError(f"flow {self.flow.name!r} has no sink {sink!r}; build it with .sink({sink!r}, ...) first")
+        if sink in self._queries:
+            raise FlowError(f"the query {sink!r} runs already")
+        return self._change(whole, self._queries | {sink})
+
+    def cancel_query(self, sink: str) -> int:
+        """End one sink, and what only it needed, without stopping the others; threads engine only.
+
+        Returns the number of the first batch that it does not see.
+        """
+        if sink not in self._queries:
+            raise FlowError(f"no query {sink!r} is running; there are {', '.join(self.queries)}")
+        if len(self._queries) == 1:
+            raise FlowError(f"{sink!r} is the last query of the flow; stop the flow instead: run.stop()")
+        return self._change(make_plan(self.flow), self._queries - {sink})
+
+    def _change(self, whole: Plan, sinks: frozenset[str]) -> int:
+        if not hasattr(self._engine, "change"):
+            raise PenstockError('queries come and go only with engine="threads"; restart the flow with its checkpoint')
+        number: int = self._engine.change(whole.only(sinks))
+        self._queries = sinks
+        return number
 
     def stop(self) -> None:
         """End the flow behind the epoch under way; windows stay open, and a later run goes on from here."""
@@ -132,6 +168,7 @@ def start(
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
+    run._queries = frozenset(node.name for node in plan.sinks)
     if on_epoch is not None:
         run.on_epoch(on_epoch)
     if engine == "sequential":

@@ -115,7 +115,13 @@ class TestBackPressure:
         for _ in range(10_000):
             held.go.release()
         flow = ps.Flow("slow")
-        flow.source("in", ps.read.items(held, schema={"v": int})).map(lambda row: row.v).sink("out", lambda rows, number: gate.acquire())
+
+        def wait(rows: list[Any], number: int) -> None:
+            gate.acquire()
+
+        flow.source("in", ps.read.items(held, schema={"v": int})).map(lambda row: row.v).sink(
+            "out", lambda rows, number: gate.acquire()
+        )
         run = ps.start(flow, engine="threads", model=model, threads=2, batch_rows=1)
         for _ in range(5):
             gate.release()

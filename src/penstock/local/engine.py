@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Event
 
-from penstock.errors import FlowError
+from penstock.errors import FlowError, PenstockError
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
@@ -49,7 +51,11 @@ class LocalEngine:
         refuse_frames(plan, "threads")
         self._plan, self._options, self._listener, self._clock = plan, options, listener, clock
         self._stop = Event()
-        self._outputs = LocalOutputs(plan, "threads")
+        self._ended = False
+        self._outputs = LocalOutputs("threads")
+        self._outputs.add(plan)
+        self._cutter = Cutter(plan, options.batch_rows)
+        self._changes: deque[tuple[Plan, Future[int]]] = deque()
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
 
@@ -79,6 +85,8 @@ class LocalEngine:
             self._loop(feeds)
             self.element.drain()
         finally:
+            self._ended = True
+            self._refuse_changes()
             self.element.close()
             self._outputs.close()
             for feed in feeds.values():
@@ -95,24 +103,50 @@ class LocalEngine:
         }
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
-        cutter = Cutter(self._plan, self._options.batch_rows)
         open_sources = list(feeds)
         while open_sources and not self._stop.is_set():
+            self._make_changes()
             slices = {}
             for name in open_sources:
                 found = feeds[name].poll(self._options.batch_rows)
                 if found is not None:
                     slices[name] = found
             ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
-            for cut in cutter.cut(slices):
+            for cut in self._cutter.cut(slices):
                 if not self._submit(cut):
                     return
             if ended:
                 open_sources = [name for name in open_sources if name not in ended]
-                if self._options.end and not self._submit(cutter.ends(ended)):
+                if self._options.end and not self._submit(self._cutter.ends(ended)):
                     return
             elif not slices:
                 self._stop.wait(IDLE_SECONDS)
+
+    def change(self, plan: Plan) -> int:
+        """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""
+        if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
+            raise FlowError("the sources of a flow that runs cannot change; start a flow of its own for the query")
+        done: Future[int] = Future()
+        self._changes.append((plan, done))
+        if self._ended:
+            self._refuse_changes()
+        return done.result()
+
+    def _make_changes(self) -> None:
+        """Make the changes that were asked for: here, because only this thread brings batches in."""
+        while self._changes:
+            plan, done = self._changes.popleft()
+            try:
+                self._outputs.add(plan)
+                number = self.element.change(plan)
+                self._plan = self._cutter.plan = plan
+                done.set_result(number)
+            except Exception as error:
+                done.set_exception(error)
+
+    def _refuse_changes(self) -> None:
+        while self._changes:
+            self._changes.popleft()[1].set_exception(PenstockError("the flow has ended"))
 
     def _submit(self, cut: Cut) -> bool:
         if cut.late is not None:
@@ -124,7 +158,9 @@ class LocalEngine:
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         report = self._report
-        for name, count in self._outputs.publish(header.number + 1, chunks).items():
+        for name, count in self._outputs.publish(
+            header.number + 1, dict(zip(header.sinks, chunks, strict=True))
+        ).items():
             report.rows_out[name] = report.rows_out.get(name, 0) + count
         now = self._clock()
         if now - report.began >= REPORT_SECONDS:

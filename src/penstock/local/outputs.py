@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -38,33 +38,43 @@ def writer_of(node: Node) -> Any:
 class LocalOutputs:
     """The sinks of one run."""
 
-    def __init__(self, plan: Plan, engine: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.results: dict[str, list[Row]] = {n.name: [] for n in plan.sinks if isinstance(writer_of(n), Memory)}
-        self._nodes = plan.sinks
-        self._directories: dict[str, _DirectorySink] = {}
-        for node in plan.sinks:
-            writer = writer_of(node)
-            if isinstance(writer, FrameCallback):
-                raise FlowError(
-                    f"sink {node.name!r} takes Spark DataFrames; with engine={engine!r} use ps.write.parquet(), "
-                    f"memory(), console() or a callback of (rows, number)"
-                )
-            if isinstance(writer, Directory):
-                declared = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-                self._directories[node.name] = _DirectorySink(node, writer, declared, clock)
+    def __init__(self, engine: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.results: dict[str, list[Row]] = {}
+        self._engine, self._clock = engine, clock
+        self._writers: dict[str, Any] = {}
 
-    def publish(self, number: int, chunks: list[Chunk | None]) -> dict[str, int]:
+    def add(self, plan: Plan) -> None:
+        """Open the sinks of a plan that are not open yet."""
+        for node in plan.sinks:
+            if node.name not in self._writers:
+                self._writers[node.name] = self._open(plan, node)
+                if isinstance(writer_of(node), Memory):
+                    self.results[node.name] = []
+
+    def _open(self, plan: Plan, node: Node) -> Any:
+        writer = writer_of(node)
+        if isinstance(writer, FrameCallback):
+            raise FlowError(
+                f"sink {node.name!r} takes Spark DataFrames; with engine={self._engine!r} use ps.write.parquet(), "
+                f"memory(), console() or a callback of (rows, number)"
+            )
+        if isinstance(writer, Directory):
+            declared = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+            return _DirectorySink(node, writer, declared, self._clock)
+        return writer
+
+    def publish(self, number: int, chunks: Mapping[str, Chunk | None]) -> dict[str, int]:
         """Write a batch; return the rows that each sink got."""
         counts = {}
-        for node, chunk in zip(self._nodes, chunks, strict=True):
-            counts[node.name] = 0 if chunk is None else len(chunk)
+        for name, chunk in chunks.items():
+            counts[name] = 0 if chunk is None else len(chunk)
             if chunk is None:
                 continue
-            writer = writer_of(node)
-            if node.name in self._directories:
-                self._directories[node.name].write(chunk)
+            writer = self._writers[name]
+            if isinstance(writer, _DirectorySink):
+                writer.write(chunk)
             elif isinstance(writer, Memory):
-                self.results[node.name].extend(chunk.get_rows())
+                self.results[name].extend(chunk.get_rows())
             elif isinstance(writer, Callback):
                 writer.function(list(chunk.get_rows()), number)
             elif isinstance(writer, Console):
@@ -74,8 +84,9 @@ class LocalOutputs:
 
     def close(self) -> None:
         """Make visible what was written."""
-        for sink in self._directories.values():
-            sink.appear()
+        for writer in self._writers.values():
+            if isinstance(writer, _DirectorySink):
+                writer.appear()
 
 
 class _DirectorySink:

@@ -35,7 +35,8 @@ class ReferenceRun:
         refuse_frames(plan, "sequential")
         self._plan, self._epoch_rows, self._end, self._listener = plan, epoch_rows, end, listener
         self._engine = _CountingEngine(plan)
-        self._outputs = LocalOutputs(plan, "sequential")
+        self._outputs = LocalOutputs("sequential")
+        self._outputs.add(plan)
         self._stop = threading.Event()
 
     @property
@@ -76,7 +77,7 @@ class ReferenceRun:
                 self._engine.end(name)
             ended.update(ends)
             epoch += 1
-            counts = self._outputs.publish(epoch, [self._taken(node.name) for node in self._plan.sinks])
+            counts = self._outputs.publish(epoch, {node.name: self._taken(node.name) for node in self._plan.sinks})
             backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
             spent, rows = time.monotonic() - began, self._engine.rows - before
             self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1, levels={}))

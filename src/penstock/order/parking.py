@@ -16,6 +16,12 @@ class ParkingLot:
     def __init__(self, primitives: Primitives, workers: int) -> None:
         self._idle: Fifo[int] = primitives.fifo("idle")
         self._parkers = [primitives.parker(f"parker[{worker}]") for worker in range(workers)]
+        self._primitives = primitives
+
+    def grow(self) -> int:
+        """Make room for one more worker, and return its number; before it is started, and by one thread."""
+        self._parkers.append(self._primitives.parker(f"parker[{len(self._parkers)}]"))
+        return len(self._parkers) - 1
 
     def announce(self, worker: int) -> None:
         """Enter the list of idle workers; look for work once more after this and before sleeping."""

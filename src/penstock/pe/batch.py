@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.order.parts import SplitBatch
+from penstock.order.primitives import Empty
 from penstock.pe.chunk import Chunk
 from penstock.pe.marks import Steps
 from penstock.timing import Ticks
 
 Taken = tuple["Header", "list[Chunk | None]"]
-"""A batch as all sinks have it: the rows of each, in the order of the plan's sinks."""
+"""A batch as all sinks have it: the rows of each, in the order of the header's sinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,14 @@ class Header:
     """How they rise in it."""
     entered: float
     """When its rows were read, by the engine's clock."""
-    sinks: SplitBatch[Chunk | None, list[Chunk | None]]
-    """Gathers what the sinks get; the last one to get its part has the whole batch."""
+    sinks: tuple[str, ...]
+    """The sinks that the batch goes to."""
+    parts: SplitBatch[Chunk | None, list[Chunk | None]]
+    """Gathers what they get; the last one to get its part has the whole batch."""
+
+    def finish(self, sink: str, chunk: Chunk | None) -> list[Chunk | None] | Empty:
+        """Take what a sink gets; return what all got once this was the last one."""
+        return self.parts.finish(self.sinks.index(sink), chunk)
 
 
 @dataclass(frozen=True, slots=True)

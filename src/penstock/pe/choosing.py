@@ -13,6 +13,7 @@ from penstock.pe.ports import Port, PortScheduler
 from penstock.pe.stations import InputPort, Station
 from penstock.policies import Moment, OperatorFlow, OperatorView, Policy, solve_flow
 
+_GONE = OperatorFlow(0, 1.0, 1.0, 0.0)
 FLOW_SECONDS = 1.0
 """How long selectivities are taken to be the same."""
 
@@ -73,7 +74,6 @@ class Views:
 
     def __init__(self, stations: Mapping[str, Station], clock: Callable[[], float]) -> None:
         self._stations, self._clock = stations, clock
-        self._order = {name: number for number, name in enumerate(stations)}
         self._last_run: dict[str, float] = {}
         self._flows: dict[str, OperatorFlow] = {}
         self._solved_at = -math.inf
@@ -89,10 +89,10 @@ class Views:
         meter = station.meters.total()
         rows_a_batch = max(1.0, meter.rows_in / meter.batches) if meter.batches else 1.0
         below = [link.target for link in station.links]
-        inflow, share = self._flow(station.name)
+        flow = self._flow(station.name)
         return OperatorView(
             name=station.name,
-            order=self._order[station.name],
+            order=flow.order,
             permits=station.permits,
             queued=tuple(int(each.size() * rows_a_batch) for each in station.ports),
             front_number=meter.batches,
@@ -104,20 +104,21 @@ class Views:
             write_rates=(meter.rows_out / meter.wall,) * len(below) if meter.wall else (),
             cost=meter.wall / meter.rows_in if meter.rows_in else None,
             window_time=meter.wall,
-            inflow=inflow,
-            outflow_share=share,
+            inflow=flow.inflow,
+            outflow_share=flow.outflow_share,
         )
 
-    def _flow(self, name: str) -> tuple[float, float]:
-        """Return the rows that reach an operator for a row of input, and its share of what all emit."""
+    def _flow(self, name: str) -> OperatorFlow:
+        """Return an operator's place in the flow, and the rows that reach and leave it for a row of input."""
         now = self._clock()
-        if now - self._solved_at > FLOW_SECONDS:
+        if now - self._solved_at > FLOW_SECONDS or name not in self._flows:
             self._solved_at, self._flows = now, self._solve()
-        found = self._flows[name]
-        return found.inflow, found.outflow_share
+        # One that was cancelled may still have work.
+        return self._flows.get(name, _GONE)
 
     def _solve(self) -> dict[str, OperatorFlow]:
-        meters = {name: station.meters.total() for name, station in self._stations.items()}
+        meters = {name: station.meters.total() for name, station in list(self._stations.items())}
         selectivities = {name: m.rows_out / m.rows_in if m.rows_in else 1.0 for name, m in meters.items()}
-        edges = [(name, link.target.station.name) for name, each in self._stations.items() for link in each.links]
+        edges = [(name, link.target.station.name) for name, each in list(self._stations.items()) for link in each.links]
+        edges = [(above, below) for above, below in edges if below in meters]
         return solve_flow(selectivities, edges)

@@ -10,16 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from penstock.errors import PenstockError
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
+from penstock.order.reorder import ReorderBuffer
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header, Taken
+from penstock.pe.building import check_change, extend
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure, first_failure
 from penstock.pe.marks import Steps
-from penstock.pe.stations import Rows, Station, Surroundings, make_stations
+from penstock.pe.meters import Latencies
+from penstock.pe.stations import Rows, Station, Surroundings
+from penstock.pe.statistics import ElementStats, operator_stats, query_latencies
 from penstock.pe.workers import Bound, Dedicated, Dynamic, Manual, Model, ModelName
 from penstock.plan import Plan
 from penstock.policies import Policy
@@ -61,7 +66,7 @@ class Element:
         self._plan, self._publish, self._clock = plan, publish, clock
         self._settings = settings
         self._primitives = primitives or Threads()
-        around = Surroundings(
+        self._around = Surroundings(
             plan,
             self._primitives,
             self._report,
@@ -71,14 +76,21 @@ class Element:
             settings.in_flight,
             settings.partitions,
             settings.time_slice,
+            ReorderBuffer(self._primitives, settings.in_flight),
         )
-        self.stations: dict[str, Station] = make_stations(around, alone=settings.model != "dynamic")
+        self._alone = settings.model != "dynamic"
+        self.stations: dict[str, Station] = {}
+        extend(self.stations, self._around, self._alone)
+        self._retired: list[Station] = []
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
         self._stopped = False
         self._issued = self._published = 0
         self._failures: list[tuple[int, Failure]] = []
         self.error: BaseException | None = None
+        self._entered: dict[int, float] = {}
+        self._latencies = Latencies()
+        self._rows = 0
 
     def _make_model(self, settings: Settings) -> Model:
         if settings.model == "manual":
@@ -125,8 +137,11 @@ class Element:
                 return False
             number = self._issued
             self._issued += 1
-        sinks: SplitBatch[Chunk | None, list[Chunk | None]] = SplitBatch(self._primitives, len(self._plan.sinks), list)
-        header = Header(number, dict(marks), dict(steps), self._clock(), sinks)
+        sinks = tuple(node.name for node in self._plan.sinks)
+        parts: SplitBatch[Chunk | None, list[Chunk | None]] = SplitBatch(self._primitives, len(sinks), list)
+        header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
+        self._entered[number] = header.entered
+        self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
         for node in self._plan.sources:
             station = self.stations[node.name]
             made = rows.get(node.name, {})
@@ -136,6 +151,31 @@ class Element:
             for port, batch in station._leave(header, made):
                 self.model.deliver(port, batch)  # type: ignore[arg-type]
         return True
+
+    def change(self, plan: Plan) -> int:
+        """Run another plan from the next batch on, and return its number; from the thread that submits.
+
+        Operators that are in both go on as they are, with their state; nothing that is in flight is touched.
+        """
+        check_change(self._plan, plan)
+        self._around = replace(self._around, plan=plan, first=self._issued)
+        made = extend(self.stations, self._around, self._alone)
+        self._plan = plan
+        gone = [name for name in self.stations if name not in plan.nodes]
+        self._retired += [self.stations.pop(name) for name in gone]
+        for station in made:
+            station.start(self.model.deliver)
+        self.model.add(made, self._issued)
+        return self._issued
+
+    def set_workers(self, count: int) -> None:
+        """Change the number of workers of the dynamic model."""
+        if not isinstance(self.model, Dynamic):
+            raise PenstockError(f'the {self._settings.model} model has the threads it has; use model="dynamic"')
+        try:
+            self.model.set_workers(count)
+        except ValueError as error:
+            raise PenstockError(str(error)) from None
 
     def drain(self) -> None:
         """Wait until everything that came in is published, or the element has stopped."""
@@ -153,13 +193,22 @@ class Element:
         """Stop, and wait for the workers to end."""
         self.stop()
         self.model.stop()
-        for station in self.stations.values():
+        for station in [*self.stations.values(), *self._retired]:
             station.close()
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Return how many batches came in and how many were published."""
-        return self._issued, self._published
+    def statistics(self) -> ElementStats:
+        """Tell what the element is doing (a snapshot); any thread may ask."""
+        now = self._clock()
+        return ElementStats(
+            now,
+            self._rows,
+            self._issued,
+            self._published,
+            operator_stats(self.stations.values(), now, self._entered.copy()),
+            tuple(self.model.workers()),
+            self._latencies.summary(),
+            query_latencies(self.stations.values()),
+        )
 
     # From the workers -------------------------------------------------------------------------------------------
 
@@ -184,6 +233,7 @@ class Element:
             self.error = error
             self.stop()
             return
+        self._latencies.add(self._clock() - self._entered.pop(header.number))
         with self._moved:
             self._published += 1
             self._moved.notify_all()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from threading import get_ident
+
+import numpy as np
+
+_KEPT = 4096
+"""Batches whose latency is remembered."""
 
 
 @dataclass(slots=True)
@@ -41,3 +47,34 @@ class Meters:
             sum_.wall += meter.wall
             sum_.cpu += meter.cpu
         return sum_
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds from the moment that rows are read to the moment that what they led to is out."""
+
+    batches: int
+    p50: float
+    p99: float
+    trimmed_mean: float
+    """The mean between the 20th and the 80th percentile, as Ordered reports it."""
+
+
+class Latencies:
+    """Remember how long the last batches took. One thread at a time adds; anyone may read."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_KEPT)
+
+    def add(self, seconds: float) -> None:
+        """Take the latency of a batch."""
+        self._seconds.append(seconds)
+
+    def summary(self) -> Latency | None:
+        """Summarize the last batches."""
+        values = np.sort(np.array(self._seconds.copy(), np.float64))
+        if not len(values):
+            return None
+        middle = values[len(values) // 5 : len(values) - len(values) // 5]
+        p50, p99 = np.quantile(values, [0.5, 0.99]).tolist()
+        return Latency(len(values), p50, p99, float(middle.mean()))

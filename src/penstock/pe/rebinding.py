@@ -63,7 +63,20 @@ class Binding(Generic[T]):
         self._granted: list[Cell[int]] = [primitives.cell(f"granted[{o}]", -1) for o in operators]
         self._urgent: list[Fifo[Rebind]] = [primitives.fifo(f"urgent[{w}]") for w in range(workers)]
         self._tasks: list[Fifo[Task[T]]] = [primitives.fifo(f"tasks[{w}]") for w in range(workers)]
-        self._wake = wake
+        self._wake, self._primitives = wake, primitives
+
+    def add(self, owner: int, first: int) -> int:
+        """Bind one more operator, whose first task has the number `first`; return the operator's own number.
+
+        One thread adds operators, and submits their first tasks; the others hear of them by those tasks.
+        """
+        number, primitives = len(self._owners), self._primitives
+        self._expected.append(primitives.cell(f"expected[{number}]", first))
+        self._early.append(primitives.table(f"early[{number}]"))
+        self._requests.append(primitives.counter(f"requests[{number}]"))
+        self._granted.append(primitives.cell(f"granted[{number}]", -1))
+        self._owners.append(primitives.cell(f"owner[{number}]", owner))
+        return number
 
     def submit(self, operator: int, sequence: int, payload: T) -> None:
         """Queue a task with the worker that has the operator, as far as the caller can see."""

@@ -7,6 +7,7 @@ puts their batches back in order), one for each partition of a keyed operator, o
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,8 +19,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.graph import Node
-from penstock.operators.base import Keyed, Sink, Union
-from penstock.operators.stateless import PerRow
+from penstock.operators.base import Keyed
 from penstock.order.fanin import BatchFanIn
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import EMPTY, Primitives
@@ -31,7 +31,7 @@ from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
 from penstock.pe.keyed import KeyedRunner, Shard, key_shards
 from penstock.pe.marks import Steps, arrival, watermark
-from penstock.pe.meters import Meters
+from penstock.pe.meters import Latencies, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
@@ -62,6 +62,9 @@ class Link:
     declared: RowType | None
     """The type that rows take here, where they enter an operator with state or a sink."""
     keeps_times: bool
+    since: int = 0
+    until: float = math.inf
+    """The batches that take this way: queries come and go while a flow runs."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,10 @@ class Surroundings:
     """Batches that are in the element at once, at most."""
     partitions: int
     time_slice: float
+    published: Reorder[Taken]
+    """Puts complete batches in order."""
+    first: int = 0
+    """The first batch that the stations get."""
 
 
 class Station:
@@ -95,7 +102,7 @@ class Station:
         self.links: list[Link] = []
         self.meters = Meters()
         self._fan_in: BatchFanIn[Batch, list[Batch]] | None = (
-            BatchFanIn(len(self.ports), list) if len(self.ports) > 1 else None
+            BatchFanIn(len(self.ports), list, first=around.first) if len(self.ports) > 1 else None
         )
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
@@ -140,7 +147,8 @@ class Station:
 
     def _leave(self, header: Header, made: Rows) -> Outputs[Batch]:
         for link in self.links:
-            yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
+            if link.since <= header.number < link.until:
+                yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
 
     def _carried(self, header: Header, link: Link, chunk: Chunk | None) -> Chunk | None:
         """Give rows what they need on an edge: a component of their position, and their declared type."""
@@ -177,18 +185,19 @@ class UnionStation(Station):
 class SinkStation(Station):
     """Hand rows to the sink; the one that completes a batch publishes it, and what waited for it."""
 
-    def __init__(self, node: Node, around: Surroundings, number: int, published: Reorder[Taken]) -> None:
+    def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
-        self._number, self._published = number, published
+        self.latencies = Latencies()
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         meter = self.meters.mine()
         meter.batches += 1
         meter.rows_in += 0 if group[0] is None else len(group[0])
-        complete = header.sinks.finish(self._number, group[0])
+        self.latencies.add(self._around.clock() - header.entered)
+        complete = header.finish(self.name, group[0])
         if complete is not EMPTY:
-            self._published.offer(header.number, (header, complete))
-            for taken in self._published.drain():
+            self._around.published.offer(header.number, (header, complete))
+            for taken in self._around.published.drain():
                 self._around.publish(taken)
         yield from ()
 
@@ -202,7 +211,9 @@ class StatelessStation(Station):
         super().__init__(node, around)
         self._width = around.plan.layout.shapes[node.name].width
         # As many slots as there are batches in flight, so that no worker is ever refused.
-        self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.in_flight)
+        self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(
+            around.primitives, around.in_flight, first=around.first
+        )
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         self._reorder.offer(header.number, (header, self._measured(header, group, self.run)))
@@ -293,7 +304,9 @@ class PartitionedStation(StatefulStation):
         super().__init__(node, around)
         count = len(self._partitions)
         self._queue = queue(around.primitives, count)
-        self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.in_flight)
+        self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(
+            around.primitives, around.in_flight, first=around.first
+        )
         self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
         self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
 
@@ -379,42 +392,6 @@ class _WorkPort(InputPort):
 
 
 _TOKEN: Batch = Batch(None, None)  # type: ignore[arg-type]
-
-
-def make_stations(around: Surroundings, alone: bool) -> dict[str, Station]:
-    """Make the stations of a flow, linked; `alone` where an operator never has more than one worker."""
-    plan = around.plan
-    published: ReorderBuffer[Taken] = ReorderBuffer(around.primitives, around.in_flight)
-    sinks = iter(range(len(plan.sinks)))
-    stations: dict[str, Station] = {}
-    for name, node in plan.nodes.items():
-        operator = node.operator
-        if isinstance(operator, Sink):
-            stations[name] = SinkStation(node, around, next(sinks), published)
-        elif isinstance(operator, Union):
-            stations[name] = UnionStation(node, around)
-        elif isinstance(operator, Keyed):
-            split = operator.kind == "partitioned" and around.partitions > 1 and not alone
-            stations[name] = (PartitionedStation if split else StatefulStation)(node, around)
-        elif isinstance(operator, PerRow) and operator.in_flight is not None:
-            from penstock.pe.waiting_station import SpanningStation, WaitingStation  # which stand on this module
-
-            stations[name] = (WaitingStation if alone else SpanningStation)(node, around)
-        else:
-            stations[name] = StatelessStation(node, around) if node.inputs else Station(node, around)
-    for edge in plan.graph.edges:
-        above, target = stations[edge.source.node], stations[edge.target]
-        cut = plan.is_cut(edge)
-        above.links.append(
-            Link(
-                edge.source.index,
-                target.ports[edge.port],
-                edge.index if edge.source.node in plan.layout.fanouts else None,
-                plan.nodes[edge.source.node].types[edge.source.index] if cut else None,
-                edge.target in plan.timed,
-            )
-        )
-    return stations
 
 
 def run_port(port: Port[Batch], batch: Batch) -> Outputs[Batch]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from penstock.pe.stations import Station
+from penstock.pe.meters import Latency
+from penstock.pe.stations import SinkStation, Station
 from penstock.pe.workers import WorkerView
-
-_KEPT = 4096
-"""Batches whose latency is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +37,6 @@ class OperatorStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """Seconds from the moment that rows are read to the moment that what they led to is out."""
-
-    batches: int
-    p50: float
-    p99: float
-    trimmed_mean: float
-    """The mean between the 20th and the 80th percentile, as Ordered reports it."""
-
-
-@dataclass(frozen=True, slots=True)
 class ElementStats:
     """What an element is doing."""
 
@@ -64,30 +48,18 @@ class ElementStats:
     workers: tuple[WorkerView, ...]
     latency: Latency | None
     """Of the last batches; None before the first one is out."""
+    queries: dict[str, Latency]
+    """For each sink, the latency of what reaches it."""
 
     def stuck(self, seconds: float = 10.0) -> tuple[WorkerView, ...]:
         """Return the workers that have been in one operator for longer than that."""
         return tuple(worker for worker in self.workers if worker.busy_for > seconds)
 
 
-class Latencies:
-    """Remember how long the last batches took. One thread at a time adds; anyone may read."""
-
-    def __init__(self) -> None:
-        self._seconds: deque[float] = deque(maxlen=_KEPT)
-
-    def add(self, seconds: float) -> None:
-        """Take the latency of a batch."""
-        self._seconds.append(seconds)
-
-    def summary(self) -> Latency | None:
-        """Summarize the last batches."""
-        values = np.sort(np.array(self._seconds.copy(), np.float64))
-        if not len(values):
-            return None
-        middle = values[len(values) // 5 : len(values) - len(values) // 5]
-        p50, p99 = np.quantile(values, [0.5, 0.99]).tolist()
-        return Latency(len(values), p50, p99, float(middle.mean()))
+def query_latencies(stations: Iterable[Station]) -> dict[str, Latency]:
+    """Summarize the latency at each sink that got something."""
+    sinks = [station for station in stations if isinstance(station, SinkStation)]
+    return {each.name: found for each in sinks if (found := each.latencies.summary()) is not None}
 
 
 def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, float]) -> tuple[OperatorStats, ...]:

@@ -51,6 +51,9 @@ class Model(Protocol):
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
 
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Run more stations, whose first batch is number `first`."""
+
     def stop(self) -> None:
         """End the threads and wait for them; what they are in the middle of is finished."""
 
@@ -99,6 +102,9 @@ class Manual:
         scheduler.deliver(port, batch, run_port, stopped)
         while not stopped() and (found := scheduler.find()) is not None:
             scheduler.drain(found, run_port, _always, stopped)
+
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Do nothing: ports are found when something is put into them."""
 
     def stop(self) -> None:
         """Stop nothing."""
@@ -166,6 +172,9 @@ class Dynamic:
         """Take a batch; where there is no room, drain the port first, as Streams' sources do."""
         self._scheduler.deliver(port, batch, run_port, self._stopped)
 
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Do nothing: ports are found when something is put into them."""
+
     def stop(self) -> None:
         """End all workers."""
         for worker in self._workers:
@@ -214,6 +223,10 @@ class _OwnPorts(PortScheduler[Batch]):
         super().__init__(primitives, lot)
         self._numbers = {id(port): number for number, port in enumerate(ports)}
 
+    def own(self, port: InputPort, number: int) -> None:
+        """Call thread `number` for a port from now on."""
+        self._numbers[id(port)] = number
+
     def _list(self, port: Port[Batch]) -> None:
         self._lot.wake(self._numbers[id(port)])
 
@@ -231,7 +244,7 @@ class Dedicated:
         self._ports = [port for station in stations.values() for port in station.ports]
         self._lot = ParkingLot(primitives, len(self._ports))
         self._scheduler = _OwnPorts(primitives, self._lot, self._ports)
-        self._stopped = stopped
+        self._stopped, self._clock = stopped, clock
         self._workers = [_Worker(number, self._loop, clock) for number in range(len(self._ports))]
 
     def start(self) -> None:
@@ -242,6 +255,15 @@ class Dedicated:
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch."""
         self._scheduler.deliver(port, batch, run_port, self._stopped)
+
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Start threads for the ports of more stations."""
+        for port in (port for station in stations for port in station.ports):
+            number = self._lot.grow()
+            self._ports.append(port)
+            self._scheduler.own(port, number)
+            self._workers.append(_Worker(number, self._loop, self._clock))
+            self._workers[-1].thread.start()
 
     def stop(self) -> None:
         """End the threads."""
@@ -306,6 +328,13 @@ class Bound:
         """Return the worker of each operator (a snapshot)."""
         owners = self._binding.owners()
         return {name: owners[number] for name, number in self._numbers.items()}
+
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Bind more stations, each to the worker that has the fewest."""
+        for station in stations:
+            owners = self._binding.owners()
+            worker = min(range(len(self._workers)), key=owners.count)
+            self._numbers[station.name] = self._binding.add(worker, first * max(1, len(station.ports)))
 
     def stop(self) -> None:
         """End the workers."""

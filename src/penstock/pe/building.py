@@ -1,0 +1,104 @@
+"""Build the stations of a plan and the links between them, for a new flow or for one that runs already.
+
+A plan may change while a flow runs, because queries come and go: from a given batch on, batches take other ways.
+Operators that are in both plans go on as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.errors import FlowError
+from penstock.graph import Edge, Node
+from penstock.operators.base import Keyed, Sink, Union
+from penstock.operators.stateless import PerRow
+from penstock.pe.stations import (
+    Link,
+    PartitionedStation,
+    SinkStation,
+    StatefulStation,
+    StatelessStation,
+    Station,
+    Surroundings,
+    UnionStation,
+)
+from penstock.pe.waiting_station import SpanningStation, WaitingStation
+from penstock.plan import Plan
+
+
+def extend(stations: dict[str, Station], around: Surroundings, alone: bool) -> list[Station]:
+    """Make the stations that a plan needs and that are not there; link all as it says, from batch `first` on.
+
+    `alone` says that an operator never has more than one worker. Returns the new stations.
+    """
+    plan = around.plan
+    made = [make_station(node, around, alone) for name, node in plan.nodes.items() if name not in stations]
+    stations.update({station.name: station for station in made})
+    wanted: dict[str, list[Link]] = {name: [] for name in stations}
+    for edge in plan.graph.edges:
+        wanted[edge.source.node].append(_link(plan, edge, stations, around.first))
+    for name, station in stations.items():
+        # A new list, not the old one changed: workers may be reading it.
+        station.links = _changed(station.links, wanted[name], around.first)
+    return made
+
+
+def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
+    """Make the station that fits an operator."""
+    operator = node.operator
+    if isinstance(operator, Sink):
+        return SinkStation(node, around)
+    if isinstance(operator, Union):
+        return UnionStation(node, around)
+    if isinstance(operator, Keyed):
+        split = operator.kind == "partitioned" and around.partitions > 1 and not alone
+        return PartitionedStation(node, around) if split else StatefulStation(node, around)
+    if isinstance(operator, PerRow) and operator.in_flight is not None:
+        return WaitingStation(node, around) if alone else SpanningStation(node, around)
+    return StatelessStation(node, around) if node.inputs else Station(node, around)
+
+
+def _link(plan: Plan, edge: Edge, stations: dict[str, Station], first: int) -> Link:
+    source = edge.source
+    return Link(
+        source.index,
+        stations[edge.target].ports[edge.port],
+        edge.index if source.node in plan.layout.fanouts else None,
+        plan.nodes[source.node].types[source.index] if plan.is_cut(edge) else None,
+        edge.target in plan.timed,
+        first,
+    )
+
+
+def _changed(links: list[Link], wanted: list[Link], first: int) -> list[Link]:
+    """Return the links with those closed that are not wanted any more, and new ones opened."""
+    found = []
+    for link in links:
+        same = next((w for w in wanted if (w.output, w.target) == (link.output, link.target)), None)
+        if same is not None and same.keeps_times == link.keeps_times:
+            wanted.remove(same)
+            found.append(link)
+        elif same is not None:
+            wanted.remove(same)
+            # What changes is only whether times go along; the components of positions stay.
+            found += [replace(link, until=first), replace(link, keeps_times=same.keeps_times, since=first)]
+        else:
+            found.append(replace(link, until=min(link.until, first)))
+    return found + wanted
+
+
+def check_change(old: Plan, new: Plan) -> None:
+    """Refuse a plan whose new operators need more of running ones than these have."""
+    for name, node in new.nodes.items():
+        if name in old.nodes:
+            if node != old.nodes[name]:
+                raise FlowError(
+                    f"operator {name!r} runs already, and is another one now; give the new one its own name"
+                )
+            continue
+        for port in node.inputs:
+            if port.node in old.nodes and old.layout.shapes[port.node] != new.layout.shapes[port.node]:
+                raise FlowError(
+                    f"operator {name!r} brings streams together that part above {port.node!r}, which runs already and "
+                    f"does not keep track of their order; build the new query from the stream before they part"
+                )

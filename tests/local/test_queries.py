@@ -1,0 +1,111 @@
+"""Queries come and go while a flow runs: the others keep their rows and their order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import FlowError, PenstockError
+
+from .test_engine import MODELS, wait_for
+
+ROWS = 60
+
+
+class Paced:
+    """A source that gives a row for each step."""
+
+    def __init__(self) -> None:
+        self._go = threading.Semaphore(0)
+
+    def __iter__(self):
+        for number in range(ROWS):
+            self._go.acquire()
+            yield {"n": number, "k": number % 3}
+
+    def step(self, rows: int) -> None:
+        self._go.release(rows)
+
+
+def started(model: str, paced: Paced) -> tuple[ps.Flow, ps.Stream, ps.Stream, ps.Run]:
+    flow = ps.Flow("queries")
+    source = flow.source("in", ps.read.items(paced, schema={"n": int, "k": int}), time="n")
+    shared = source.map(lambda row: {"n": row.n * 10, "k": row.k}, schema={"n": int, "k": int}, name="shared")
+    shared.sink("first")
+    run = ps.start(flow, engine="threads", model=model, threads=3, batch_rows=1)
+    return flow, source, shared, run
+
+
+def count(state: int | None, row: Any) -> tuple[int, tuple[int, int]]:
+    return (state or 0) + 1, (row.k, (state or 0) + 1)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_they_come_and_go(model):
+    paced = Paced()
+    _, source, shared, run = started(model, paced)
+    paced.step(20)
+    wait_for(lambda: len(run.results["first"]) == 20)
+    shared.key_by("k").scan(count, name="counts").sink("second")
+    source.window(10).aggregate(rows=ps.agg.count(), name="windows").sink("third")
+    # The source waits in its next row, so the change is made once that has come.
+    threading.Timer(0.05, paced.step, [1]).start()
+    began = run.add_query("second")
+    threading.Timer(0.05, paced.step, [1]).start()
+    run.add_query("third")
+    assert run.queries == ["first", "second", "third"]
+    paced.step(18)
+    wait_for(lambda: len(run.results["first"]) == 40)
+    threading.Timer(0.05, paced.step, [1]).start()
+    ended = run.cancel_query("second")
+    assert run.queries == ["first", "third"]
+    paced.step(ROWS)
+    run.await_end(30)
+    assert [row.n for row in run.results["first"]] == [10 * n for n in range(ROWS)]
+    seen: dict[int, int] = {}
+    expected = []
+    for n in range(began, ended):
+        seen[n % 3] = seen.get(n % 3, 0) + 1
+        expected.append((n % 3, seen[n % 3]))
+    assert run.results["second"] == expected
+    assert sum(row.rows for row in run.results["third"]) == ROWS - began - 1
+    assert set(run.stats.queries) == {"first", "third"}
+
+
+def test_a_query_with_branches_of_its_own():
+    paced = Paced()
+    _, source, _, run = started("dynamic", paced)
+    paced.step(5)
+    wait_for(lambda: len(run.results["first"]) == 5)
+    source.map(lambda row: (row.n, "a"), name="a").union(source.map(lambda row: (row.n, "b"), name="b")).sink("both")
+    paced.step(1)
+    threading.Timer(0.05, paced.step, [1]).start()
+    began = run.add_query("both")
+    paced.step(ROWS)
+    run.await_end(30)
+    assert run.results["both"] == [(n, name) for n in range(began, ROWS) for name in "ab"]
+
+
+def test_what_cannot_be_is_refused():
+    paced = Paced()
+    _, source, shared, run = started("dynamic", paced)
+    paced.step(1)
+    with pytest.raises(FlowError, match="no sink 'none'"):
+        run.add_query("none")
+    with pytest.raises(FlowError, match="runs already"):
+        run.add_query("first")
+    with pytest.raises(FlowError, match="the last query"):
+        run.cancel_query("first")
+    with pytest.raises(FlowError, match="no query 'other' is running"):
+        run.cancel_query("other")
+    shared.union(source, name="late").sink("meets")
+    threading.Timer(0.05, paced.step, [1]).start()
+    with pytest.raises(FlowError, match="brings streams together"):
+        run.add_query("meets")
+    paced.step(ROWS)
+    run.await_end(30)
+    with pytest.raises(PenstockError, match="the flow has ended"):
+        run.add_query("meets")
