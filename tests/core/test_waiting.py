@@ -204,6 +204,20 @@ class TestWindow:
         assert all(done.acquire(timeout=5) for _ in range(4))
         assert gauge.most == 4
 
+    def test_the_time_in_flight_is_added_up(self, window: Window, asynchronous):
+        done = threading.Event()
+        assert window.seconds() == 0
+        window.submit(Job(lookups(Gauge(), 0.05)[asynchronous], list(range(12)), True, lambda _: done.set()))
+        until(lambda: window.waiting() == 8)
+        time.sleep(0.01)
+        assert 0 < window.seconds() < 0.6
+        assert done.wait(10)
+        total = window.seconds()
+        assert total >= 12 * 0.05
+        assert window.waiting() == 0
+        time.sleep(0.01)
+        assert window.seconds() == pytest.approx(total, abs=1e-6)
+
     def test_nothing_is_begun_behind_a_failure(self, window: Window, asynchronous):
         called = []
 

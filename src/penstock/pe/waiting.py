@@ -71,8 +71,30 @@ class Window(Protocol):
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
 
+    def seconds(self) -> float:
+        """Return the seconds that rows have been in flight until now, added up over all rows."""
+
     def close(self) -> None:
         """Begin no more rows, end the runners and wait for them. Jobs under way are never done."""
+
+
+class _Flight:
+    """Add up the time of runners in jobs: written by one thread at a time, read by any."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        # In one reference, so that a reader sees both parts as of one moment.
+        self._state = (0, 0.0)
+
+    def change(self, runners: int) -> None:
+        """Note that so many runners have come in, or gone out where it is negative."""
+        inside, total = self._state
+        self._state = (inside + runners, total - runners * self._clock())
+
+    def seconds(self) -> float:
+        """Return the sum until now."""
+        inside, total = self._state
+        return total + inside * self._clock()
 
 
 class ThreadWindow:
@@ -85,6 +107,7 @@ class ThreadWindow:
         self._changed = threading.Condition(threading.Lock())
         self._jobs: deque[Job] = deque()
         self._threads: set[threading.Thread] = set()
+        self._flight = _Flight()
         self._idle = 0
         self._closed = False
 
@@ -104,6 +127,10 @@ class ThreadWindow:
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
         return sum(len(job.pending) for job in list(self._jobs))
+
+    def seconds(self) -> float:
+        """Return the seconds that rows have been in flight until now, added up over all rows."""
+        return self._flight.seconds()
 
     def close(self) -> None:
         """Begin no more rows, end the threads and wait for them."""
@@ -152,6 +179,7 @@ class ThreadWindow:
                     self._jobs.popleft()
                 if self._jobs:
                     self._jobs[0].users += 1
+                    self._flight.change(1)
                     return self._jobs[0]
                 self._idle += 1
                 woken = self._changed.wait(self._idle_seconds)
@@ -163,6 +191,7 @@ class ThreadWindow:
 
     def _leave(self, job: Job) -> None:
         with self._changed:
+            self._flight.change(-1)
             job.users -= 1
             done = job.users == 0 and not job.pending and not self._closed
         if done:
@@ -176,6 +205,7 @@ class TaskWindow:
         self._limit, self._spent = limit, spent
         self._jobs: deque[Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._flight = _Flight()
         self._closed = False
         self._joining = threading.Lock()
         self._home: _EventLoop | None = None
@@ -197,6 +227,10 @@ class TaskWindow:
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
         return sum(len(job.pending) for job in list(self._jobs))
+
+    def seconds(self) -> float:
+        """Return the seconds that rows have been in flight until now, added up over all rows."""
+        return self._flight.seconds()
 
     def close(self) -> None:
         """Begin no more rows, cancel those under way and wait for their end."""
@@ -255,9 +289,11 @@ class TaskWindow:
         if not self._jobs or len(self._tasks) > self._limit:
             return None
         self._jobs[0].users += 1
+        self._flight.change(1)
         return self._jobs[0]
 
     def _leave(self, job: Job) -> None:
+        self._flight.change(-1)
         job.users -= 1
         if job.users == 0 and not job.pending and not self._closed:
             if self._spent is not None and self._home is not None:
