@@ -20,6 +20,7 @@ from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
 from penstock.rows import Record
@@ -72,6 +73,7 @@ __all__ = [
     "agg",
     "aggregate",
     "count_window",
+    "feedback",
     "filter",
     "flat_map",
     "flat_scan",

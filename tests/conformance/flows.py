@@ -23,6 +23,7 @@ from penstock.flow import Flow, Stream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
 
@@ -1364,3 +1365,55 @@ def fails_in_a_coroutine_at_the_end(s: Sources) -> None:
 @case(ZEROS, fails=True)
 def fails_in_a_coroutine(s: Sources) -> None:
     operate(library.Merge(inverse), s()).sink("out")
+
+
+class Rate(Operator):
+    """Pass every n-th row, n being what was fed back last; tell how many have passed."""
+
+    inputs, outputs, control = 2, 2, (1,)
+
+    async def process(self, ctx: OperatorContext) -> None:
+        state = ctx.state
+        while await ctx.wait_for_any({0: 1, 1: 1}):
+            if ctx.len(1):
+                state["n"] = ctx.pop(1)
+                continue
+            row, state["seen"] = ctx.pop(0), state.get("seen", 0) + 1
+            if state["seen"] % state.get("n", 1) == 0:
+                await ctx.emit(row)
+                await ctx.emit(state["seen"] % 3 + 1, port=1)
+        await ctx.emit("end", port=1)
+
+
+@case([5, 3, 4, 9, 1, 2, 7, 3], (1, 3), expects={"out": [5, 3, 4], "why": ["open", "open", "shut"]})
+def feedback_that_shuts_a_gate(s: Sources) -> None:
+    def limited(stream: Stream, back: Stream) -> tuple[Stream, ...]:
+        passed = operate(library.Gate(is_open=True), stream, back)
+        below = passed.scan(lambda total, n: (total + n, total + n < 12), 0)
+        return passed, below.map(lambda fine: "open" if fine else "shut"), below
+
+    passed, why = feedback(limited, s())
+    passed.sink("out")
+    why.sink("why")
+
+
+@case(two(14), UNEVEN)
+def feedback_between_keys_and_windows(s: Sources) -> None:
+    def rated(a: Stream, b: Stream, back: Stream) -> tuple[Stream, ...]:
+        passed, rate = operate(Rate(), a.union(b), back.filter(lambda n: n != "end"))
+        counts = passed.key_by("k").aggregate(n=agg.count(), total=agg.sum("v"))
+        return counts, passed, rate.flat_map(lambda n: [n] if n == "end" else [n + 1, n])
+
+    a, b = s("a", time="t"), s("b", time="t")
+    counts, passed = feedback(rated, a.filter(lambda r: r.v > -4), b)
+    passed.window(8).count().sink("windows")
+    counts.map(tuple).union(passed.map(tuple), a.map(lambda r: r.v)).sink("out")
+
+
+@case(ZEROS, fails=True)
+def fails_in_a_feedback(s: Sources) -> None:
+    def failing(stream: Stream, back: Stream) -> tuple[Stream, ...]:
+        passed = operate(library.Gate(is_open=True), stream, back)
+        return passed, passed.map(inverse, name="inside")
+
+    feedback(failing, s()).sink("out")

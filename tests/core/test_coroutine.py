@@ -14,6 +14,7 @@ from penstock.errors import FlowError, OperatorError
 from penstock.flow import Flow, Stream, operate
 from penstock.operators import coroutine
 from penstock.operators.coroutine import Operator
+from penstock.operators.library import feedback
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
 
@@ -502,3 +503,106 @@ class TestLibrary:
         assert out(joined) == [11]
         with pytest.raises(FlowError, match="rows=0"):
             library.Join("k", rows=0)
+
+
+def shutting(stream, back):
+    """Pass rows until their sum is more than five."""
+    passed = operate(library.Gate(is_open=True), stream, back)
+    return passed, passed.scan(lambda total, n: (total + n, total + n <= 5), 0)
+
+
+class TestFeedback:
+    def test_is_seen_before_the_next_row(self):
+        assert out(feedback(shutting, numbers([3, 2, 1, 4, 1]))) == [3, 2, 1]
+
+    def test_rows_go_round_one_after_the_other(self):
+        class Echo(Operator):
+            inputs, outputs, control = 2, 2, (1,)
+
+            async def process(self, ctx):
+                while await ctx.wait_for_any({0: 1, 1: 1}):
+                    row = ctx.pop(1) if ctx.len(1) else ctx.pop(0)
+                    await ctx.emit(row)
+                    for number in range(len(row)):
+                        await ctx.emit(row[number + 1 :], port=1)
+
+        # "ab" feeds back "b" and ""; "b" feeds back one "" more, which comes behind.
+        echoed = feedback(lambda stream, back: tuple(operate(Echo(), stream, back)), numbers(["ab", "c"]))
+        assert out(echoed) == ["ab", "b", "", "", "c", ""]
+
+    def test_ends_when_nothing_goes_round_any_more(self):
+        class Last(Operator):
+            inputs, outputs, control = 2, 2, (1,)
+
+            async def process(self, ctx):
+                while await ctx.wait_for_any({0: 1, 1: 1}):
+                    await ctx.emit(ctx.pop(0 if ctx.len(0) else 1))
+                await ctx.emit("end")
+                await ctx.emit("dropped", port=1)
+
+        ends = feedback(lambda stream, back: tuple(operate(Last(), stream, back)), numbers(["a"]))
+        assert out(ends) == ["a", "end"]
+
+    def test_saved_and_loaded_at_every_row(self):
+        flow = feedback(shutting, numbers([1]), name="op").sink("out")
+        engine = started(flow)
+        for row in (3, 2, 1, 4, 1):
+            feed(engine, "in", row)
+            engine = restarted(engine)
+        assert engine.results["out"] == [3, 2, 1]
+
+    def test_types_and_names_go_through(self):
+        def body(stream, back):
+            passed = operate(library.Gate(is_open=True), stream, back)
+            return passed, passed.select("v"), passed.filter(lambda row: False)
+
+        first, second = feedback(body, records([{"t": 1, "v": 2}]))
+        assert (first.node.name, first.node.time) == ("body", "integer")
+        assert (first.type.names, second.type.names) == (["t", "v"], ["v"])
+
+    def test_rows_that_go_round_for_ever(self, monkeypatch):
+        monkeypatch.setattr("penstock.operators.library.cycle.MOST_BACK", 20)
+
+        class Again(Operator):
+            inputs, control = 2, (1,)
+
+            async def process(self, ctx):
+                while await ctx.wait_for_any({0: 1, 1: 1}):
+                    await ctx.emit(ctx.pop(1 if ctx.len(1) else 0))
+
+        def body(stream, back):
+            again = operate(Again(), stream, back)
+            return again, again
+
+        with pytest.raises(OperatorError, match=r"operator 'loop'.*20 rows were fed back for one row"):
+            out(feedback(body, numbers([1]), name="loop"))
+
+    def test_refused_before_the_run(self):
+        stream = records([{"t": 1, "v": 2}])
+
+        def to_data(stream, back):
+            return operate(library.Gate(), back, stream), stream
+
+        def to_no_port(stream, back):
+            return back.scan(lambda n, r: (n, r), 0), operate(library.Gate(), stream, back)
+
+        def windowed(stream, back):
+            return operate(library.Gate(), stream, back).window(5).count(), stream
+
+        def alone(stream, back):
+            return operate(library.Gate(), stream, back)
+
+        def outside(inner, back):
+            return operate(library.Gate(), stream, stream), back
+
+        for body, message in [
+            (to_data, r"feedback 'to_data' goes to 'Gate', port 0, which is no control port"),
+            (to_no_port, r"goes to .*, port 0, which is no control port"),
+            (windowed, r"operator 'window' in feedback 'windowed' waits for event time"),
+            (alone, r"returns the streams that leave it and, last, the one that is fed back"),
+            (outside, r"different flows"),
+        ]:
+            with pytest.raises(FlowError, match=message):
+                feedback(body, stream)
+        with pytest.raises(FlowError, match="needs the streams"):
+            feedback(shutting)

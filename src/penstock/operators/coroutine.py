@@ -33,6 +33,8 @@ class Operator:
     inputs: int | None = 1
     """The number of input ports; None: as many as there are streams."""
     outputs: int = 1
+    control: tuple[int, ...] = ()
+    """The input ports that rows may be fed back to; see `penstock.feedback`."""
     max_pending: int = 100_000
     """How many rows may wait in one port."""
 

@@ -19,6 +19,7 @@ class Gate(Operator):
     """
 
     inputs = 2
+    control = (CONTROL,)
 
     def __init__(self, opens: Callable[[Row], Any] = bool, *, is_open: bool = False, hold: bool = False) -> None:
         self.opens, self.is_open, self.hold = opens, is_open, hold

@@ -19,6 +19,7 @@ class Switch(Operator):
     """
 
     inputs = 2
+    control = (CONTROL,)
 
     def __init__(
         self, outputs: int = 2, choose: Callable[[Row], int | None] | None = None, *, first: int | None = 0
