@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from penstock.rows import Row
 IDLE_SECONDS = 0.002
 """How long to wait before asking sources again that had nothing."""
 REPORT_SECONDS = 0.5
+COLLECT_EVERY = 100_000
+"""Objects that may be made before the cycle collector looks at the young ones, while a flow runs."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,14 @@ class LocalEngine:
         """Run until all sources are exhausted, or `stop` is called."""
         feeds = self._feeds()
         self.element.start()
+        collector = gc.get_threshold()
+        # Rows are many and soon gone; by default the cycle collector looks at them every 700 of them.
+        gc.set_threshold(max(collector[0], COLLECT_EVERY), *collector[1:])
         try:
             self._loop(feeds)
             self.element.drain()
         finally:
+            gc.set_threshold(*collector)
             self._ended = True
             self._refuse_changes()
             self.element.close()

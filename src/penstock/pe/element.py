@@ -77,6 +77,7 @@ class Element:
             settings.partitions,
             settings.time_slice,
             ReorderBuffer(self._primitives, settings.in_flight),
+            lambda: self.model.active,
         )
         self._alone = settings.model != "dynamic"
         self.stations: dict[str, Station] = {}
@@ -236,4 +237,7 @@ class Element:
         self._latencies.add(self._clock() - self._entered.pop(header.number))
         with self._moved:
             self._published += 1
-            self._moved.notify_all()
+            left = self._issued - self._published
+            # Whoever brings batches in sleeps until half of them are out: waking it for each costs more than it brings.
+            if left in (0, self._settings.in_flight // 2):
+                self._moved.notify_all()

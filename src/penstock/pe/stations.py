@@ -26,7 +26,7 @@ from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, ShardQueue
 from penstock.order.reorder import Reorder, ReorderBuffer
 from penstock.pe.batch import Batch, Header, Taken
-from penstock.pe.chunk import Chunk, concat
+from penstock.pe.chunk import Chunk, Ints, concat
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
 from penstock.pe.keyed import KeyedRunner, Shard, key_shards
@@ -41,6 +41,8 @@ Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
 Group = list[Chunk | None]
 """The rows of one batch on each input port."""
+PartRows = tuple[int, Chunk, Ints]
+"""Rows of one input port, with the partition of each."""
 
 
 class InputPort(Port[Batch]):
@@ -86,6 +88,8 @@ class Surroundings:
     time_slice: float
     published: Reorder[Taken]
     """Puts complete batches in order."""
+    active: Callable[[], int]
+    """Tells how many workers there are."""
     first: int = 0
     """The first batch that the stations get."""
 
@@ -230,17 +234,17 @@ class StatelessStation(Station):
         return self._reorder.progress()  # type: ignore[attr-defined, no-any-return]
 
 
-class _OnePartition:
-    """The shard of a partition, as a keyed runner asks for it."""
+class _Partitions:
+    """The shards of some partitions, as a keyed runner asks for them."""
 
-    def __init__(self, number: int) -> None:
-        self._number, self.shard = number, Shard(all_touched=True)  # nobody asks what has changed
+    def __init__(self, shards: dict[int, Shard]) -> None:
+        self._shards = shards
 
     def get(self, shard: int) -> Shard:
-        return self.shard
+        return self._shards[shard]
 
     def due(self, mark: int) -> list[int]:
-        return [self._number] if self.shard.timers and self.shard.timers[0][0] <= mark else []
+        return [n for n, shard in self._shards.items() if shard.timers and shard.timers[0][0] <= mark]
 
 
 class StatefulStation(Station):
@@ -248,7 +252,18 @@ class StatefulStation(Station):
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
-        self._partitions = [_OnePartition(number) for number in range(self._count())]
+        operator = node.operator
+        assert isinstance(operator, Keyed)
+        self._operator = operator
+        # Without timers all partitions share one dict: they have no key in common, and no need to be told apart.
+        self._one_dict = operator.logic.emits == "one"
+        states: dict[Any, Any] = {}
+        self._shards = {
+            number: Shard(states if self._one_dict else {}, all_touched=True)  # nobody asks what has changed
+            for number in range(self._count())
+        }
+        self._all = _Partitions(self._shards)
+        self._each = {number: _Partitions({number: shard}) for number, shard in self._shards.items()}
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
 
@@ -257,24 +272,30 @@ class StatefulStation(Station):
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""
-        parts = [(port, chunk, np.zeros(len(chunk), np.int64)) for port, chunk in enumerate(group) if chunk is not None]
-        return self._run_partition(0, header, parts, self._marks(header), failures)
+        parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
+        return self._run_on(self._all, header, parts, self._marks(header), failures)
+
+    def _shards_of(self, port: int, chunk: Chunk) -> Ints:
+        """Return the partition of each row, as far as it matters where one worker has them all."""
+        if self._one_dict or len(self._shards) == 1:
+            return np.zeros(len(chunk), np.int64)
+        assert self._operator.keys is not None
+        return key_shards(self._operator.keys[port], chunk, len(self._shards))
 
     def _marks(self, header: Header) -> Steps:
         if self._marked and header.steps:
             return arrival(self._shape.marks, dict(header.steps), dict(header.marks), self._shape.width)
         return Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
 
-    def _run_partition(
-        self, number: int, header: Header, parts: list[tuple[int, Chunk, Any]], marks: Steps, failures: Failures
+    def _run_on(
+        self, shards: _Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures
     ) -> Rows:
         water = watermark(self._shape.marks, dict(header.marks))
-        runner = KeyedRunner(self.node, self._shape.width, header.number, self._partitions[number], failures)
-        return runner.run(parts, marks, water)
+        return KeyedRunner(self.node, self._shape.width, header.number, shards, failures).run(parts, marks, water)
 
     def states(self) -> dict[Any, Any]:
         """Return the state of each key; for an element that is at rest."""
-        return {key: state for each in self._partitions for key, state in each.shard.states.items()}
+        return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +303,7 @@ class _Part:
     """The rows of one partition in one batch."""
 
     header: Header
-    parts: list[tuple[int, Chunk, Any]]
+    parts: list[PartRows]
     marks: Steps
     number: int
     whole: SplitBatch[Rows, Rows]
@@ -302,7 +323,7 @@ class PartitionedStation(StatefulStation):
         queue: Callable[[Primitives, int], ShardQueue[_Part]] = HybridQueue,
     ) -> None:
         super().__init__(node, around)
-        count = len(self._partitions)
+        count = len(self._shards)
         self._queue = queue(around.primitives, count)
         self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(
             around.primitives, around.in_flight, first=around.first
@@ -318,6 +339,11 @@ class PartitionedStation(StatefulStation):
         return self._work() if port < 0 else super().take(port, batch)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        if self._around.active() <= 1 and self._reorder.progress()[0] == header.number:
+            # Nothing is under way here and there is nobody to share the work with.
+            self._reorder.offer(header.number, (header, self._measured(header, group, self.run)))
+            yield from self._drain()
+            return
         meter = self.meters.mine()
         meter.batches += 1
         meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
@@ -332,17 +358,15 @@ class PartitionedStation(StatefulStation):
             self._queue.put(partition, _Part(header, parts, marks, number, whole))
             yield self.work, Batch(header, None)
 
-    def _cut(self, group: Group, every: bool) -> dict[int, list[tuple[int, Chunk, Any]]]:
+    def _cut(self, group: Group, every: bool) -> dict[int, list[PartRows]]:
         """Cut the rows of all ports by partition; with `every`, partitions without rows are there too."""
-        count = len(self._partitions)
-        found: dict[int, list[tuple[int, Chunk, Any]]] = {number: [] for number in range(count)} if every else {}
-        operator = self.node.operator
-        assert isinstance(operator, Keyed)
-        assert operator.keys is not None
+        count = len(self._shards)
+        found: dict[int, list[PartRows]] = {number: [] for number in range(count)} if every else {}
+        assert self._operator.keys is not None
         for port, chunk in enumerate(group):
             if chunk is None:
                 continue
-            shards = key_shards(operator.keys[port], chunk, count)
+            shards = key_shards(self._operator.keys[port], chunk, count)
             order = np.argsort(shards, kind="stable")
             ordered = shards[order]
             starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])).tolist()
@@ -368,7 +392,7 @@ class PartitionedStation(StatefulStation):
             yield self.work, _TOKEN
 
     def _run_part(self, partition: int, part: _Part, header: Header, group: Group, failures: Failures) -> Rows:
-        return self._run_partition(partition, part.header, part.parts, part.marks, failures)
+        return self._run_on(self._each[partition], part.header, part.parts, part.marks, failures)
 
     def _merged(self, results: Sequence[Rows]) -> Rows:
         ports = {port for result in results for port in result}

@@ -45,6 +45,10 @@ class WorkerView:
 class Model(Protocol):
     """A way to run the stations of an element."""
 
+    @property
+    def active(self) -> int:
+        """How many workers may be in operators at once."""
+
     def start(self) -> None:
         """Start the threads."""
 
@@ -93,6 +97,11 @@ class Manual:
         self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, ParkingLot(primitives, 1))
         self._stopped = stopped
 
+    @property
+    def active(self) -> int:
+        """There is one thread: the one that brings batches in."""
+        return 1
+
     def start(self) -> None:
         """Start nothing."""
 
@@ -137,7 +146,7 @@ class Dynamic:
         )
         self._stopped, self._slice, self._clock = stopped, time_slice, clock
         self._workers: list[_Worker] = []
-        self._first = workers
+        self._first = self.active = workers
 
     def start(self) -> None:
         """Start the first workers."""
@@ -147,6 +156,7 @@ class Dynamic:
         """Change the number of workers; one that is in an operator leaves when it comes out."""
         if not 0 < count <= MOST_WORKERS:
             raise ValueError(f"{count} workers; there may be 1 to {MOST_WORKERS}")
+        self.active = count
         active = [worker for worker in self._workers if not worker.leaving]
         for worker in active[count:]:
             worker.leaving = True
@@ -247,6 +257,11 @@ class Dedicated:
         self._stopped, self._clock = stopped, clock
         self._workers = [_Worker(number, self._loop, clock) for number in range(len(self._ports))]
 
+    @property
+    def active(self) -> int:
+        """There is a thread for each port."""
+        return len(self._workers)
+
     def start(self) -> None:
         """Start the threads."""
         for worker in self._workers:
@@ -308,6 +323,11 @@ class Bound:
         self._binding: Binding[tuple[InputPort, Batch]] = kind(primitives, owners, workers, self._lot.wake)
         self._stopped = stopped
         self._workers = [_Worker(number, self._loop, clock) for number in range(workers)]
+
+    @property
+    def active(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
 
     def start(self) -> None:
         """Start the workers."""
