@@ -12,6 +12,7 @@ import inspect
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from penstock.errors import FlowError, PenstockError
@@ -58,12 +59,32 @@ class Wait(NamedTuple):
 
     def satisfied(self, pending: Sequence[deque[Row]]) -> bool:
         """Tell whether the rows are there."""
-        enough = (len(pending[port]) >= count for port, count in self.counts)
-        return all(enough) if self.every else any(enough)
+        every = self.every
+        for port, count in self.counts:  # a loop, because generators take twice the time of it
+            if (len(pending[port]) >= count) is not every:
+                return not every
+        return every
 
     def __str__(self) -> str:
         counts = ", ".join(f"{port}: {count}" for port, count in self.counts)
         return f"wait_for_{'all' if self.every else 'any'}({{{counts}}})"
+
+
+@lru_cache(maxsize=1024)
+def _checked_wait(every: bool, counts: tuple[tuple[int, int], ...], ports: int, most: int) -> Wait:
+    """Make a wait, and refuse one for ports that are not there, or for rows that a port can never hold."""
+    wait = Wait(every, counts)
+    if not counts or any(count < 1 for _, count in counts):
+        raise PenstockError(f"{wait} must name at least one port, and at least one row for each")
+    for port, count in counts:
+        if not 0 <= port < ports:
+            raise PenstockError(_no_port(port, ports))
+        if count > most:
+            raise PenstockError(
+                f"{wait} needs {count} rows in port {port}, and max_pending={most} is the most that a port holds; give "
+                f"operate() a larger max_pending="
+            )
+    return wait
 
 
 class _Waiting:
@@ -167,17 +188,7 @@ class OperatorContext:
         return self._sending
 
     def _wait(self, every: bool, counts: Mapping[int, int]) -> _Waiting:
-        wait = Wait(every, tuple(counts.items()))
-        if not wait.counts or any(count < 1 for _, count in wait.counts):
-            raise PenstockError(f"{wait} must name at least one port, and at least one row for each")
-        for port, count in wait.counts:
-            self._port(port)
-            if count > self._logic.max_pending:
-                raise PenstockError(
-                    f"{wait} needs {count} rows in port {port}, and max_pending={self._logic.max_pending} is the "
-                    f"most that a port holds; give operate() a larger max_pending="
-                )
-        return _Waiting(self, wait)
+        return _Waiting(self, _checked_wait(every, tuple(counts.items()), len(self._pending), self._logic.max_pending))
 
     def _reach(self, wait: Wait) -> bool | None:
         """Answer a wait, None where it is neither satisfied nor impossible."""
@@ -194,7 +205,7 @@ class OperatorContext:
         if not self._live:
             self._usable()
         if not 0 <= port < len(self._pending):
-            raise PenstockError(f"there is no input port {port}; the operator has {len(self._pending)}, from 0")
+            raise PenstockError(_no_port(port, len(self._pending)))
         return self._pending[port]
 
     def _usable(self) -> None:
@@ -297,6 +308,10 @@ class CoroutineLogic(Logic):
 
     def functions(self) -> list[Any]:
         return [self.operator]
+
+
+def _no_port(port: int, ports: int) -> str:
+    return f"there is no input port {port}; the operator has {ports}, counted from 0"
 
 
 def _foreign(found: str) -> str:
