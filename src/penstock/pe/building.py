@@ -26,10 +26,11 @@ from penstock.pe.waiting_station import SpanningStation, WaitingStation
 from penstock.plan import Plan
 
 
-def extend(stations: dict[str, Station], around: Surroundings, alone: bool) -> list[Station]:
+def extend(stations: dict[str, Station], around: Surroundings, alone: bool, settled: int = 0) -> list[Station]:
     """Make the stations that a plan needs and that are not there; link all as it says, from batch `first` on.
 
-    `alone` says that an operator never has more than one worker. Returns the new stations.
+    `alone` says that an operator never has more than one worker, `settled` that all batches before that number are
+    out, so that the ways that only they took can be forgotten. Returns the new stations.
     """
     plan = around.plan
     made = [make_station(node, around, alone) for name, node in plan.nodes.items() if name not in stations]
@@ -39,7 +40,8 @@ def extend(stations: dict[str, Station], around: Surroundings, alone: bool) -> l
         wanted[edge.source.node].append(_link(plan, edge, stations, around.first))
     for name, station in stations.items():
         # A new list, not the old one changed: workers may be reading it.
-        station.links = _changed(station.links, wanted[name], around.first)
+        links = [link for link in station.links if link.until > settled]
+        station.links = _changed(links, wanted[name], around.first)
     return made
 
 

@@ -82,7 +82,7 @@ class Element:
         self._alone = settings.model != "dynamic"
         self.stations: dict[str, Station] = {}
         extend(self.stations, self._around, self._alone)
-        self._retired: list[Station] = []
+        self._retired: list[tuple[int, Station]] = []
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
         self._stopped = False
@@ -160,14 +160,23 @@ class Element:
         """
         check_change(self._plan, plan)
         self._around = replace(self._around, plan=plan, first=self._issued)
-        made = extend(self.stations, self._around, self._alone)
+        self._settle()
+        made = extend(self.stations, self._around, self._alone, self._published)
         self._plan = plan
         gone = [name for name in self.stations if name not in plan.nodes]
-        self._retired += [self.stations.pop(name) for name in gone]
+        self._retired += [(self._issued, self.stations.pop(name)) for name in gone]
         for station in made:
             station.start(self.model.deliver)
         self.model.add(made, self._issued)
         return self._issued
+
+    def _settle(self) -> None:
+        """Let stations go that were retired, once the last batch that they had is out."""
+        for first, station in self._retired:
+            if first <= self._published:
+                station.close()
+                self.model.retire(station)
+        self._retired = [(first, station) for first, station in self._retired if first > self._published]
 
     def set_workers(self, count: int) -> None:
         """Change the number of workers of the dynamic model."""
@@ -194,7 +203,7 @@ class Element:
         """Stop, and wait for the workers to end."""
         self.stop()
         self.model.stop()
-        for station in [*self.stations.values(), *self._retired]:
+        for station in [*self.stations.values(), *(station for _, station in self._retired)]:
             station.close()
 
     def statistics(self) -> ElementStats:

@@ -58,6 +58,9 @@ class Model(Protocol):
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Run more stations, whose first batch is number `first`."""
 
+    def retire(self, station: Station) -> None:
+        """Forget a station that gets nothing any more."""
+
     def stop(self) -> None:
         """End the threads and wait for them; what they are in the middle of is finished."""
 
@@ -114,6 +117,9 @@ class Manual:
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Do nothing: ports are found when something is put into them."""
+
+    def retire(self, station: Station) -> None:
+        """Do nothing: nobody looks at a port that nothing is put into."""
 
     def stop(self) -> None:
         """Stop nothing."""
@@ -184,6 +190,9 @@ class Dynamic:
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Do nothing: ports are found when something is put into them."""
+
+    def retire(self, station: Station) -> None:
+        """Do nothing: nobody looks at a port that nothing is put into."""
 
     def stop(self) -> None:
         """End all workers."""
@@ -280,6 +289,15 @@ class Dedicated:
             self._workers.append(_Worker(number, self._loop, self._clock))
             self._workers[-1].thread.start()
 
+    def retire(self, station: Station) -> None:
+        """End the threads of a station."""
+        gone = [worker for worker in self._workers if self._ports[worker.number].station is station]
+        for worker in gone:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+            worker.thread.join()
+            self._workers.remove(worker)
+
     def stop(self) -> None:
         """End the threads."""
         for worker in self._workers:
@@ -355,6 +373,10 @@ class Bound:
             owners = self._binding.owners()
             worker = min(range(len(self._workers)), key=owners.count)
             self._numbers[station.name] = self._binding.add(worker, first * max(1, len(station.ports)))
+
+    def retire(self, station: Station) -> None:
+        """Forget the operator's name; its place stays, for one more number costs nothing."""
+        self._numbers.pop(station.name, None)
 
     def stop(self) -> None:
         """End the workers."""
