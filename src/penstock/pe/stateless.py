@@ -4,10 +4,12 @@ counting."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.checks import DEAD_LETTER, DeadLetter
 from penstock.graph import Node
@@ -56,8 +58,8 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures, caller: Caller |
     if isinstance(operator, Map):
         outputs = {0: _without_skipped(chunk, results, node) if skipped else chunk.replace_rows(results, node.types[0])}
     elif isinstance(operator, Filter):
-        keep = np.flatnonzero(np.fromiter(map(_holds if skipped else bool, results), bool, len(results)))
-        outputs = {0: chunk if len(keep) == len(rows) else chunk.select(keep)}
+        held = np.fromiter(map(_holds if skipped else bool, results), bool, len(results))
+        outputs = {0: chunk if held.all() else _kept(chunk, rows, held)}
     elif isinstance(operator, FlatMap):
         outputs = {0: _flatten(chunk, results, node)}
     else:
@@ -128,6 +130,18 @@ def letters_chunk(chunk: Chunk, letters: list[tuple[int, DeadLetter]], width: in
 
 def _holds(result: Any) -> bool:
     return result is not SKIPPED and bool(result)
+
+
+def _kept(chunk: Chunk, rows: list[Row], held: npt.NDArray[np.bool_]) -> Chunk:
+    """Return the rows that a predicate holds for; the rows by a C loop, faster than by their numbers."""
+    columns = None if chunk.columns is None else chunk.columns.filter(pa.array(held))
+    return Chunk(
+        [p[held] for p in chunk.positions],
+        None if chunk.times is None else chunk.times[held],
+        chunk.type,
+        columns,
+        list(compress(rows, held.tolist())),
+    )
 
 
 def _undeclared(chunk: Chunk) -> Chunk:
