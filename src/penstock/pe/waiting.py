@@ -2,8 +2,8 @@
 
 The rows of a batch are a *job*. A window has as many runners as rows may be in flight: threads for plain functions,
 tasks of one event loop for `async def`. A runner takes the next row, waits for it, puts the result in the row's place,
-and goes on, into the next job where this one has no rows left; nothing is made for a row but its own frame. A job is
-done when its last runner leaves it. Rows are begun in order, so all rows before one that failed have been begun, and
+and goes on, into the next job where this one has no rows left; nothing is made for a row but its own frame. Rows are
+begun in order, so all rows before one that failed have been begun, and
 the first failure of a batch is the one that a run row by row would have met.
 """
 
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 2.0
 """How long a thread that no station will close stays when there is nothing to do."""
-LONG_RUN = 256
-"""A task that took so many rows of one job hardly waited, and lets the others have a turn."""
 
 
 class Job:
     """The rows of one batch, and what a function returned or raised for each."""
 
-    __slots__ = ("_done", "errors", "function", "pending", "results", "rows", "stops", "users")
+    __slots__ = ("_done", "errors", "function", "missing", "pending", "results", "rows", "stops", "users")
 
     def __init__(
         self, function: Callable[[Row], Any], rows: list[Row], stops: bool, done: Callable[[Job], None]
@@ -42,8 +40,10 @@ class Job:
         self.pending = deque(enumerate(rows))
         self.results: list[Any] = [SKIPPED] * len(rows)
         self.errors: dict[int, Exception] = {}
+        self.missing = len(rows)
+        """How many rows are not done, where one thread does them all and can count."""
         self.users = 0
-        """How many runners are in this job."""
+        """How many runners are in this job, where counting rows would need a lock for each."""
         self._done = done
 
     def failed(self, index: int, error: BaseException) -> None:
@@ -52,6 +52,7 @@ class Job:
             error = RuntimeError(f"the function raised {type(error).__name__}").with_traceback(error.__traceback__)
         self.errors[index] = error
         if self.stops:
+            self.missing -= len(self.pending)
             self.pending.clear()
 
     def finish(self) -> None:
@@ -206,7 +207,8 @@ class TaskWindow:
         self._jobs: deque[Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flight = _Flight()
-        self._closed = False
+        self._closed = self._crowded = False
+        self._entries = 0
         self._joining = threading.Lock()
         self._home: _EventLoop | None = None
 
@@ -253,9 +255,10 @@ class TaskWindow:
     # In the loop's thread ---------------------------------------------------------------------------------------
 
     def _call(self) -> None:
-        """Start tasks for new rows."""
+        """Start tasks for the rows that wait, or let those end that are too many."""
         if self._closed or self._home is None:
             return
+        self._crowded = len(self._tasks) > self._limit
         for _ in range(min(self._limit - len(self._tasks), self.waiting())):
             task = self._home.loop.create_task(self._run())
             self._tasks.add(task)
@@ -264,12 +267,12 @@ class TaskWindow:
     async def _run(self) -> None:
         import asyncio
 
-        me = asyncio.current_task()
-        tasks = self._tasks
-        while (job := self._enter()) is not None:
+        self._flight.change(1)
+        while (job := self._next()) is not None:
             function, pending, results = job.function, job.pending, job.results
-            took = len(pending)
-            while pending and len(tasks) <= self._limit:
+            self._entries += 1
+            mine = self._entries
+            while pending:
                 index, row = pending.popleft()
                 try:
                     results[index] = await function(row)
@@ -277,28 +280,31 @@ class TaskWindow:
                     if self._closed:
                         raise
                     job.failed(index, error)
-            self._leave(job)
-            if took - len(pending) > LONG_RUN:
+                job.missing -= 1
+                if not job.missing:
+                    self._finish(job)
+                if self._crowded:
+                    break
+            if self._entries == mine:
+                # Nobody came in behind this task: it may have found nothing to wait for, so let the others have a turn.
                 await asyncio.sleep(0)
+        self._flight.change(-1)
         # At once, not when the loop gets to it: the next one must not think that it is one too many.
-        tasks.discard(me)
+        self._tasks.discard(asyncio.current_task())
+        self._crowded = len(self._tasks) > self._limit
 
-    def _enter(self) -> Job | None:
+    def _next(self) -> Job | None:
+        """Return the first job with rows, or None for a task that is to end."""
+        if self._crowded:
+            return None
         while self._jobs and not self._jobs[0].pending:
             self._jobs.popleft()
-        if not self._jobs or len(self._tasks) > self._limit:
-            return None
-        self._jobs[0].users += 1
-        self._flight.change(1)
-        return self._jobs[0]
+        return self._jobs[0] if self._jobs else None
 
-    def _leave(self, job: Job) -> None:
-        self._flight.change(-1)
-        job.users -= 1
-        if job.users == 0 and not job.pending and not self._closed:
-            if self._spent is not None and self._home is not None:
-                self._spent(self._home.spent())
-            job.finish()
+    def _finish(self, job: Job) -> None:
+        if self._spent is not None and self._home is not None:
+            self._spent(self._home.spent())
+        job.finish()
 
 
 class _EventLoop:
