@@ -1,13 +1,15 @@
 """Repeat Ordered's skew experiment: the hybrid against the partitioned queue, Gaussian keys in range partitions.
 
 The partitioned queue has as many partitions as workers, the hybrid one many more; the wider the Gaussian, the more
-even the partitions. With two workers a Gaussian around the middle of the keys falls in two equal halves however narrow
-it is, so one around the middle of a half is measured beside it: with more workers, every Gaussian is skewed.
+even the partitions. Two kinds of work: NumPy, with two workers, and one that only waits, so that more workers than the
+machine has cores can be busy. With two workers a Gaussian around the middle of the keys falls in two equal halves
+however narrow it is, so NumPy is measured with one around the middle of a half, too.
 """
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -47,16 +49,27 @@ def range_shards(key: Key, chunk: Chunk, count: int) -> npt.NDArray[np.int64]:
     return bounds.shards_of(chunk.get_columns().column(key.fields[0]).to_numpy())
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What the operator does with a row, and with how many workers."""
+
+    name: str
+    work: Callable[[], None]
+    workers: int
+    microseconds: float
+    centers: tuple[float, ...]
+
+
 class Experiment:
     """One distribution of keys, and the operator that works on them."""
 
-    def __init__(self, keys: npt.NDArray[np.int64], work: Callable[[], None], args: argparse.Namespace) -> None:
-        self._keys, self._work, self._args = keys, work, args
+    def __init__(self, keys: npt.NDArray[np.int64], kind: Kind, args: argparse.Namespace) -> None:
+        self._keys, self._kind, self._args = keys, kind, args
         self.latencies: dict[str, list[float]] = {name: [] for name in QUEUES}
 
     def turn(self, name: str) -> float:
         """Run the operator behind one kind of queue; check the outputs; keep the latency; return the seconds."""
-        rows, work, clock = len(self._keys), self._work, time.perf_counter
+        rows, work, clock = len(self._keys), self._kind.work, time.perf_counter
         started, left, found = [0.0] * rows, [0.0] * rows, []
 
         def step(count: int, row: Any) -> tuple[int, tuple[int, int]]:
@@ -73,8 +86,9 @@ class Experiment:
         flow = ps.Flow("skew")
         source = flow.source("rows", ps.read.generate(self._table, schema={"serial": int, "key": int}, rows=rows))
         source.key_by("key").scan(step, 0, name="step").sink("out", ps.write.callback(leave))
-        partitions = self._args.workers if name == "partitioned" else self._args.partitions
-        settings = Settings(workers=self._args.workers, partitions=partitions)
+        workers = self._kind.workers
+        partitions = workers if name == "partitioned" else self._args.partitions
+        settings = Settings(workers=workers, partitions=partitions)
         station = partial(PartitionedStation, queue=QUEUES[name])
         with local_side.stations_with(PartitionedStation=station, key_shards=range_shards):
             _, seconds = local_side.run_flow(flow, Options(self._args.batch_rows, settings=settings))
@@ -88,61 +102,68 @@ class Experiment:
         return local_side.serials(start, stop).append_column("key", pa.array(self._keys[start:stop]))
 
 
-def shares(keys: npt.NDArray[np.int64], workers: int) -> list[float]:
-    """Return the part of the rows that each of so many equal ranges has."""
-    counts = np.bincount(keys * workers // KEY_SPACE, minlength=workers)
-    return [round(float(count) / len(keys), 3) for count in counts]
+def largest_share(keys: npt.NDArray[np.int64], workers: int) -> float:
+    """Return the part of the rows that the fullest of so many equal ranges has."""
+    return round(float(np.bincount(keys * workers // KEY_SPACE).max()) / len(keys), 3)
 
 
-def measured(center: float, sigma: float, work: Callable[[], None], args: argparse.Namespace) -> dict[str, Any]:
+def measured(kind: Kind, center: float, sigma: float, args: argparse.Namespace) -> dict[str, Any]:
     """Run both queues in turns on one distribution and compare them."""
     keys = gaussian_keys(args.seed, args.rows, center, sigma)
-    experiment = Experiment(keys, work, args)
+    experiment = Experiment(keys, kind, args)
     turns = {
-        name: local_side.clocked(f"center {center}, sigma {sigma}, {name}", args.rows, partial(experiment.turn, name))
+        name: local_side.clocked(
+            f"{kind.name}, center {center}, sigma {sigma}, {name}", args.rows, partial(experiment.turn, name)
+        )
         for name in QUEUES
     }
     speeds = measure.interleave(turns, args.rounds, args.warmup)
     late = {name: each[args.warmup :] for name, each in experiment.latencies.items()}
     return {
+        "work": kind.name,
+        "workers": kind.workers,
+        "microseconds": kind.microseconds,
         "center": center,
         "sigma": sigma,
-        "largest_share": max(shares(keys, args.workers)),
+        "largest_share": largest_share(keys, kind.workers),
         **local_side.compare(speeds, {"ratio": ("hybrid", "partitioned")}, args.seed),
         **{f"{name}_latency_ms": measure.median(each, seed=args.seed).median for name, each in late.items()},
         "latency_ratio": measure.ratio(late["hybrid"], late["partitioned"], seed=args.seed).median,
     }
 
 
-def waiting(microseconds: float) -> Callable[[], None]:
-    """Return work that only waits: it lets a small machine stand for one with a core a worker."""
-    return partial(time.sleep, microseconds / 1e6)
+def kinds(args: argparse.Namespace) -> list[Kind]:
+    """Return the kinds of work that were asked for."""
+    found = []
+    if "numpy" in args.work:
+        kernel = local_side.Kernel(args.microseconds)
+        found.append(Kind("numpy", kernel, args.workers, args.microseconds, tuple(args.centers)))
+    if "wait" in args.work:
+        wait = partial(time.sleep, args.wait_microseconds / 1e6)
+        found.append(Kind("wait", wait, args.wait_workers, args.wait_microseconds, (0.0,)))
+    return found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--sigmas", type=float, nargs="+", default=[0.1, 0.25, 0.5, 1.0, 2.0])
-    parser.add_argument("--centers", type=float, nargs="+", default=[0.0, 0.5], help="0 is the paper's")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--work", choices=("numpy", "wait"), nargs="+", default=["numpy", "wait"])
+    parser.add_argument("--centers", type=float, nargs="+", default=[0.0, 0.5], help="for NumPy; 0 is the paper's")
+    parser.add_argument("--workers", type=int, default=2, help="for NumPy")
+    parser.add_argument("--microseconds", type=float, default=200, help="what a row costs, for NumPy")
+    parser.add_argument("--wait-workers", type=int, default=8)
+    parser.add_argument("--wait-microseconds", type=float, default=1_000)
     parser.add_argument("--partitions", type=int, default=100, help="of the hybrid queue; the other has the workers'")
-    parser.add_argument("--work", choices=("numpy", "wait"), default="numpy", help="compute, or only wait")
-    parser.add_argument("--microseconds", type=float, default=200, help="what a row costs")
-    parser.add_argument("--rows", type=int, default=4_096, help="rows of a turn")
+    parser.add_argument("--rows", type=int, default=2_048, help="rows of a turn")
     parser.add_argument("--batch-rows", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=1, help="turns of every side that are not counted")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Compare the queues for each distribution of keys."""
-    work: Callable[[], None] = (
-        local_side.Kernel(args.microseconds) if args.work == "numpy" else waiting(args.microseconds)
-    )
-    settings = {
-        name: getattr(args, name)
-        for name in ("workers", "partitions", "work", "microseconds", "rows", "batch_rows", "rounds", "warmup")
-    }
-    found: Sequence[dict[str, Any]] = [
-        measured(center, sigma, work, args) for center in args.centers for sigma in args.sigmas
+    """Compare the queues for each kind of work and distribution of keys."""
+    settings = {name: getattr(args, name) for name in ("partitions", "rows", "batch_rows", "rounds", "warmup")}
+    found = [
+        measured(kind, center, sigma, args) for kind in kinds(args) for center in kind.centers for sigma in args.sigmas
     ]
     return {**settings, "experiments": found}
