@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
+from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
 from penstock.pe.statistics import ElementStats
@@ -59,6 +60,11 @@ class Run:
             raise PenstockError('only engine="threads" has live statistics; other engines report epochs: run.epochs')
         found: ElementStats = self._engine.statistics()
         return found
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Return what Penstock has decided by itself so far, each with what it saw and why; of the threads engine."""
+        return list(getattr(self._engine, "decisions", []))
 
     def set_threads(self, threads: int) -> None:
         """Set the number of workers of the threads engine, while it runs."""
@@ -161,8 +167,9 @@ def start(
     run.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
-    number of workers, `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next
-    operator in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together.
+    number of workers (by default it is found while the flow runs), `model` the threading model (dynamic, manual,
+    dedicated, bound), `policy` what chooses the next operator in the dynamic one (None is the Streams scheduler),
+    `batch_rows` the rows that go through it together.
     """
     plan = make_plan(flow)
     if epoch_rows < 1:
@@ -287,7 +294,8 @@ def _threads(
     except ValueError as error:
         raise FlowError(str(error)) from None
     settings = Settings(model=model, workers=threads or 1, policy=chosen)
-    engine = LocalEngine(plan, Options(batch_rows, end, settings), run._took_epoch)
+    elastic = threads is None and model == "dynamic"
+    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic), run._took_epoch)
     run._engine = engine
     run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
     return engine.run

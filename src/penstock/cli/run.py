@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="spark",
         help="threads runs in this process, without Java and without a checkpoint; sequential one row at a time",
     )
-    parser.add_argument("--threads", type=_positive, metavar="N", help="workers of the threads engine (default: 1)")
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="workers of the threads engine (default: found while it runs)"
+    )
     parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
     parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
     parser.add_argument("--batch-rows", type=_positive, metavar="N", help="rows of a batch (default: 4096)")

@@ -10,10 +10,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Event
 
+from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
+from penstock.local.pilot import ThreadPilot
 from penstock.operators.base import Source
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
@@ -39,6 +41,8 @@ class Options:
     end: bool = True
     """Whether exhausted sources end the flow, so that open windows come out."""
     settings: Settings = field(default_factory=Settings)
+    elastic: bool = False
+    """Whether the number of workers is found while the flow runs; for the dynamic model."""
 
 
 class LocalEngine:
@@ -61,11 +65,17 @@ class LocalEngine:
         self._changes: deque[tuple[Plan, Future[int]]] = deque()
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
+        self._pilot = ThreadPilot(self.element) if options.elastic else None
 
     @property
     def results(self) -> dict[str, list[Row]]:
         """Return the rows of the sinks that are kept in memory."""
         return self._outputs.results
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Return what was decided while the flow ran, and why."""
+        return [] if self._pilot is None else list(self._pilot.decisions)
 
     def statistics(self) -> ElementStats:
         """Tell what the flow is doing."""
@@ -84,6 +94,8 @@ class LocalEngine:
         """Run until all sources are exhausted, or `stop` is called."""
         feeds = self._feeds()
         self.element.start()
+        if self._pilot is not None:
+            self._pilot.start()
         collector = gc.get_threshold()
         # Rows are many and soon gone; by default the cycle collector looks at them every 700 of them.
         gc.set_threshold(max(collector[0], COLLECT_EVERY), *collector[1:])
@@ -94,6 +106,8 @@ class LocalEngine:
             gc.set_threshold(*collector)
             self._ended = True
             self._refuse_changes()
+            if self._pilot is not None:
+                self._pilot.stop()
             self.element.close()
             self._outputs.close()
             for feed in feeds.values():

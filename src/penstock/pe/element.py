@@ -178,6 +178,11 @@ class Element:
                 self.model.retire(station)
         self._retired = [(first, station) for first, station in self._retired if first > self._published]
 
+    @property
+    def leaving(self) -> int:
+        """How many workers were told to go and are still in an operator."""
+        return self.model.leaving if isinstance(self.model, Dynamic) else 0
+
     def set_workers(self, count: int) -> None:
         """Change the number of workers of the dynamic model."""
         if not isinstance(self.model, Dynamic):

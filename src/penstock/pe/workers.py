@@ -175,6 +175,11 @@ class Dynamic:
             self._workers.append(worker)
             worker.thread.start()
 
+    @property
+    def leaving(self) -> int:
+        """How many workers were told to go and have not."""
+        return sum(worker.leaving and worker.thread.is_alive() for worker in self._workers)
+
     def suspend(self, number: int) -> None:
         """Let a worker rest, behind what it is in the middle of."""
         self._worker(number).suspended = True
