@@ -43,10 +43,22 @@ def gaussian_keys(seed: int, rows: int, center: float, sigma: float) -> npt.NDAr
     return ((kept[:rows] + 1) / 2 * KEY_SPACE).astype(np.int64)
 
 
+def range_bounds(count: int) -> tuple[int, ...]:
+    """Return the bounds of so many equal ranges of the key space."""
+    return tuple(KEY_SPACE * i // count for i in range(1, count))
+
+
 def range_shards(key: Key, chunk: Chunk, count: int) -> npt.NDArray[np.int64]:
     """Map keys to equal ranges of the key space, in place of the engine's hash."""
-    bounds = RangePartitioning(tuple(KEY_SPACE * i // count for i in range(1, count)))
-    return bounds.shards_of(chunk.get_columns().column(key.fields[0]).to_numpy())
+    return RangePartitioning(range_bounds(count)).shards_of(chunk.get_columns().column(key.fields[0]).to_numpy())
+
+
+def check_ranges(name: str, station: Any, keys: npt.NDArray[np.int64]) -> None:
+    """Fail unless each partition got as many rows as there are keys in its range."""
+    found = [shard.rows for shard in station._shards.values()]
+    shards = RangePartitioning(range_bounds(len(found))).shards_of(keys)
+    if found != np.bincount(shards, minlength=len(found)).tolist():
+        raise AssertionError(f"{name}: the rows did not go to the partitions of their ranges")
 
 
 @dataclass(frozen=True)
@@ -90,8 +102,11 @@ class Experiment:
         partitions = workers if name == "partitioned" else self._args.partitions
         settings = Settings(workers=workers, partitions=partitions)
         station = partial(PartitionedStation, queue=QUEUES[name])
-        with local_side.stations_with(PartitionedStation=station, key_shards=range_shards):
-            _, seconds = local_side.run_flow(flow, Options(self._args.batch_rows, settings=settings))
+        with local_side.engine_with(PartitionedStation=station, key_shards=range_shards):
+            engine, seconds = local_side.run_flow(flow, Options(self._args.batch_rows, settings=settings))
+        built: Any = engine.element.stations["step"]
+        local_side.check_part(name, built._queue, QUEUES[name])
+        check_ranges(name, built, self._keys)
         local_side.check_order(name, found, rows)
         # As the paper has it: without the first and the last fifth, which are starting and ending.
         middle = slice(rows // 5, rows * 4 // 5)

@@ -17,11 +17,13 @@ import pyarrow as pa
 import penstock as ps
 from bench import data, measure
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe import stations
+from penstock.pe import building, element, stations
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 
 EngineClass = type[LocalEngine]
+BUILDERS = (stations, building, element)
+"""The modules that build an engine's parts."""
 
 
 def run_flow(
@@ -117,16 +119,31 @@ def compare(speeds: Mapping[str, Sequence[float]], pairs: Mapping[str, tuple[str
 
 
 @contextmanager
-def stations_with(**replaced: Any) -> Iterator[None]:
-    """Build stations from other parts while inside: a baseline differs from the engine in these alone."""
-    shipped = {name: getattr(stations, name) for name in replaced}
-    for name, part in replaced.items():
-        setattr(stations, name, part)
+def engine_with(**replaced: Any) -> Iterator[None]:
+    """Build engines from other parts while inside: a baseline differs from the engine in these alone.
+
+    A part is replaced in every module that builds with it, and one that none of them knows is refused: a part that
+    is not replaced would compare the engine with itself. Whoever uses this looks at what was built, too.
+    """
+    shipped = [
+        (module, name, getattr(module, name)) for module in BUILDERS for name in replaced if hasattr(module, name)
+    ]
+    missing = replaced.keys() - {name for _, name, _ in shipped}
+    if missing:
+        raise AssertionError(f"the engine is not built with {', '.join(sorted(missing))}")
     try:
+        for module, name, _ in shipped:
+            setattr(module, name, replaced[name])
         yield
     finally:
-        for name, part in shipped.items():
-            setattr(stations, name, part)
+        for module, name, part in shipped:
+            setattr(module, name, part)
+
+
+def check_part(name: str, part: object, kind: type) -> None:
+    """Fail if an engine was not built with the part that is being measured."""
+    if type(part) is not kind:
+        raise AssertionError(f"{name}: the engine was built with a {type(part).__name__}, not a {kind.__name__}")
 
 
 class Kernel:

@@ -19,7 +19,8 @@ DESCRIPTION = "a light NumPy operator with two workers: ordered against unordere
 class Unordered:
     """Let every batch through as soon as it is there: the reorder buffer's work left out."""
 
-    def __init__(self, _primitives: Primitives, size: int) -> None:
+    def __init__(self, _primitives: Primitives, size: int, *, first: int = 0) -> None:
+        del first  # numbers mean nothing here
         self.size = size
         self._waiting: deque[Any] = deque()
 
@@ -58,8 +59,11 @@ def turn(name: str, kernel: local_side.Kernel, rows: int, options: Options) -> f
 
     flow = ps.Flow("reorder")
     flow.source("rows", ps.read.generate(local_side.serials, schema={"serial": int}, rows=rows)).map(work).sink("out")
-    with local_side.stations_with(ReorderBuffer=BUFFERS[name]):
+    with local_side.engine_with(ReorderBuffer=BUFFERS[name]):
         engine, seconds = local_side.run_flow(flow, options)
+    stations = engine.element.stations
+    local_side.check_part(name, stations["work"]._reorder, BUFFERS[name])  # type: ignore[attr-defined]
+    local_side.check_part(name, stations["out"]._around.published, BUFFERS[name])
     found = [row.serial for row in engine.results["out"]]
     local_side.check_order(name, sorted(found) if name == "unordered" else found, rows)
     return seconds
