@@ -18,7 +18,16 @@ from penstock.flow import Flow
 from penstock.local.engine import LocalEngine, Options
 from penstock.operators.stateless import DEFAULT_TASKS, DEFAULT_THREADS
 from penstock.pe.element import Settings
-from penstock.pe.waiting import Job, TaskWindow, ThreadWindow, Window, make_window, run_job, shared_window
+from penstock.pe.waiting import (
+    Job,
+    TaskWindow,
+    ThreadWindow,
+    Window,
+    close_shared,
+    make_window,
+    run_job,
+    shared_window,
+)
 from penstock.pe.waiting_station import SpanningStation, WaitingStation
 from penstock.plan import make_plan
 
@@ -312,6 +321,16 @@ class TestWindow:
     def test_the_windows_of_the_process_are_kept(self, asynchronous):
         assert shared_window(asynchronous, 5) is shared_window(asynchronous, 5)
         assert shared_window(asynchronous, 5) is not shared_window(asynchronous, 6)
+
+    def test_the_windows_of_the_process_end_when_they_are_told_to(self, asynchronous):
+        close_shared()
+        before = threading.active_count()
+        for _ in range(2):
+            job = run_job(shared_window(asynchronous, 5), lookups(Gauge())[asynchronous], [1, 2], True)
+            assert job.results == [1, 2]
+            assert threading.active_count() > before
+            close_shared()
+            assert threading.active_count() == before
 
 
 class TestSequential:

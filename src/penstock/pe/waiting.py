@@ -392,9 +392,18 @@ _sharing = threading.Lock()
 
 
 def shared_window(asynchronous: bool, limit: int) -> Window:
-    """Return the window of this process for a kind of function: it is never closed, for tasks come and go."""
+    """Return the window of this process for a kind of function; it outlives tasks, which come and go."""
     key = (os.getpid(), asynchronous, limit)
     with _sharing:
         if key not in _shared:
             _shared[key] = make_window(asynchronous, limit, idle_seconds=IDLE_SECONDS)
         return _shared[key]
+
+
+def close_shared() -> None:
+    """Close the windows of this process, where it goes on with something else; who needs one later gets a new one."""
+    with _sharing:
+        mine = [window for (process, *_), window in _shared.items() if process == os.getpid()]
+        _shared.clear()
+    for window in mine:
+        window.close()
