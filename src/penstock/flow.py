@@ -6,6 +6,7 @@ can be checked without data is checked at once, so that an error points at the l
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -713,8 +714,12 @@ def _factory(initial: Any) -> Callable[[], Any]:
     if callable(initial):
         factory: Callable[[], Any] = initial
         return factory
-    # A value that can be changed would be shared by all keys.
-    return _Constant(initial) if isinstance(initial, (int, float, str, bytes, type(None))) else _Copy(initial)
+    # A value that can be changed would be shared by all keys. What is copied as itself cannot be changed.
+    try:
+        fixed = copy.deepcopy(initial) is initial
+    except Exception:  # found again, and reported, when the first key begins
+        fixed = False
+    return _Constant(initial) if fixed else _Copy(initial)
 
 
 class _Copy:
@@ -724,6 +729,4 @@ class _Copy:
         self.value = value
 
     def __call__(self) -> Any:
-        import copy
-
         return copy.deepcopy(self.value)

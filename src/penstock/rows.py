@@ -16,6 +16,7 @@ from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 from operator import attrgetter, index, itemgetter
 from typing import Any, Literal
 
@@ -169,16 +170,17 @@ class RowType:
 
     def all_arrive_as_is(self, rows: Sequence[Row]) -> bool:
         """Tell whether columns would give back the same rows, looking at them column by column."""
-        if self.form not in ("record", "tuple") or set(map(type, rows)) != {self.row_class}:
+        width = len(self._python_types)
+        if self.form == "scalar":
+            flat = list(rows)
+        elif self.form in ("record", "tuple") and width and set(map(type, rows)) == {self.row_class}:
+            # Much faster than `zip(*rows)`; rows of other lengths are no rows of this class, or their types tell.
+            flat = list(chain.from_iterable(rows))
+        else:
             return False
-        for values, kind in zip(zip(*rows, strict=True), self._python_types, strict=True):
-            if kind not in (int, float, str, bool) or set(map(type, values)) != {kind}:
-                return False  # a date may do, too, but takes a look at each
-            if kind is int and (min(values) < -(2**63) or max(values) >= 2**63):
-                return False
-            if kind is str and not all(map(str.isascii, values)):
-                return False
-        return True
+        return len(flat) == width * len(rows) and all(
+            _comes_back(flat[number::width], kind) for number, kind in enumerate(self._python_types)
+        )
 
     def getter(self, names: Sequence[str]) -> Callable[[Row], Any]:
         """Return a function that reads one field, or a tuple of several, from a row."""
@@ -256,6 +258,18 @@ class RowType:
             except _MISFITS:
                 return RowTypeError(number, field.name, value, str(field.type))
         return RowTypeError(0, field.name, rows[0], str(field.type))
+
+
+def _comes_back(values: list[Any], kind: type | None) -> bool:
+    """Tell whether a column would give back the same values."""
+    if kind not in (int, float, str, bool) or set(map(type, values)) != {kind}:
+        return False  # a date may do, too, but takes a look at each
+    if kind is int:
+        try:
+            array("q", values)
+        except OverflowError:
+            return False
+    return kind is not str or all(map(str.isascii, values))
 
 
 _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)

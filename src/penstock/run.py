@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -171,7 +172,12 @@ def start(
     dedicated, bound), `policy` what chooses the next operator in the dynamic one (None is the Streams scheduler),
     `batch_rows` the rows that go through it together.
     """
+    _refuse_while_loading()
     plan = make_plan(flow)
+    _refuse_options(
+        engine, {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None}, only="spark"
+    )
+    _refuse_options(engine, {"threads": threads, "policy": policy}, only="threads")
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -196,6 +202,28 @@ def start(
     run._thread = threading.Thread(target=guarded, name=f"penstock-{flow.name}", daemon=True)
     run._thread.start()
     return run
+
+
+LOADING: list[str] = []
+"""The file that is being read for the flow in it, while it is."""
+
+
+def _refuse_while_loading() -> None:
+    """Refuse to run a flow out of a file that is read for its flow, by `penstock run` or by a worker."""
+    context = getattr(sys.modules.get("pyspark"), "TaskContext", None)
+    if LOADING or (context is not None and context.get() is not None):
+        file = LOADING[-1] if LOADING else "a file of the flow"
+        raise FlowError(
+            f"{file} runs a flow while it is loaded; put ps.run(...) and what comes behind it under "
+            f'`if __name__ == "__main__":`'
+        )
+
+
+def _refuse_options(engine: str, options: dict[str, Any], only: str) -> None:
+    """Refuse what only one engine can do, rather than run without it."""
+    for name, value in options.items():
+        if value is not None and engine != only:
+            raise FlowError(f"{name}= needs engine={only!r}; this run is with engine={engine!r}")
 
 
 def run(flow: Flow, **options: Any) -> Run:

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.cli import UsageError
 from penstock.flow import Flow, Stream
+from penstock.run import LOADING
 
 
 def load_flow(target: str) -> Flow:
@@ -52,11 +53,14 @@ def load_module(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    LOADING.append(str(file))
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        LOADING.pop()
     return module
 
 

@@ -29,6 +29,10 @@ from penstock.run import Run, start
 from penstock.write import Memory
 
 HELP = "run the flow of a Python file"
+ENDED = (
+    "; this checkpoint's run is at its end: its sources were read to the end and closed, so new rows are not read. Use "
+    "follow=True or --no-end to go on later, or a new --checkpoint and new output directories"
+)
 ENGINE_OPTIONS = {
     "spark": ("checkpoint", "tasks", "every", "master"),
     "threads": ("threads", "model", "policy", "batch_rows"),
@@ -183,7 +187,7 @@ def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Pro
         again = "" if session is None else "; the same command goes on from here"
         display.say("stopped", f"stopped: {total}{again}", **fields)
         return interrupts.code
-    nothing = "" if progress.epochs or session is None else "; this checkpoint's run is at its end, another begins anew"
+    nothing = "" if progress.epochs or session is None else ENDED
     display.say("done", f"done: {total}{nothing}", **fields)
     return DONE
 

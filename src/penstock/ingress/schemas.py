@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
 from penstock.errors import FlowError
-from penstock.ingress.paths import list_files, open_path
+from penstock.ingress.paths import exists, list_files, open_path
 from penstock.read import Files
 
 
 def infer_schema(reader: Files, source: str) -> pa.Schema:
     """Return the schema of a directory's first file."""
     found = sorted(list_files(reader.path), key=lambda f: (f.modified, f.path))
+    if not found and not exists(reader.path):
+        where = "" if "://" in reader.path else f" (looked in {os.getcwd()})"
+        raise FlowError(
+            f"source {source!r}: there is no directory {reader.path!r}{where}; make it, or, to wait for its first "
+            f"file with follow=True, give schema="
+        )
     if not found:
         raise FlowError(
             f"source {source!r}: there are no files in {reader.path!r} to take the schema from; give schema=, "

@@ -12,6 +12,7 @@ from threading import Event
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
+from penstock.graph import Node
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
@@ -22,13 +23,16 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element, Settings
 from penstock.pe.statistics import ElementStats
 from penstock.plan import Plan
-from penstock.read import Frame
+from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
 
 IDLE_SECONDS = 0.002
 """How long to wait before asking sources again that had nothing."""
 REPORT_SECONDS = 0.5
+FILE_ROWS = 131_072
+FEW = 2
+"""Batches in flight below which a source that has little is asked for more."""
 COLLECT_EVERY = 100_000
 """Objects that may be made before the cycle collector looks at the young ones, while a flow runs."""
 
@@ -62,6 +66,7 @@ class LocalEngine:
         self._outputs = LocalOutputs("threads")
         self._outputs.add(plan)
         self._cutter = Cutter(plan, options.batch_rows)
+        self._limits = {node.name: self._limit(node) for node in plan.sources}
         self._changes: deque[tuple[Plan, Future[int]]] = deque()
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
@@ -123,19 +128,30 @@ class LocalEngine:
             if isinstance(node.operator, Source)
         }
 
+    def _limit(self, node: Node) -> int:
+        """Return how many rows to ask a source for at once: files are opened for each time, so more of them."""
+        assert isinstance(node.operator, Source)
+        rows = self._options.batch_rows
+        return max(rows, FILE_ROWS) if isinstance(node.operator.reader, Files) else rows
+
     def _loop(self, feeds: dict[str, Feed]) -> None:
         open_sources = list(feeds)
         while open_sources and not self._stop.is_set():
             self._make_changes()
             slices = {}
             for name in open_sources:
-                found = feeds[name].poll(self._options.batch_rows)
+                found = feeds[name].poll(self._limits[name])
                 if found is not None:
                     slices[name] = found
             ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
+            rows = 0
             for cut in self._cutter.cut(slices):
+                rows += cut.count
                 if not self._submit(cut):
                     return
+            if rows < self._options.batch_rows:
+                # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
+                self.element.await_fewer_than(FEW)
             if ended:
                 open_sources = [name for name in open_sources if name not in ended]
                 if self._options.end and not self._submit(self._cutter.ends(ended)):

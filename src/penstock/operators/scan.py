@@ -14,6 +14,11 @@ from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
 
 
+def no_pair(result: Any, second: str) -> TypeError:
+    """Say that a function did not return two things."""
+    return TypeError(f"the function must return (state, {second}), and returned {result!r} ({type(result).__name__})")
+
+
 @dataclass(frozen=True)
 class Scan(Logic):
     """Call `function(state, row) -> (state, output)`; a key begins with `initial()`."""
@@ -27,22 +32,34 @@ class Scan(Logic):
         self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
         function, initial, get, append = self.function, self.initial, states.get, out.append
-        if careful and self.returns is not None:
+        result: Any = None
+        try:
+            if careful and self.returns is not None:
+                for key, row in zip(keys, rows, strict=True):
+                    state = get(key)
+                    result = function(initial() if state is None else state, row)
+                    state, output = result
+                    append(self.returns.normalize(output))  # may fail, so it comes before the state changes
+                    states[key] = state
+                return
             for key, row in zip(keys, rows, strict=True):
                 state = get(key)
-                state, output = function(initial() if state is None else state, row)
-                append(self.returns.normalize(output))  # may fail, so it comes before the state changes
-                states[key] = state
-            return
-        for key, row in zip(keys, rows, strict=True):
-            state = get(key)
-            if state is None:
-                state = initial()
-            states[key], output = function(state, row)
-            append(output)
+                if state is None:
+                    state = initial()
+                result = function(state, row)
+                states[key], output = result
+                append(output)
+        except (TypeError, ValueError) as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise no_pair(result, "output") from None  # here, not in the user's function
+            raise
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
-        state, output = self.function(self.initial() if state is None else state, row)
+        result = self.function(self.initial() if state is None else state, row)
+        try:
+            state, output = result
+        except (TypeError, ValueError):
+            raise no_pair(result, "output") from None
         context.emit(output if self.returns is None else self.returns.normalize(output))
         return state
 
@@ -65,7 +82,11 @@ class FlatScan(Logic):
     returns: RowType | None = None
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
-        state, outputs = self.function(self.initial() if state is None else state, row)
+        result = self.function(self.initial() if state is None else state, row)
+        try:
+            state, outputs = result
+        except (TypeError, ValueError):
+            raise no_pair(result, "outputs") from None
         for output in list(outputs):
             context.emit(output if self.returns is None else self.returns.normalize(output))
         return state

@@ -92,6 +92,7 @@ class Element:
         self._entered: dict[int, float] = {}
         self._latencies = Latencies()
         self._rows = 0
+        self._few = 0
 
     def _make_model(self, settings: Settings) -> Model:
         if settings.model == "manual":
@@ -192,6 +193,14 @@ class Element:
         except ValueError as error:
             raise PenstockError(str(error)) from None
 
+    def await_fewer_than(self, batches: int) -> None:
+        """Wait until fewer batches are in flight, or the element has stopped."""
+        with self._moved:
+            self._few = batches
+            while self._issued - self._published >= batches and not self._stopped:
+                self._moved.wait()
+            self._few = 0
+
     def drain(self) -> None:
         """Wait until everything that came in is published, or the element has stopped."""
         with self._moved:
@@ -253,5 +262,5 @@ class Element:
             self._published += 1
             left = self._issued - self._published
             # Whoever brings batches in sleeps until half of them are out: waking it for each costs more than it brings.
-            if left in (0, self._settings.in_flight // 2):
+            if left in (0, self._settings.in_flight // 2) or left < self._few:
                 self._moved.notify_all()
