@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 import time
 from typing import Any
@@ -10,6 +12,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError, PenstockError
+from penstock.local.engine import LocalEngine, Options
+from penstock.pe.element import Settings
+from penstock.plan import make_plan
 
 MODELS = ["manual", "dedicated", "dynamic", "bound"]
 
@@ -47,6 +52,25 @@ class Held:
             self.go.acquire()
             self.taken += 1
             yield {"v": number}
+
+
+class Lines:
+    """A server that sends lines of text when the test says so."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._client: socket.socket | None = None
+
+    def send(self, text: str) -> None:
+        if self._client is None:
+            self._client, _ = self._server.accept()
+        self._client.sendall(text.encode())
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._server.close()
 
 
 class TestEnds:
@@ -96,6 +120,18 @@ class TestEnds:
         slow.set()
         assert run.await_end(10)
         assert len(run.results["out"]) < 10
+
+    @pytest.mark.parametrize("model", MODELS)
+    def test_a_function_that_exits_ends_the_flow(self, model):
+        with pytest.raises(PenstockError, match="SystemExit"):
+            ps.run(simple(numbers(10), lambda row: sys.exit(3)), engine="threads", model=model)
+
+    @pytest.mark.parametrize("in_flight", [1, 2, 3])
+    def test_few_batches_in_flight_are_enough(self, in_flight):
+        options = Options(1, settings=Settings(workers=4, in_flight=in_flight))
+        engine = LocalEngine(make_plan(simple(numbers(500))), options)
+        engine.run()
+        assert engine.results["out"] == list(range(1, 501))
 
     def test_a_sink_that_raises_ends_the_flow(self):
         flow = ps.Flow("sink")
@@ -197,6 +233,16 @@ class TestDirectories:
         back = ps.Flow("back")
         back.source("in", ps.read.parquet(str(tmp_path / "out"))).map(lambda row: row.v).sink("out")
         assert ps.run(back, engine="threads").results["out"] == list(range(50))
+
+    def test_rows_are_seen_though_nothing_new_comes(self, tmp_path):
+        flow = ps.Flow("idle")
+        lines = Lines()
+        flow.source("in", ps.read.socket("127.0.0.1", lines.port)).sink("out", ps.write.json(str(tmp_path / "out")))
+        run = ps.start(flow, engine="threads")
+        lines.send("a\nb\n")
+        wait_for((tmp_path / "out" / "epoch=000000001").exists)
+        lines.close()
+        run.await_end(10)
 
     def test_a_directory_of_another_run_is_refused(self, tmp_path):
         for expected in (None, "holds the rows of another run"):

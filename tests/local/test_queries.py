@@ -109,3 +109,33 @@ def test_what_cannot_be_is_refused():
     run.await_end(30)
     with pytest.raises(PenstockError, match="the flow has ended"):
         run.add_query("meets")
+
+
+def test_branches_that_part_above_running_operators_do_not_meet_again():
+    """Whatever came in between: an operator has the positions that it was made for."""
+    paced = Paced()
+    _, source, shared, run = started("dynamic", paced)
+    paced.step(1)
+    source.map(lambda row: 1, name="x").union(source.map(lambda row: 2, name="y")).sink("pair")
+    threading.Timer(0.05, paced.step, [1]).start()
+    run.add_query("pair")
+    shared.union(source.map(lambda row: row, name="z"), name="late").sink("meets")
+    threading.Timer(0.05, paced.step, [1]).start()
+    with pytest.raises(FlowError, match="brings streams together"):
+        run.add_query("meets")
+    paced.step(ROWS)
+    run.await_end(30)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_query_is_cancelled_and_added_again(model):
+    paced = Paced()
+    _, source, _, run = started(model, paced)
+    source.map(lambda row: row.n, name="again").sink("second")
+    for change in [run.add_query, run.cancel_query] * 5:
+        threading.Timer(0.02, paced.step, [2]).start()
+        change("second")
+    paced.step(ROWS)
+    run.await_end(30)
+    assert [row.n for row in run.results["first"]] == [10 * n for n in range(ROWS)]
+    assert run.results["second"] == sorted(set(run.results["second"]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -97,18 +99,16 @@ class LocalEngine:
 
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
-        feeds = self._feeds()
-        self.element.start()
-        if self._pilot is not None:
-            self._pilot.start()
-        collector = gc.get_threshold()
-        # Rows are many and soon gone; by default the cycle collector looks at them every 700 of them.
-        gc.set_threshold(max(collector[0], COLLECT_EVERY), *collector[1:])
+        feeds: dict[str, Feed] = {}
         try:
-            self._loop(feeds)
-            self.element.drain()
+            with fewer_collections():
+                feeds = self._feeds()
+                self.element.start()
+                if self._pilot is not None:
+                    self._pilot.start()
+                self._loop(feeds)
+                self.element.drain()
         finally:
-            gc.set_threshold(*collector)
             self._ended = True
             self._refuse_changes()
             if self._pilot is not None:
@@ -157,6 +157,7 @@ class LocalEngine:
                 if self._options.end and not self._submit(self._cutter.ends(ended)):
                     return
             elif not slices:
+                self._outputs.tick()
                 self._stop.wait(IDLE_SECONDS)
 
     def change(self, plan: Plan) -> int:
@@ -182,8 +183,9 @@ class LocalEngine:
                 done.set_exception(error)
 
     def _refuse_changes(self) -> None:
-        while self._changes:
-            self._changes.popleft()[1].set_exception(PenstockError("the flow has ended"))
+        with suppress(IndexError):  # the run and whoever asks may both be here
+            while True:
+                self._changes.popleft()[1].set_exception(PenstockError("the flow has ended"))
 
     def _submit(self, cut: Cut) -> bool:
         if cut.late is not None:
@@ -234,6 +236,29 @@ class _Report:
     number: int = 1
     rows_before: int = 0
     rows_out: dict[str, int] = field(default_factory=dict)
+
+
+_collecting = threading.Lock()
+_running: list[tuple[int, int, int]] = []
+"""For each flow that runs in this process, the collector's settings from before all of them."""
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """Let the cycle collector look at young objects less often while flows run.
+
+    Rows are many and soon gone, and by default it looks at them every 700 of them.
+    """
+    with _collecting:
+        _running.append(_running[0] if _running else gc.get_threshold())
+        gc.set_threshold(max(_running[0][0], COLLECT_EVERY), *_running[0][1:])
+    try:
+        yield
+    finally:
+        with _collecting:
+            before = _running.pop()
+            if not _running:
+                gc.set_threshold(*before)
 
 
 def refuse_frames(plan: Plan, engine: str) -> None:

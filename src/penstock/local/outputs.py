@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,6 +43,7 @@ class LocalOutputs:
         self.results: dict[str, list[Row]] = {}
         self._engine, self._clock = engine, clock
         self._writers: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     def add(self, plan: Plan) -> None:
         """Open the sinks of a plan that are not open yet."""
@@ -65,6 +67,22 @@ class LocalOutputs:
 
     def publish(self, number: int, chunks: Mapping[str, Chunk | None]) -> dict[str, int]:
         """Write a batch; return the rows that each sink got."""
+        with self._lock:
+            counts = self._publish(number, chunks)
+            self._show_what_is_due()
+        return counts
+
+    def tick(self) -> None:
+        """Show what was written a while ago, though nothing new comes."""
+        with self._lock:
+            self._show_what_is_due()
+
+    def _show_what_is_due(self) -> None:
+        for writer in self._writers.values():
+            if isinstance(writer, _DirectorySink) and writer.is_due():
+                writer.appear()
+
+    def _publish(self, number: int, chunks: Mapping[str, Chunk | None]) -> dict[str, int]:
         counts = {}
         for name, chunk in chunks.items():
             counts[name] = 0 if chunk is None else len(chunk)
@@ -84,7 +102,7 @@ class LocalOutputs:
 
     def close(self) -> None:
         """Make visible what was written."""
-        for writer in self._writers.values():
+        for writer in list(self._writers.values()):
             if isinstance(writer, _DirectorySink):
                 writer.appear()
 
@@ -118,8 +136,11 @@ class _DirectorySink:
             self._file = FileWriter(self._system, path, self._writer.format, batch.schema, self._writer.header)
         self._file.write(batch)
         self._rows += len(chunk)
-        if self._rows >= EPOCH_ROWS or self._clock() - self._began >= EPOCH_SECONDS:
-            self.appear()
+
+    def is_due(self) -> bool:
+        """Tell whether there are rows that should be seen by now."""
+        waited = self._clock() - self._began
+        return self._file is not None and (self._rows >= EPOCH_ROWS or waited >= EPOCH_SECONDS)
 
     def appear(self) -> None:
         """Close the file and show its epoch."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.ingress.feeds import make_feed
+from penstock.ingress.feeds import Feed, make_feed
 from penstock.ingress.sequence import epoch_sequence
 from penstock.local.engine import refuse_frames
 from penstock.local.outputs import LocalOutputs
@@ -50,17 +50,19 @@ class ReferenceRun:
 
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
-        try:
-            self._loop()
-        finally:
-            self._outputs.close()
-
-    def _loop(self) -> None:
         feeds = {
             node.name: make_feed(node.operator.reader, node.name, time.monotonic)
             for node in self._plan.sources
             if isinstance(node.operator, Source)
         }
+        try:
+            self._loop(feeds)
+        finally:
+            self._outputs.close()
+            for feed in feeds.values():
+                feed.close()
+
+    def _loop(self, feeds: dict[str, Feed]) -> None:
         ended: set[str] = set()
         epoch = 0
         floor: tuple[int, ...] | None = None

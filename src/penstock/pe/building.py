@@ -6,6 +6,7 @@ Operators that are in both plans go on as they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
@@ -89,17 +90,21 @@ def _changed(links: list[Link], wanted: list[Link], first: int) -> list[Link]:
     return found + wanted
 
 
-def check_change(old: Plan, new: Plan) -> None:
-    """Refuse a plan whose new operators need more of running ones than these have."""
+def check_change(stations: Mapping[str, Station], new: Plan) -> None:
+    """Refuse a plan whose new operators need more of running ones than these have.
+
+    Running ones are as they were when they were made, whatever plans came after that.
+    """
     for name, node in new.nodes.items():
-        if name in old.nodes:
-            if node != old.nodes[name]:
+        if name in stations:
+            if node != stations[name].node:
                 raise FlowError(
                     f"operator {name!r} runs already, and is another one now; give the new one its own name"
                 )
             continue
         for port in node.inputs:
-            if port.node in old.nodes and old.layout.shapes[port.node] != new.layout.shapes[port.node]:
+            above = stations.get(port.node)
+            if above is not None and above.shape != new.layout.shapes[port.node]:
                 raise FlowError(
                     f"operator {name!r} brings streams together that part above {port.node!r}, which runs already and "
                     f"does not keep track of their order; build the new query from the stream before they part"

@@ -76,7 +76,7 @@ class Element:
             settings.in_flight,
             settings.partitions,
             settings.time_slice,
-            ReorderBuffer(self._primitives, settings.in_flight),
+            ReorderBuffer(self._primitives, settings.in_flight + 1),
             lambda: self.model.active,
         )
         self._alone = settings.model != "dynamic"
@@ -98,12 +98,13 @@ class Element:
         if settings.model == "manual":
             return Manual(self._primitives, self._is_stopped)
         if settings.model == "dedicated":
-            return Dedicated(self._primitives, self.stations, self._is_stopped, self._clock)
+            return Dedicated(self._primitives, self.stations, self._is_stopped, self._crashed, self._clock)
         if settings.model == "bound":
             return Bound(
                 self._primitives,
                 self.stations,
                 self._is_stopped,
+                self._crashed,
                 workers=settings.workers,
                 barrier=settings.barrier,
                 clock=self._clock,
@@ -112,6 +113,7 @@ class Element:
             self._primitives,
             self.stations,
             self._is_stopped,
+            self._crashed,
             workers=settings.workers,
             policy=settings.policy,
             time_slice=settings.time_slice,
@@ -139,6 +141,8 @@ class Element:
                 return False
             number = self._issued
             self._issued += 1
+        if self._retired:
+            self._settle()
         sinks = tuple(node.name for node in self._plan.sinks)
         parts: SplitBatch[Chunk | None, list[Chunk | None]] = SplitBatch(self._primitives, len(sinks), list)
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
@@ -159,7 +163,7 @@ class Element:
 
         Operators that are in both go on as they are, with their state; nothing that is in flight is touched.
         """
-        check_change(self._plan, plan)
+        check_change(self.stations, plan)
         self._around = replace(self._around, plan=plan, first=self._issued)
         self._settle()
         made = extend(self.stations, self._around, self._alone, self._published)
@@ -238,6 +242,12 @@ class Element:
 
     def _is_stopped(self) -> bool:
         return self._stopped
+
+    def _crashed(self, error: BaseException) -> None:
+        """Take what ended a worker: nothing that a flow can go on from."""
+        if self.error is None:
+            self.error = error
+        self.stop()
 
     def _report(self, number: int, failure: Failure) -> None:
         with self._moved:

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,8 +35,10 @@ from penstock.pe.meters import Latencies, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
+from penstock.positions import Shape
 from penstock.rows import RowType
 
+T = TypeVar("T")
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
 Group = list[Chunk | None]
@@ -93,6 +95,14 @@ class Surroundings:
     first: int = 0
     """The first batch that the stations get."""
 
+    @property
+    def slots(self) -> int:
+        """Slots of a reorder buffer: one more than there are batches in flight.
+
+        A batch may be out of the element before the worker that sent it down has said so to the buffer.
+        """
+        return self.in_flight + 1
+
 
 class Station:
     """An operator that one worker runs at a time."""
@@ -136,8 +146,8 @@ class Station:
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
             made = run(header, group, failures)
-        except Exception as error:  # not the user's doing, so everything that helps to find it
-            problem = PenstockError(f"operator {self.name!r}: {error}\n{traceback.format_exc()}")
+        except BaseException as error:  # not an error of a row, so everything that helps to find it
+            problem = PenstockError(f"operator {self.name!r}: {error!r}\n{traceback.format_exc()}")
             failures.fatal.append(Failure("", (), problem))
             made = {}
         meter.wall += time.perf_counter() - wall
@@ -170,6 +180,11 @@ class Station:
             self._around.report(header.number, failure)
         return chunk if len(chunk) else None
 
+    @property
+    def shape(self) -> Shape:
+        """The layout of positions that the station was made for."""
+        return self._around.plan.layout.shapes[self.name]
+
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""
         return 0, 0
@@ -200,7 +215,7 @@ class SinkStation(Station):
         self.latencies.add(self._around.clock() - header.entered)
         complete = header.finish(self.name, group[0])
         if complete is not EMPTY:
-            self._around.published.offer(header.number, (header, complete))
+            offer(self._around.published, header.number, (header, complete))
             for taken in self._around.published.drain():
                 self._around.publish(taken)
         yield from ()
@@ -214,13 +229,11 @@ class StatelessStation(Station):
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
         self._width = around.plan.layout.shapes[node.name].width
-        # As many slots as there are batches in flight, so that no worker is ever refused.
-        self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(
-            around.primitives, around.in_flight, first=around.first
-        )
+        # Enough slots that no worker is ever refused.
+        self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.slots, first=around.first)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        self._reorder.offer(header.number, (header, self._measured(header, group, self.run)))
+        offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
         for ready, made in self._reorder.drain():
             yield from self._leave(ready, made)
 
@@ -326,7 +339,7 @@ class PartitionedStation(StatefulStation):
         count = len(self._shards)
         self._queue = queue(around.primitives, count)
         self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(
-            around.primitives, around.in_flight, first=around.first
+            around.primitives, around.slots, first=around.first
         )
         self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
         self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
@@ -341,7 +354,7 @@ class PartitionedStation(StatefulStation):
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         if self._around.active() <= 1 and self._reorder.progress()[0] == header.number:
             # Nothing is under way here and there is nobody to share the work with.
-            self._reorder.offer(header.number, (header, self._measured(header, group, self.run)))
+            offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
             yield from self._drain()
             return
         meter = self.meters.mine()
@@ -350,7 +363,7 @@ class PartitionedStation(StatefulStation):
         marks = self._marks(header)
         cut = self._cut(group, every=len(marks) > 0)
         if not cut:
-            self._reorder.offer(header.number, (header, {}))
+            offer(self._reorder, header.number, (header, {}))
             yield from self._drain()
             return
         whole: SplitBatch[Rows, Rows] = SplitBatch(self._around.primitives, len(cut), self._merged)
@@ -382,7 +395,7 @@ class PartitionedStation(StatefulStation):
             made = self._measured(part.header, [], partial(self._run_part, partition, part))
             whole = part.whole.finish(part.number, made)
             if whole is not EMPTY:
-                self._reorder.offer(part.header.number, (part.header, whole))
+                offer(self._reorder, part.header.number, (part.header, whole))
                 yield from self._drain()
             if self._around.clock() > until:
                 work.close()
@@ -416,6 +429,12 @@ class _WorkPort(InputPort):
 
 
 _TOKEN: Batch = Batch(None, None)  # type: ignore[arg-type]
+
+
+def offer(buffer: Reorder[T], number: int, value: T) -> None:
+    """Give a reorder buffer a batch, for which it must have room: one that it refused would never be seen again."""
+    if not buffer.offer(number, value):
+        raise RuntimeError(f"the reorder buffer has no room for batch {number}")
 
 
 def run_port(port: Port[Batch], batch: Batch) -> Outputs[Batch]:

@@ -13,7 +13,7 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import Called, gathered, run_stateless, waiting_caller
-from penstock.pe.stations import Group, InputPort, Rows, StatelessStation, Station, Surroundings
+from penstock.pe.stations import Group, InputPort, Rows, StatelessStation, Station, Surroundings, offer
 from penstock.pe.waiting import Job, Window, make_window
 
 
@@ -81,7 +81,7 @@ class SpanningStation(WaitingStation):
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         chunk = group[0]
         if chunk is None or not len(chunk):
-            self._reorder.offer(header.number, (header, {}))
+            offer(self._reorder, header.number, (header, {}))
             yield from self._drain()
             return
         try:
@@ -101,7 +101,7 @@ class SpanningStation(WaitingStation):
     def _finish(self, batch: Batch) -> Outputs[Batch]:
         assert isinstance(batch, _Done)
         made = self._measured(batch.header, [batch.chunk], partial(self._gather, batch.job))
-        self._reorder.offer(batch.header.number, (batch.header, made))
+        offer(self._reorder, batch.header.number, (batch.header, made))
         yield from self._drain()
 
     def _gather(self, job: Job, header: Header, group: Group, failures: Failures) -> Rows:

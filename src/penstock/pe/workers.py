@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Thread
+from threading import Lock, Thread
 from typing import Literal, Protocol
 
 from penstock.order.parking import ParkingLot
@@ -71,13 +71,25 @@ class Model(Protocol):
 class _Worker:
     """A thread with a flag of its own, which says what it is to do next."""
 
-    def __init__(self, number: int, loop: Callable[[_Worker], None], clock: Callable[[], float]) -> None:
-        self.number, self._clock = number, clock
+    def __init__(
+        self,
+        number: int,
+        loop: Callable[[_Worker], None],
+        clock: Callable[[], float],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        self.number, self._clock, self._body, self._crashed = number, clock, loop, crashed
         self.suspended = self.leaving = False
         self.operator: str | None = None
         self.since = 0.0
         self.busy_seconds = 0.0
-        self.thread = Thread(target=loop, args=(self,), name=f"penstock-worker-{number}", daemon=True)
+        self.thread = Thread(target=self._run, name=f"penstock-worker-{number}", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._body(self)
+        except BaseException as error:  # a worker that went without a word would leave the flow waiting for it
+            self._crashed(error)
 
     def enter(self, operator: str) -> None:
         self.operator, self.since = operator, self._clock()
@@ -137,6 +149,7 @@ class Dynamic:
         primitives: Primitives,
         stations: Mapping[str, Station],
         stopped: Callable[[], bool],
+        crashed: Callable[[BaseException], None],
         *,
         workers: int,
         policy: Policy | None,
@@ -150,19 +163,27 @@ class Dynamic:
             if policy is None
             else PolicyScheduler(primitives, self._lot, stations, policy, time_slice, clock, seed)
         )
-        self._stopped, self._slice, self._clock = stopped, time_slice, clock
+        self._stopped, self._slice, self._clock, self._crashed = stopped, time_slice, clock, crashed
+        self._changing = Lock()
         self._workers: list[_Worker] = []
-        self._first = self.active = workers
+        self.active = workers
+        self._started = False
 
     def start(self) -> None:
         """Start the first workers."""
-        self.set_workers(self._first)
+        self._started = True
+        self.set_workers(self.active)
 
     def set_workers(self, count: int) -> None:
         """Change the number of workers; one that is in an operator leaves when it comes out."""
         if not 0 < count <= MOST_WORKERS:
             raise ValueError(f"{count} workers; there may be 1 to {MOST_WORKERS}")
-        self.active = count
+        with self._changing:
+            self.active = count
+            if self._started:
+                self._set_workers(count)
+
+    def _set_workers(self, count: int) -> None:
         active = [worker for worker in self._workers if not worker.leaving]
         for worker in active[count:]:
             worker.leaving = True
@@ -171,7 +192,7 @@ class Dynamic:
         for _ in range(count - len(active)):
             taken = {worker.number for worker in self._workers}
             number = next(n for n in range(MOST_WORKERS) if n not in taken)
-            worker = _Worker(number, self._loop, self._clock)
+            worker = _Worker(number, self._loop, self._clock, self._crashed)
             self._workers.append(worker)
             worker.thread.start()
 
@@ -201,10 +222,13 @@ class Dynamic:
 
     def stop(self) -> None:
         """End all workers."""
-        for worker in self._workers:
+        with self._changing:
+            self._started = False
+            workers = list(self._workers)
+        for worker in workers:
             worker.leaving = True
             self._lot.wake(worker.number)
-        for worker in self._workers:
+        for worker in workers:
             worker.thread.join()
 
     def workers(self) -> list[WorkerView]:
@@ -226,6 +250,7 @@ class Dynamic:
 
         while not worker.leaving and not stopped():
             if worker.suspended:
+                self._lot.wake_one()  # it may have been woken for work that is still there
                 self._lot.sleep(worker.number, IDLE_SECONDS)
                 continue
             port = scheduler.wait_for_work(worker.number, IDLE_SECONDS)
@@ -251,6 +276,10 @@ class _OwnPorts(PortScheduler[Batch]):
         """Call thread `number` for a port from now on."""
         self._numbers[id(port)] = number
 
+    def disown(self, port: InputPort) -> None:
+        """Forget a port that nothing is put into any more."""
+        del self._numbers[id(port)]
+
     def _list(self, port: Port[Batch]) -> None:
         self._lot.wake(self._numbers[id(port)])
 
@@ -263,13 +292,15 @@ class Dedicated:
         primitives: Primitives,
         stations: Mapping[str, Station],
         stopped: Callable[[], bool],
+        crashed: Callable[[BaseException], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._ports = [port for station in stations.values() for port in station.ports]
-        self._lot = ParkingLot(primitives, len(self._ports))
-        self._scheduler = _OwnPorts(primitives, self._lot, self._ports)
-        self._stopped, self._clock = stopped, clock
-        self._workers = [_Worker(number, self._loop, clock) for number in range(len(self._ports))]
+        ports = [port for station in stations.values() for port in station.ports]
+        self._ports = dict(enumerate(ports))
+        self._lot = ParkingLot(primitives, len(ports))
+        self._scheduler = _OwnPorts(primitives, self._lot, ports)
+        self._stopped, self._clock, self._crashed = stopped, clock, crashed
+        self._workers = [_Worker(number, self._loop, clock, crashed) for number in self._ports]
 
     @property
     def active(self) -> int:
@@ -289,19 +320,20 @@ class Dedicated:
         """Start threads for the ports of more stations."""
         for port in (port for station in stations for port in station.ports):
             number = self._lot.grow()
-            self._ports.append(port)
+            self._ports[number] = port
             self._scheduler.own(port, number)
-            self._workers.append(_Worker(number, self._loop, self._clock))
+            self._workers.append(_Worker(number, self._loop, self._clock, self._crashed))
             self._workers[-1].thread.start()
 
     def retire(self, station: Station) -> None:
         """End the threads of a station."""
-        gone = [worker for worker in self._workers if self._ports[worker.number].station is station]
+        gone = [worker for worker in self._workers if self._ports[worker.number] in station.ports]
         for worker in gone:
             worker.leaving = True
             self._lot.wake(worker.number)
             worker.thread.join()
             self._workers.remove(worker)
+            self._scheduler.disown(self._ports.pop(worker.number))
 
     def stop(self) -> None:
         """End the threads."""
@@ -334,18 +366,21 @@ class Bound:
         primitives: Primitives,
         stations: Mapping[str, Station],
         stopped: Callable[[], bool],
+        crashed: Callable[[BaseException], None],
         *,
         workers: int,
         barrier: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._numbers = {name: number for number, name in enumerate(stations)}
+        # By the station, not by its name: a query that is cancelled and added again has stations of the same names.
+        self._numbers = {id(station): number for number, station in enumerate(stations.values())}
+        self._names = {station.name: station for station in stations.values()}
         self._lot = ParkingLot(primitives, workers)
         owners = [number % workers for number in range(len(stations))]
         kind = BarrierBinding if barrier else Binding
         self._binding: Binding[tuple[InputPort, Batch]] = kind(primitives, owners, workers, self._lot.wake)
         self._stopped = stopped
-        self._workers = [_Worker(number, self._loop, clock) for number in range(workers)]
+        self._workers = [_Worker(number, self._loop, clock, crashed) for number in range(workers)]
 
     @property
     def active(self) -> int:
@@ -361,27 +396,30 @@ class Bound:
         """Queue a batch with the worker that has the operator."""
         # Each port brings each batch once, so these numbers have no gaps.
         sequence = batch.header.number * len(port.station.ports) + port.index
-        self._binding.submit(self._numbers[port.station.name], sequence, (port, batch))
+        self._binding.submit(self._numbers[id(port.station)], sequence, (port, batch))
 
     def rebind(self, operator: str, worker: int) -> None:
         """Give an operator to another worker; returns at once."""
-        self._binding.rebind(self._numbers[operator], worker)
+        self._binding.rebind(self._numbers[id(self._names[operator])], worker)
 
     def bindings(self) -> dict[str, int]:
         """Return the worker of each operator (a snapshot)."""
         owners = self._binding.owners()
-        return {name: owners[number] for name, number in self._numbers.items()}
+        return {name: owners[self._numbers[id(station)]] for name, station in self._names.items()}
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Bind more stations, each to the worker that has the fewest."""
         for station in stations:
             owners = self._binding.owners()
             worker = min(range(len(self._workers)), key=owners.count)
-            self._numbers[station.name] = self._binding.add(worker, first * max(1, len(station.ports)))
+            self._numbers[id(station)] = self._binding.add(worker, first * max(1, len(station.ports)))
+            self._names[station.name] = station
 
     def retire(self, station: Station) -> None:
-        """Forget the operator's name; its place stays, for one more number costs nothing."""
-        self._numbers.pop(station.name, None)
+        """Forget the operator; its place in the table stays, for one more number costs nothing."""
+        self._numbers.pop(id(station), None)
+        if self._names.get(station.name) is station:
+            del self._names[station.name]
 
     def stop(self) -> None:
         """End the workers."""

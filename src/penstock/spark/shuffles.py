@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
@@ -20,7 +21,9 @@ from penstock.spark.envelope import DDL
 from penstock.spark.spec import EpochSpec
 
 SPEC = "penstock.epoch"
-"""The property of a job over RDDs that holds its epoch's specification."""
+"""The property of a job over RDDs that holds its epoch's specification, or the path of a file that does."""
+SPEC_BYTES = 64 << 10
+"""Above this a specification goes by a file: in local mode all workers are on this machine."""
 
 
 class Shuffles(Protocol):
@@ -58,7 +61,13 @@ class ByteShuffles:
             if level < last:
                 pairs = self._pairs(made).asJavaPairRDD()
                 made = self._values_of(pairs.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
-        self._context.setLocalProperty(SPEC, base64.b64encode(pickle.dumps(spec)).decode())
+        packed_spec, file = pickle.dumps(spec), None
+        if len(packed_spec) > SPEC_BYTES:
+            # Rows from the driver are in it. Properties are copied for each task and logged; a file is not.
+            file = tempfile.NamedTemporaryFile(prefix="penstock-epoch-")  # noqa: SIM115
+            file.write(packed_spec)
+            file.flush()
+        self._context.setLocalProperty(SPEC, f"file:{file.name}" if file else base64.b64encode(packed_spec).decode())
         try:
             rows: list[tuple[int, Any]] = RDD(made.asJavaRDD(), self._context, self._context.serializer).collect()
             return rows
@@ -67,6 +76,8 @@ class ByteShuffles:
                 self._context.setLocalProperty(SPEC, None)
                 # Otherwise the files stay until the JVM happens to collect what refers to them.
                 made.cleanShuffleDependencies(False)
+            if file is not None:
+                file.close()
 
     def _start(self, count: int) -> Any:
         """Return an RDD of so many empty partitions."""
@@ -122,7 +133,12 @@ def _this_epoch() -> EpochSpec:
 
     context = TaskContext.get()
     assert context is not None
-    return pickle.loads(base64.b64decode(context.getLocalProperty(SPEC) or ""))  # type: ignore[no-any-return]
+    found = context.getLocalProperty(SPEC)
+    assert found is not None, "the job came without its epoch: is PYSPARK_PIN_THREAD off?"
+    if found.startswith("file:"):
+        with open(found.removeprefix("file:"), "rb") as file:
+            return pickle.load(file)  # type: ignore[no-any-return]
+    return pickle.loads(base64.b64decode(found))  # type: ignore[no-any-return]
 
 
 class RowShuffles:
