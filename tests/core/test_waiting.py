@@ -219,11 +219,11 @@ class TestWindow:
         window.submit(Job(lookups(Gauge(), 0.05)[asynchronous], list(range(12)), True, lambda _: done.set()))
         until(lambda: window.waiting() == 8)
         time.sleep(0.01)
-        assert 0 < window.seconds() < 0.6
+        assert window.seconds() > 0
         assert done.wait(10)
+        until(lambda: window.waiting() == 0)
         total = window.seconds()
         assert total >= 12 * 0.05
-        assert window.waiting() == 0
         time.sleep(0.01)
         assert window.seconds() == pytest.approx(total, abs=1e-6)
 

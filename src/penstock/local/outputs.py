@@ -49,9 +49,11 @@ class LocalOutputs:
         """Open the sinks of a plan that are not open yet."""
         for node in plan.sinks:
             if node.name not in self._writers:
-                self._writers[node.name] = self._open(plan, node)
-                if isinstance(writer_of(node), Memory):
-                    self.results[node.name] = []
+                writer = self._open(plan, node)
+                with self._lock:
+                    self._writers[node.name] = writer
+                    if isinstance(writer, Memory):
+                        self.results[node.name] = []
 
     def _open(self, plan: Plan, node: Node) -> Any:
         writer = writer_of(node)
