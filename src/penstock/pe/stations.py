@@ -152,7 +152,7 @@ class Station:
             made = {}
         meter.wall += time.perf_counter() - wall
         meter.cpu += time.thread_time() - cpu
-        meter.batches += 1
+        meter.batches += bool(group)  # a part of a batch has none: its batch was counted when it was cut
         meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
         meter.rows_out += sum(map(len, made.values()))
         for failure in failures.fatal:

@@ -19,7 +19,7 @@ from penstock.pe.batch import Batch
 from penstock.pe.choosing import PolicyScheduler
 from penstock.pe.ports import Port, PortScheduler
 from penstock.pe.rebinding import BarrierBinding, Binding
-from penstock.pe.stations import InputPort, PartitionedStation, Station, run_port
+from penstock.pe.stations import InputPort, Station, run_port
 from penstock.policies import Policy
 
 ModelName = Literal["manual", "dedicated", "dynamic", "bound"]
@@ -103,6 +103,35 @@ class _Worker:
         state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
         busy = self._clock() - self.since if operator else 0.0
         return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy)
+
+
+class _Crew:
+    """The workers of a model whose number is fixed: they start together and end together."""
+
+    _lot: ParkingLot
+    _workers: list[_Worker]
+
+    @property
+    def active(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    def start(self) -> None:
+        """Start the workers."""
+        for worker in self._workers:
+            worker.thread.start()
+
+    def stop(self) -> None:
+        """End the workers, and wait for them."""
+        for worker in self._workers:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        for worker in self._workers:
+            worker.thread.join()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the workers are doing."""
+        return [worker.view() for worker in self._workers]
 
 
 class Manual:
@@ -284,7 +313,7 @@ class _OwnPorts(PortScheduler[Batch]):
         self._lot.wake(self._numbers[id(port)])
 
 
-class Dedicated:
+class Dedicated(_Crew):
     """Give each input port a thread of its own."""
 
     def __init__(
@@ -301,16 +330,6 @@ class Dedicated:
         self._scheduler = _OwnPorts(primitives, self._lot, ports)
         self._stopped, self._clock, self._crashed = stopped, clock, crashed
         self._workers = [_Worker(number, self._loop, clock, crashed) for number in self._ports]
-
-    @property
-    def active(self) -> int:
-        """There is a thread for each port."""
-        return len(self._workers)
-
-    def start(self) -> None:
-        """Start the threads."""
-        for worker in self._workers:
-            worker.thread.start()
 
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch."""
@@ -335,18 +354,6 @@ class Dedicated:
             self._workers.remove(worker)
             self._scheduler.disown(self._ports.pop(worker.number))
 
-    def stop(self) -> None:
-        """End the threads."""
-        for worker in self._workers:
-            worker.leaving = True
-            self._lot.wake(worker.number)
-        for worker in self._workers:
-            worker.thread.join()
-
-    def workers(self) -> list[WorkerView]:
-        """Tell what the threads are doing."""
-        return [worker.view() for worker in self._workers]
-
     def _loop(self, worker: _Worker) -> None:
         port, scheduler, stopped = self._ports[worker.number], self._scheduler, self._stopped
         while not worker.leaving and not stopped():
@@ -358,7 +365,7 @@ class Dedicated:
             worker.leave()
 
 
-class Bound:
+class Bound(_Crew):
     """Bind each operator to one worker."""
 
     def __init__(
@@ -381,16 +388,6 @@ class Bound:
         self._binding: Binding[tuple[InputPort, Batch]] = kind(primitives, owners, workers, self._lot.wake)
         self._stopped = stopped
         self._workers = [_Worker(number, self._loop, clock, crashed) for number in range(workers)]
-
-    @property
-    def active(self) -> int:
-        """How many workers there are."""
-        return len(self._workers)
-
-    def start(self) -> None:
-        """Start the workers."""
-        for worker in self._workers:
-            worker.thread.start()
 
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Queue a batch with the worker that has the operator."""
@@ -421,18 +418,6 @@ class Bound:
         if self._names.get(station.name) is station:
             del self._names[station.name]
 
-    def stop(self) -> None:
-        """End the workers."""
-        for worker in self._workers:
-            worker.leaving = True
-            self._lot.wake(worker.number)
-        for worker in self._workers:
-            worker.thread.join()
-
-    def workers(self) -> list[WorkerView]:
-        """Tell what the workers are doing."""
-        return [worker.view() for worker in self._workers]
-
     def _loop(self, worker: _Worker) -> None:
         while not worker.leaving and not self._stopped():
             for task in self._binding.work(worker.number):
@@ -446,11 +431,6 @@ class Bound:
                     return
             if not worker.leaving:
                 self._lot.sleep(worker.number, IDLE_SECONDS)
-
-
-def work_ports(station: Station) -> list[InputPort]:
-    """Return all ports at which a station may have work."""
-    return [*station.ports, station.work] if isinstance(station, PartitionedStation) else list(station.ports)
 
 
 def _always() -> bool:
