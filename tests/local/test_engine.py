@@ -183,6 +183,22 @@ class TestWorkers:
         run.await_end(30)
         assert run.results["out"] == list(range(1, 201))
 
+    def test_one_that_is_suspended_rests_and_goes_on(self):
+        held = Held(30)
+        run = ps.start(simple(held), engine="threads", threads=1, batch_rows=1)
+        held.go.release(10)
+        wait_for(lambda: len(run.results["out"]) == 10)
+        model = run._engine.element.model
+        model.suspend(0)
+        wait_for(lambda: run.stats.workers[0].state == "suspended")
+        held.go.release(5)
+        wait_until_still(lambda: held.taken)
+        assert len(run.results["out"]) == 10
+        model.resume(0)
+        held.go.release(15)
+        run.await_end(30)
+        assert run.results["out"] == list(range(1, 31))
+
     def test_a_worker_that_is_stuck_is_seen_and_does_not_stop_the_others(self):
         stuck = threading.Event()
         flow = ps.Flow("stuck")

@@ -306,10 +306,6 @@ class StatefulStation(Station):
         water = watermark(self._shape.marks, dict(header.marks))
         return KeyedRunner(self.node, self._shape.width, header.number, shards, failures).run(parts, marks, water)
 
-    def states(self) -> dict[Any, Any]:
-        """Return the state of each key; for an element that is at rest."""
-        return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
-
 
 @dataclass(frozen=True, slots=True)
 class _Part:
