@@ -7,6 +7,7 @@ The file is loaded as the module of its own name, found in its own directory: th
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -15,6 +16,37 @@ from typing import Any
 from penstock.cli import UsageError
 from penstock.flow import Flow, Stream
 from penstock.run import LOADING
+from penstock.workloads.catalogue import WORKLOADS, find, make_workload
+
+
+def load_target(target: str | None, options: list[str]) -> Flow:
+    """Load a file's flow, or make a workload with its options."""
+    if target is None:
+        raise UsageError("name a file, or a workload; `penstock run --list` lists the workloads")
+    if target in WORKLOADS:
+        return make_workload(target, dict(_pair(option) for option in options))
+    if options:
+        raise UsageError(f"-o is for workloads, and {target} is none; `penstock run --list` lists them")
+    if target.isidentifier() or not (target.endswith(".py") or ":" in target or "/" in target):
+        raise UsageError(f"there is no workload {target!r}; `penstock run --list` lists them. A file ends with .py")
+    return load_flow(target)
+
+
+def describe_workloads() -> list[str]:
+    """Write a line for each workload: its name, and the first line of what its function says."""
+    lines = []
+    for name in sorted(WORKLOADS):
+        maker = find(name)
+        options = " ".join(f"-o {each.name}={each.default}" for each in inspect.signature(maker).parameters.values())
+        lines.append(f"{name:24} {(inspect.getdoc(maker) or '').splitlines()[0]}  [{options}]")
+    return lines
+
+
+def _pair(option: str) -> tuple[str, str]:
+    name, equals, value = option.partition("=")
+    if not equals:
+        raise UsageError(f"-o {option} has no value; write -o {option}=VALUE")
+    return name, value
 
 
 def load_flow(target: str) -> Flow:

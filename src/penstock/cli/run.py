@@ -1,7 +1,8 @@
-"""Run the flow that a Python file defines.
+"""Run the flow that a Python file defines, or one of the workloads that come with Penstock.
 
 FILE.py holds a penstock.Flow in a variable, or a function that returns one (annotated `-> penstock.Flow`, or
 named by FILE.py:name). Keep a `ps.run(flow)` of its own under `if __name__ == "__main__":`.
+NAME is a workload (`penstock run --list` lists them); its options are given as `-o option=value`.
 
 The run is kept in its checkpoint: run the same command again and it goes on where it left off. Ctrl-C stops it
 behind the epoch under way, a second Ctrl-C at once; what was committed stays, and nothing is ever half written.
@@ -18,7 +19,7 @@ from typing import Any, get_args
 
 from penstock.cli import DONE, FAILED, UsageError
 from penstock.cli.displays import Display, make_display
-from penstock.cli.loading import load_flow
+from penstock.cli.loading import describe_workloads, load_target
 from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
 from penstock.flow import Flow
@@ -44,7 +45,22 @@ GRACE_SECONDS = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("target", metavar="FILE.py[:name]", help="the file, and the flow in it if it has several")
+    parser.add_argument(
+        "target",
+        metavar="FILE.py[:name] | NAME",
+        nargs="?",
+        help="the file, and the flow in it if it has several; or the name of a workload",
+    )
+    parser.add_argument("--list", action="store_true", help="list the workloads, and end")
+    parser.add_argument(
+        "-o",
+        "--option",
+        dest="workload_options",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        help="an option of the workload; may be given several times",
+    )
     parser.add_argument("--checkpoint", metavar="DIR", help="where the run is kept (default: .penstock/<flow name>)")
     parser.add_argument(
         "--engine",
@@ -83,8 +99,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    if args.list:
+        print("\n".join(describe_workloads()))
+        return DONE
     options = _options(args)
-    flow = load_flow(args.target)
+    flow = load_target(args.target, args.workload_options)
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
     session = None

@@ -1,0 +1,51 @@
+"""Find a workload by its name, for `penstock run NAME -o option=value`.
+
+A workload is a function that makes a flow. Its parameters are keyword-only and annotated with `int`, `float`, `str`
+or `bool`, and all have defaults: they are the options of the command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import FlowError
+from penstock.flow import Flow
+
+WORKLOADS: dict[str, str] = {}
+"""Where the function of each workload is: `module:function`."""
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "int": lambda text: int(text.replace("_", "")),
+    "float": float,
+    "str": str,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+}
+
+
+def make_workload(name: str, options: dict[str, str]) -> Flow:
+    """Make the flow of a workload; options come as text."""
+    maker = find(name)
+    known = inspect.signature(maker).parameters
+    values = {}
+    for option, text in options.items():
+        if option not in known:
+            raise FlowError(f"workload {name!r} has no option {option!r}; it has {', '.join(known) or 'none'}")
+        kind = str(known[option].annotation)
+        try:
+            values[option] = _READ[kind](text)
+        except (KeyError, ValueError):
+            raise FlowError(f"option {option!r} of workload {name!r} is of type {kind}, and {text!r} is not") from None
+    made: Flow = maker(**values)
+    return made
+
+
+def find(name: str) -> Callable[..., Any]:
+    """Return the function that makes a workload's flow."""
+    if name not in WORKLOADS:
+        raise FlowError(f"there is no workload {name!r}; there are {', '.join(sorted(WORKLOADS))}")
+    module, _, function = WORKLOADS[name].partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
