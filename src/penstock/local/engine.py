@@ -18,7 +18,9 @@ from penstock.graph import Node
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
-from penstock.local.pilot import ThreadPilot
+from penstock.local.pilot import FlowPilot
+from penstock.local.steering.base import Steering
+from penstock.local.steering.threads import ThreadSteering
 from penstock.operators.base import Source
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
@@ -72,7 +74,12 @@ class LocalEngine:
         self._changes: deque[tuple[Plan, Future[int]]] = deque()
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
-        self._pilot = ThreadPilot(self.element) if options.elastic else None
+        steerings = self._steerings()
+        self._pilot = FlowPilot(self.statistics, steerings) if steerings else None
+
+    def _steerings(self) -> list[Steering]:
+        """Return what finds settings while the flow runs, in the order of its turns."""
+        return [ThreadSteering(self.element)] if self._options.elastic else []
 
     @property
     def results(self) -> dict[str, list[Row]]:
