@@ -10,7 +10,6 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from penstock.order.partitioning import RangePartitioning
 from penstock.order.queues import HybridQueue, PartitionedQueue
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Settings
-from penstock.pe.stations import PartitionedStation
 
 DESCRIPTION = "Ordered's skew experiment: hybrid against partitioned queue, throughput and latency by sigma"
 
@@ -100,9 +98,8 @@ class Experiment:
         source.key_by("key").scan(step, 0, name="step").sink("out", ps.write.callback(leave))
         workers = self._kind.workers
         partitions = workers if name == "partitioned" else self._args.partitions
-        settings = Settings(workers=workers, partitions=partitions)
-        station = partial(PartitionedStation, queue=QUEUES[name])
-        with local_side.engine_with(PartitionedStation=station, key_shards=range_shards):
+        settings = Settings(workers=workers, partitions=partitions, partitioned=name)
+        with local_side.engine_with(key_shards=range_shards):
             engine, seconds = local_side.run_flow(flow, Options(self._args.batch_rows, settings=settings))
         built: Any = engine.element.stations["step"]
         local_side.check_part(name, built._queue, QUEUES[name])

@@ -71,6 +71,16 @@ class Run:
         """Set the number of workers of the threads engine, while it runs."""
         self._engine.element.set_workers(threads)
 
+    def set_replicas(self, operator: str, replicas: int) -> int:
+        """Set how many replicas of an operator there are, while it runs, order and state kept; threads engine only.
+
+        Returns the number of the first batch that they share.
+        """
+        if not hasattr(self._engine, "set_replicas"):
+            raise PenstockError('replicas come and go only with engine="threads"; on Spark, use run.set_tasks')
+        number: int = self._engine.set_replicas(operator, replicas)
+        return number
+
     @property
     def queries(self) -> list[str]:
         """Return the sinks that are running: each is a query, with everything above it."""

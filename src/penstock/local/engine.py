@@ -71,7 +71,7 @@ class LocalEngine:
         self._outputs.add(plan)
         self._cutter = Cutter(plan, options.batch_rows)
         self._limits = {node.name: self._limit(node) for node in plan.sources}
-        self._changes: deque[tuple[Plan, Future[int]]] = deque()
+        self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
         steerings = self._steerings()
@@ -171,21 +171,32 @@ class LocalEngine:
         """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""
         if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
             raise FlowError("the sources of a flow that runs cannot change; start a flow of its own for the query")
+        return self.ask(lambda: self._change(plan)).result()
+
+    def _change(self, plan: Plan) -> int:
+        self._outputs.add(plan)
+        number = self.element.change(plan)
+        self._plan = self._cutter.plan = plan
+        return number
+
+    def set_replicas(self, operator: str, replicas: int) -> int:
+        """Have so many replicas of an operator, from one of the next batches on; return that batch's number."""
+        return self.ask(lambda: self.element.set_replicas(operator, replicas)).result()
+
+    def ask(self, change: Callable[[], int]) -> Future[int]:
+        """Ask for a change between two batches; it is made by the thread that brings them in."""
         done: Future[int] = Future()
-        self._changes.append((plan, done))
+        self._changes.append((change, done))
         if self._ended:
             self._refuse_changes()
-        return done.result()
+        return done
 
     def _make_changes(self) -> None:
         """Make the changes that were asked for: here, because only this thread brings batches in."""
         while self._changes:
-            plan, done = self._changes.popleft()
+            change, done = self._changes.popleft()
             try:
-                self._outputs.add(plan)
-                number = self.element.change(plan)
-                self._plan = self._cutter.plan = plan
-                done.set_result(number)
+                done.set_result(change())
             except Exception as error:
                 done.set_exception(error)
 

@@ -13,9 +13,11 @@ from penstock.errors import FlowError
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink, Union
 from penstock.operators.stateless import PerRow
+from penstock.order.queues import HybridQueue
+from penstock.pe.partitioned_station import QUEUES, PartitionedStation
+from penstock.pe.replicas import Dealers
 from penstock.pe.stations import (
     Link,
-    PartitionedStation,
     SinkStation,
     StatefulStation,
     StatelessStation,
@@ -54,11 +56,16 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if isinstance(operator, Union):
         return UnionStation(node, around)
     if isinstance(operator, Keyed):
-        split = operator.kind == "partitioned" and around.partitions > 1 and not alone
-        return PartitionedStation(node, around) if split else StatefulStation(node, around)
+        if operator.kind == "partitioned" and around.partitions > 1:
+            return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
+        return StatefulStation(node, around)
     if isinstance(operator, PerRow) and operator.in_flight is not None:
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
-    return StatelessStation(node, around) if node.inputs else Station(node, around)
+    if not node.inputs:
+        return Station(node, around)
+    station = StatelessStation(node, around)
+    station.squad = Dealers(station)
+    return station
 
 
 def _link(plan: Plan, edge: Edge, stations: dict[str, Station], first: int) -> Link:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from penstock.errors import PenstockError
+from penstock.errors import FlowError, PenstockError
+from penstock.hints import check_count, refuse_replicas
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import ReorderBuffer
@@ -23,7 +24,10 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure, first_failure
 from penstock.pe.marks import Steps
 from penstock.pe.meters import Latencies
-from penstock.pe.stations import Rows, Station, Surroundings
+from penstock.pe.own_threads import threaded_ports
+from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
+from penstock.pe.replicas import Replica
+from penstock.pe.stations import Partitioned, Rows, Station, Surroundings
 from penstock.pe.statistics import ElementStats, operator_stats, query_latencies
 from penstock.pe.workers import Bound, Dedicated, Dynamic, Manual, Model, ModelName
 from penstock.plan import Plan
@@ -46,6 +50,10 @@ class Settings:
     in_flight: int = 64
     """Batches that may be in the element at once."""
     time_slice: float = 0.05
+    partitioned: Partitioned = "hybrid"
+    """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
+    replicas: int | Mapping[str, int] = field(default_factory=dict)
+    """Replicas of operators, by name; a number is for all that can have some."""
     barrier: bool = False
     """Rebind with everybody standing still: the baseline of the bound model."""
     seed: int = 0
@@ -78,10 +86,12 @@ class Element:
             settings.time_slice,
             ReorderBuffer(self._primitives, settings.in_flight + 1),
             lambda: self.model.active,
+            partitioned=settings.partitioned,
         )
+        check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"
         self.stations: dict[str, Station] = {}
-        extend(self.stations, self._around, self._alone)
+        self._engage(extend(self.stations, self._around, self._alone))
         self._retired: list[tuple[int, Station]] = []
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
@@ -96,13 +106,19 @@ class Element:
 
     def _make_model(self, settings: Settings) -> Model:
         if settings.model == "manual":
-            return Manual(self._primitives, self._is_stopped)
+            return Manual(self._primitives, self._everybody(), self._is_stopped, self._crashed, self._clock)
         if settings.model == "dedicated":
-            return Dedicated(self._primitives, self.stations, self._is_stopped, self._crashed, self._clock)
+            return Dedicated(self._primitives, self._everybody(), self._is_stopped, self._crashed, self._clock)
         if settings.model == "bound":
+            if threaded_ports(self._everybody()):
+                name = threaded_ports(self._everybody())[0].station.name
+                raise FlowError(
+                    f'operator {name!r} reads a threaded() stream, and model="bound" gives operators to workers by '
+                    f'itself; leave out threaded(), or use model="dynamic"'
+                )
             return Bound(
                 self._primitives,
-                self.stations,
+                self._everybody(),
                 self._is_stopped,
                 self._crashed,
                 workers=settings.workers,
@@ -114,6 +130,7 @@ class Element:
             self.stations,
             self._is_stopped,
             self._crashed,
+            threaded=threaded_ports(self._everybody()),
             workers=settings.workers,
             policy=settings.policy,
             time_slice=settings.time_slice,
@@ -167,9 +184,11 @@ class Element:
         self._around = replace(self._around, plan=plan, first=self._issued)
         self._settle()
         made = extend(self.stations, self._around, self._alone, self._published)
+        made += self._engage(made)
         self._plan = plan
-        gone = [name for name in self.stations if name not in plan.nodes]
-        self._retired += [(self._issued, self.stations.pop(name)) for name in gone]
+        gone = [self.stations.pop(name) for name in list(self.stations) if name not in plan.nodes]
+        gone += [replica for each in gone if each.squad is not None for replica in each.squad.disband()]
+        self._retired += [(self._issued, station) for station in gone]
         for station in made:
             station.start(self.model.deliver)
         self.model.add(made, self._issued)
@@ -177,11 +196,72 @@ class Element:
 
     def _settle(self) -> None:
         """Let stations go that were retired, once the last batch that they had is out."""
+        kept = []
         for first, station in self._retired:
-            if first <= self._published:
+            if isinstance(station, Replica) and station.hired:
+                continue  # it has come back
+            if first <= self._published and self._has_left(station):
                 station.close()
                 self.model.retire(station)
-        self._retired = [(first, station) for first, station in self._retired if first > self._published]
+            else:
+                kept.append((first, station))
+        self._retired = kept
+
+    def _has_left(self, station: Station) -> bool:
+        """Tell whether a replica has given away what it had; where the whole operator goes, nobody asks."""
+        owner = self.stations.get(station.name)
+        if not isinstance(station, Replica) or owner is None or owner.squad is None:
+            return True
+        return owner.squad.has_left(station)
+
+    def _everybody(self) -> list[Station]:
+        """List all stations, with their replicas."""
+        stations = list(self.stations.values())
+        return [*stations, *(each for station in stations if station.squad for each in station.squad.hired)]
+
+    def _engage(self, stations: Sequence[Station]) -> list[Station]:
+        """Give new stations the replicas that they are to begin with; return these."""
+        made: list[Station] = []
+        for station in stations:
+            count = first_count(station, self._settings.replicas, self._settings.workers)
+            if count is not None and station.squad is not None:
+                made += station.squad.recruit(count)
+                station.squad.assign(self._around.first, self._around.first)
+        return made
+
+    def set_replicas(self, operator: str, count: int) -> int:
+        """Have so many replicas of an operator; from the thread that submits. Returns the next batch's number.
+
+        Batches that are in flight stay with those that have them, and state goes along with its partition.
+        """
+        station = self._station(operator)
+        refuse_replicas(station.node)
+        assert station.squad is not None
+        check_most(station, check_count(count, f"operator {operator!r}"))
+        before = station.squad.hired
+        made = station.squad.recruit(count)
+        self.model.add(made, self._issued)
+        self._retired += [(self._issued, each) for each in before if not each.hired]
+        station.squad.assign(self._issued, self._published)
+        self._settle()
+        return self._issued
+
+    def move_partition(self, operator: str, partition: int, replica: int) -> None:
+        """Give a partition of an operator to another of its replicas; from the thread that submits."""
+        squad = self._station(operator).squad
+        if not isinstance(squad, ShardSquad) or not squad.hired:
+            raise FlowError(f"operator {operator!r} has no partitions that belong to replicas; give it some first")
+        if not (0 <= partition < len(squad.table) and 0 <= replica < len(squad.hired)):
+            raise FlowError(
+                f"operator {operator!r}: no partition {partition} or no replica {replica}; there are "
+                f"{len(squad.table)} and {len(squad.hired)}"
+            )
+        squad.move(partition, replica)
+
+    def _station(self, operator: str) -> Station:
+        if operator not in self.stations:
+            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(self.stations)}")
+        return self.stations[operator]
 
     @property
     def leaving(self) -> int:
@@ -221,7 +301,7 @@ class Element:
         """Stop, and wait for the workers to end."""
         self.stop()
         self.model.stop()
-        for station in [*self.stations.values(), *(station for _, station in self._retired)]:
+        for station in [*self._everybody(), *(station for _, station in self._retired)]:
             station.close()
 
     def statistics(self) -> ElementStats:
