@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event
+from typing import Literal
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
@@ -20,6 +21,10 @@ from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
 from penstock.local.steering.base import Steering
+from penstock.local.steering.pool import PoolSteering
+from penstock.local.steering.rebinding import RebindingSteering
+from penstock.local.steering.replicas import ReplicaSteering
+from penstock.local.steering.shards import ShardSteering
 from penstock.local.steering.threads import ThreadSteering
 from penstock.operators.base import Source
 from penstock.pe.batch import Header
@@ -31,6 +36,7 @@ from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
 
+SteeringName = Literal["pool", "rebinding", "replicas", "shards"]
 IDLE_SECONDS = 0.002
 """How long to wait before asking sources again that had nothing."""
 REPORT_SECONDS = 0.5
@@ -51,6 +57,8 @@ class Options:
     settings: Settings = field(default_factory=Settings)
     elastic: bool = False
     """Whether the number of workers is found while the flow runs; for the dynamic model."""
+    steer: frozenset[SteeringName] = frozenset()
+    """What else is found while the flow runs; `pool` is another way to find the number of workers."""
 
 
 class LocalEngine:
@@ -79,7 +87,18 @@ class LocalEngine:
 
     def _steerings(self) -> list[Steering]:
         """Return what finds settings while the flow runs, in the order of its turns."""
-        return [ThreadSteering(self.element)] if self._options.elastic else []
+        steer, found = self._options.steer, list[Steering]()
+        # Whoever sets the number of workers comes first: all others wait until it has settled.
+        if self._options.elastic:
+            found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element))
+        if "rebinding" in steer:
+            found.append(RebindingSteering(self.element))
+        if "replicas" in steer:
+            found.append(ReplicaSteering(self.element, self.ask))
+        if "shards" in steer:
+            keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
+            found += [ShardSteering(self.element, self.ask, name) for name in keyed]
+        return found
 
     @property
     def results(self) -> dict[str, list[Row]]:

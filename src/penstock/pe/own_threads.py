@@ -44,7 +44,7 @@ class OwnThreads:
             number = self._lot.grow()
             self._ports[number] = port
             self._scheduler.own(port, number)
-            worker = Worker(number, self._loop, self._clock, self._crashed)
+            worker = Worker(number, self._loop, self._clock, self._crashed, own=True)
             self._workers.append(worker)
             if self._started:
                 worker.thread.start()

@@ -22,6 +22,8 @@ class WorkerView:
     """Seconds since it took the operator that it is in."""
     busy_seconds: float
     """Seconds that it has spent in operators."""
+    own: bool = False
+    """Whether it belongs to one port, and so is not one of those that the scheduler shares out."""
 
 
 class Worker:
@@ -33,7 +35,9 @@ class Worker:
         loop: Callable[[Worker], None],
         clock: Callable[[], float],
         crashed: Callable[[BaseException], None],
+        own: bool = False,
     ) -> None:
+        self._own = own
         self.number, self._clock, self._body, self._crashed = number, clock, loop, crashed
         self.suspended = self.leaving = False
         self.operator: str | None = None
@@ -58,4 +62,4 @@ class Worker:
         operator = self.operator
         state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
         busy = self._clock() - self.since if operator else 0.0
-        return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy)
+        return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy, self._own)
