@@ -22,11 +22,12 @@ class FlowPilot:
     """
 
     def __init__(
-        self, statistics: Callable[[], ElementStats], steerings: Sequence[Steering], *, period: float = PERIOD
+        self, statistics: Callable[[], ElementStats], steerings: Sequence[Steering], *, period: float | None = None
     ) -> None:
-        self._statistics, self._steerings, self._period = statistics, steerings, period
+        self._statistics, self._steerings = statistics, steerings
+        self._period = PERIOD if period is None else period
         self._before = statistics()
-        self._quiet: dict[str, int] = {}
+        self._quiet = {steering.name: 0 for steering in steerings}
         self._pilots: dict[str, Pilot[Any, Any]] = {}
         self.decisions: list[Decision] = []
         for steering in steerings:

@@ -21,7 +21,7 @@ class Period:
     before: ElementStats
     now: ElementStats
     quiet: Mapping[str, int] = field(default_factory=dict)
-    """For each adapter, how many periods ago it last changed something; 0 is in this one, before it was one's turn."""
+    """For each adapter, how many periods ago it last changed something, or began; 0 is in this very step."""
 
     @property
     def seconds(self) -> float:

@@ -11,6 +11,9 @@ from penstock.pe.element import Element
 from penstock.pe.statistics import ElementStats
 from penstock.pe.workers import Bound
 
+GAIN = 0.1
+"""What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
+
 
 class RebindingSteering:
     """Give operators, and replicas of operators, to other workers. It owns no numbers, only places."""
@@ -19,7 +22,7 @@ class RebindingSteering:
 
     def __init__(self, element: Element) -> None:
         self._element = element
-        self.controller = Rebinding()
+        self.controller = Rebinding(gain=GAIN)
 
     def measure(self, period: Period) -> BindingStatistics | None:
         """Tell what came to each operator, what waits for it and what a batch costs it."""

@@ -13,7 +13,7 @@ from penstock.pe.stations import Station
 from penstock.pe.statistics import OperatorStats
 
 MOST_REPLICAS = 16
-SETTLED_PERIODS = 2
+SETTLED_PERIODS = 4
 """Periods without a change of the workers before replicas are judged: what a replica gains is then its own doing."""
 
 
