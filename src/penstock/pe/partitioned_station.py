@@ -8,6 +8,7 @@ another behind a label, while all others run on.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.hints import check_count, refuse_replicas, replicas_hint
+from penstock.keys import hash_value
 from penstock.order.called_executor import CalledExecutor, spread
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import EMPTY, Primitives
@@ -62,8 +64,10 @@ class PartitionedStation(StatefulStation):
     def __init__(self, node: Node, around: Surroundings, queue: Queue = HybridQueue, whole: bool = False) -> None:
         """With `whole`, batches are not cut as long as there are no replicas: nobody else would come for the parts."""
         super().__init__(node, around)
-        count = len(self._shards)
+        count = around.partitions
         self._whole = whole
+        if not whole:
+            self.part_state()
         self._queue = queue(around.primitives, count)
         self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(
             around.primitives, around.slots, first=around.first
@@ -72,8 +76,20 @@ class PartitionedStation(StatefulStation):
         self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
         self.squad: ShardSquad = ShardSquad(self, count)
 
-    def _count(self) -> int:
-        return self._around.partitions
+    def part_state(self) -> None:
+        """Give each key to its partition, where they were one till now; for whoever is alone with the state."""
+        if len(self._shards) > 1:
+            return
+        old, count = self._shards[0], self._around.partitions
+        shards = self._make_shards(count, old.states)
+        for key, state in old.states.items() if not self._one_dict else ():
+            shards[hash_value(key) % count].states[key] = state
+        for timer in old.timers:
+            shards[hash_value(timer[3]) % count].timers.append(timer)
+        for shard in shards.values():
+            heapq.heapify(shard.timers)
+            shard.registered = old.registered
+        self._have(shards)
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
         """Get to know how replicas are called from outside."""
@@ -85,6 +101,8 @@ class PartitionedStation(StatefulStation):
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         replicas = self.squad.has(header.number)
+        if replicas and self.squad.takes_over():
+            yield from self._hand_over()
         if not replicas and (self._whole or self._is_alone(header)):
             offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
             yield from self._drain()
@@ -101,8 +119,6 @@ class PartitionedStation(StatefulStation):
         whole: SplitBatch[Rows, Rows] = SplitBatch(self._around.primitives, len(cut), self._merged)
         found = [(each, Part(header, parts, marks, n, whole)) for n, (each, parts) in enumerate(cut.items())]
         if replicas:
-            if self.squad.takes_over():
-                yield from self._hand_over()
             yield from self.squad.share(found)
             return
         for partition, part in found:
@@ -115,6 +131,7 @@ class PartitionedStation(StatefulStation):
 
     def _hand_over(self) -> Outputs[Batch]:
         """Give the partitions to the replicas, each behind the last part that was not theirs."""
+        self.part_state()
         for partition in self._shards:
             if self._whole:
                 yield from self.squad.arrived(partition)
@@ -213,6 +230,8 @@ class ShardSquad(Squad):
             # Before the first batch of all there is nothing to wait for.
             begun = first > self.owner._around.first
             self._since, self._taking_over = first, begun
+            if not begun:
+                self.owner.part_state()
             self._executor = CalledExecutor(self.owner._around.primitives, self.table, len(self.members), begun)
             return
         for partition, replica in spread(self.table, count):

@@ -308,18 +308,18 @@ class StatefulStation(Station):
         self._operator = operator
         # Without timers all partitions share one dict: they have no key in common, and no need to be told apart.
         self._one_dict = operator.logic.emits == "one"
-        states: dict[Any, Any] = {}
-        self._shards = {
-            number: Shard(states if self._one_dict else {}, all_touched=True)  # nobody asks what has changed
-            for number in range(self._count())
-        }
-        self._all = Partitions(self._shards)
-        self._each = {number: Partitions({number: shard}) for number, shard in self._shards.items()}
+        self._have(self._make_shards(1, {}))
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
 
-    def _count(self) -> int:
-        return 1
+    def _make_shards(self, count: int, states: dict[Any, Any]) -> dict[int, Shard]:
+        """Make partitions that share their states if they may, and are empty if not."""
+        # Nobody asks what has changed, so nobody notes it.
+        return {number: Shard(states if self._one_dict else {}, all_touched=True) for number in range(count)}
+
+    def _have(self, shards: dict[int, Shard]) -> None:
+        self._shards, self._all = shards, Partitions(shards)
+        self._each = {number: Partitions({number: shard}) for number, shard in shards.items()}
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""

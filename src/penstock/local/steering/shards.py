@@ -27,7 +27,8 @@ class ShardSteering:
         if not isinstance(station, PartitionedStation):
             return None
         seconds = station.shard_seconds()
-        before, self._before = self._before or (0.0,) * len(seconds), seconds
+        before = self._before if len(self._before) == len(seconds) else (0.0,) * len(seconds)
+        self._before = seconds
         loads = tuple(max(0.0, after - first) for after, first in zip(seconds, before, strict=True))
         replicas, table = len(station.squad.hired), station.squad.table
         if replicas < 2 or not period.settled("replicas", 1) or not sum(loads):
