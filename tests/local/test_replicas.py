@@ -14,6 +14,7 @@ from penstock.errors import FlowError, OperatorError
 from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
+from penstock.policies import POLICIES
 from penstock.sequential import SequentialEngine
 
 from .test_engine import MODELS, no_thread_is_left, numbers, wait_for  # noqa: F401
@@ -213,6 +214,52 @@ def test_a_replica_that_is_not_needed_lets_its_thread_go():
     engine = run_script(steps, model="dedicated")
     assert engine.results["counts"] == expected(ROWS)["counts"]
     assert found == [found[0], found[0] + 5, found[0] + 1]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_policy_finds_them(policy):
+    flow = ps.Flow("policy")
+    source = flow.source("in", ps.read.items(numbers(60), schema={"v": int}))
+    source.map(lambda row: row.v, name="work").key_by(lambda v: v % 5).scan(running, 0, name="count").sink("out")
+    run = ps.run(flow, engine="threads", threads=2, policy=policy, replicas=2, batch_rows=3)
+    assert run.results["out"] == [(v, v // 5 + 1) for v in range(60)]
+
+
+def running(state: int, v: int) -> tuple[int, tuple[int, int]]:
+    return state + 1, (v, state + 1)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_queries_with_replicas_come_and_go(model):
+    flow = ps.Flow("queries")
+    runs: list[ps.Run] = []
+
+    def changed(step: str) -> None:
+        # From the thread that brings rows in, as the engine makes changes itself.
+        engine = runs[0]._engine
+        plan = make_plan(flow)
+        engine._change(plan if step == "add" else plan.only({"out"}))
+
+    ready = threading.Event()
+
+    def rows() -> Any:
+        ready.wait(30)
+        for number in range(300):
+            if number in (60, 180):
+                changed("add")
+            if number == 120:
+                changed("cancel")
+            yield {"v": number}
+
+    source = flow.source("in", ps.read.items(rows(), schema={"v": int}))
+    source.map(lambda row: row.v, name="work").sink("out")
+    runs.append(ps.start(flow, engine="threads", model=model, threads=2, batch_rows=1))
+    source.parallel(3).map(lambda row: row.v, name="later").sink("late")
+    ready.set()
+    assert runs[0].await_end(60)
+    assert runs[0].results["out"] == list(range(300))
+    late = runs[0].results["late"]
+    assert late == [v for v in range(300) if 60 <= v < 120 or v >= 180]
 
 
 def refused(flow: ps.Flow, message: str, **options: Any) -> None:

@@ -133,17 +133,31 @@ def test_partitions_go_from_the_busiest_replica():
     def steer(engine: LocalEngine) -> Steering:
         return ShardSteering(engine.element, engine.ask, "slow")
 
-    # Replica 0 begins with the first half of the partitions, and all rows are of these.
-    keys = [next(key for key in range(100) if hash_value(key) % PARTITIONS == shard) for shard in (0, 1)]
+    # Replica 0 begins with every other partition, and all rows are of these.
+    keys = [next(key for key in range(100) if hash_value(key) % PARTITIONS == shard) for shard in (0, 2)]
     settings = {"model": "dedicated", "partitioned": "executor", "replicas": {"slow": 2}}
     with flying(lambda rows: rows.key_by("k").scan(count_slowly, name="slow"), steer, keys, **settings) as flown:
         engine, pilot, _ = flown
         squad: Any = engine.element.stations["slow"].squad
-        assert squad.table == (0, 0, 1, 1)
-        step_until(engine, pilot, lambda: squad.table[0] != squad.table[1])
+        assert squad.table == (0, 1, 0, 1)
+        step_until(engine, pilot, lambda: squad.table[0] != squad.table[2])
         rows = [each.rows for each in replicas_of(engine, "slow")]
         wait_for(lambda: all(each.rows > old for each, old in zip(replicas_of(engine, "slow"), rows, strict=True)))
     assert engine.results["out"] == [(v, v // 2 + 1) for v in range(len(engine.results["out"]))]
+
+
+def test_a_key_that_is_too_much_for_a_replica_is_named():
+    def steer(engine: LocalEngine) -> Steering:
+        return ShardSteering(engine.element, engine.ask, "slow")
+
+    def hot(engine: LocalEngine) -> list[str]:
+        return [each.why for each in engine.decisions if each.what == "hot_shard"]
+
+    settings = {"model": "dedicated", "partitioned": "executor", "replicas": {"slow": 2}}
+    with flying(lambda rows: rows.key_by("k").scan(count_slowly, name="slow"), steer, [42], **settings) as flown:
+        engine, pilot, _ = flown
+        step_until(engine, pilot, lambda: bool(hot(engine)))
+    assert "hottest keys: 42 (100%)" in hot(engine)[0]
 
 
 def test_an_operator_leaves_the_busy_worker():

@@ -59,6 +59,8 @@ class Options:
     """Whether the number of workers is found while the flow runs; for the dynamic model."""
     steer: frozenset[SteeringName] = frozenset()
     """What else is found while the flow runs; `pool` is another way to find the number of workers."""
+    period: float | None = None
+    """Seconds from decision to decision; None is the pilot's own."""
 
 
 class LocalEngine:
@@ -83,7 +85,7 @@ class LocalEngine:
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
         steerings = self._steerings()
-        self._pilot = FlowPilot(self.statistics, steerings) if steerings else None
+        self._pilot = FlowPilot(self.statistics, steerings, period=options.period) if steerings else None
 
     def _steerings(self) -> list[Steering]:
         """Return what finds settings while the flow runs, in the order of its turns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.elastic.base import Action
-from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
+from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
 from penstock.pe.partitioned_station import PartitionedStation
@@ -33,7 +33,13 @@ class ShardSteering:
         replicas, table = len(station.squad.hired), station.squad.table
         if replicas < 2 or not period.settled("replicas", 1) or not sum(loads):
             return None
-        return ShardStatistics(loads, table, replicas)
+        # Only the busiest can turn out to be hot, so only their keys are looked at.
+        busiest = sorted(range(len(loads)), key=loads.__getitem__, reverse=True)[:replicas]
+        keys = tuple(
+            ShardKeys(each, tuple(HotKey(*pair) for pair in station.hottest_keys(each, self.controller.reported_keys)))
+            for each in busiest
+        )
+        return ShardStatistics(loads, table, replicas, hot_keys=keys)
 
     def act(self, action: Action) -> None:
         """Send a label after the partition; a hot one is only reported."""
