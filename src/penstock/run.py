@@ -337,6 +337,8 @@ def _threads(
     from penstock.local.engine import LocalEngine, Options
 
     pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
+    if pool and model != "dynamic":
+        raise FlowError(f'threads="utilization" needs model="dynamic"; model={model!r} has the threads that it has')
     threads = None if threads == "utilization" else threads
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise FlowError(f'threads={threads!r}; a flow needs at least one, or leave it out, or give "utilization"')
@@ -362,8 +364,12 @@ def _shared_out(
     """Return the settings with replicas and partitions as they are asked for, and what is to be found while it runs."""
     if partitioned not in get_args(Partitioned):
         raise FlowError(f"there is no partitioned={partitioned!r}; use {', '.join(get_args(Partitioned))}")
-    if isinstance(replicas, str) and replicas != "auto":
+    if replicas is not None and replicas != "auto" and not isinstance(replicas, (int, Mapping)):
         raise FlowError(f'replicas={replicas!r}; give "auto", a number, or the number for each operator by name')
+    if replicas == "auto" and settings.model not in ("dynamic", "dedicated"):
+        raise FlowError(
+            f'replicas="auto" needs model="dynamic" or "dedicated"; model={settings.model!r} has no full queues'
+        )
     count = 1 if replicas == "auto" else {} if replicas is None else replicas
     found: dict[SteeringName, bool] = {
         "replicas": replicas == "auto",

@@ -282,6 +282,9 @@ def test_what_cannot_have_replicas_says_why():
     refused(plain, "one a partition", replicas={"count": 100})
     refused(plain, "at least 1", replicas=0)
     refused(plain, "auto", replicas="some")
+    refused(plain, "auto", replicas=2.5)
+    refused(plain, "dedicated", replicas="auto", model="bound")
+    refused(plain, "dynamic", threads="utilization", model="manual")
     refused(plain, "hybrid", partitioned="other")
     with pytest.raises(FlowError, match="engine='threads'"):
         ps.run(plain, engine="sequential", replicas=2)
@@ -336,23 +339,50 @@ def test_the_bound_model_places_operators_itself():
 
 def test_blocked_time_has_a_cause():
     gate = threading.Event()
-    full = threading.Event()
 
     def slow(row: Any) -> Any:
-        gate.wait(30)
+        gate.wait(60)
         return row.v
 
     flow = ps.Flow("slow")
-    source = flow.source("in", ps.read.items(numbers(40), schema={"v": int}))
+    source = flow.source("in", ps.read.items(numbers(90), schema={"v": int}))
     source.map(lambda row: row, name="fast").scan(lambda state, row: (None, slow(row)), name="slow").sink("out")
     run = ps.start(flow, engine="threads", model="dedicated", batch_rows=1)
-    threading.Timer(0.3, full.set).start()
-    full.wait(30)
+
+    def stats() -> dict[str, Any]:
+        return {each.name: each for each in run.stats.operators}
+
+    wait_for(lambda: stats()["fast"].blocked["full"] > 0.05 and stats()["slow"].full[0] > 0.05)
     gate.set()
     run.await_end(60)
-    stats = {each.name: each for each in run.stats.operators}
-    assert run.results["out"] == list(range(40))
-    assert stats["slow"].full[0] > 0.1
-    assert stats["fast"].blocked["full"] > 0.1
-    assert stats["slow"].blocked["wait"] > 0.1
-    assert stats["slow"].blocked["full"] == 0
+    assert run.results["out"] == list(range(90))
+    assert stats()["slow"].blocked["wait"] > 0.05
+    assert stats()["slow"].blocked["full"] == 0
+
+
+def test_sources_are_blocked_by_a_flow_that_is_full():
+    gate = threading.Event()
+    flow = ps.Flow("full")
+    source = flow.source("in", ps.read.items(numbers(40), schema={"v": int}))
+    source.map(lambda row: gate.wait(60) and row.v, name="slow").sink("out")
+    engine = LocalEngine(make_plan(flow), Options(1, settings=Settings(in_flight=8)))
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    wait_for(lambda: engine.statistics().batches_in == 8)
+    gate.set()
+    thread.join(60)
+    assert engine.results["out"] == list(range(40))
+    assert next(each for each in engine.statistics().operators if each.name == "in").blocked["full"] > 0
+
+
+def test_a_replica_is_rebound_by_its_label():
+    seen: list[dict[str, int]] = []
+
+    def rebind(engine: LocalEngine) -> None:
+        model: Any = engine.element.model
+        seen.append(model.bindings())
+        model.rebind("work#1", 1 - model.bindings()["work#1"])
+
+    engine = run_script(dict.fromkeys(range(40, ROWS, 60), rebind), model="bound", workers=2, replicas={"work": 2})
+    assert engine.results["counts"] == expected(ROWS)["counts"]
+    assert {each["work#1"] for each in seen} == {0, 1}

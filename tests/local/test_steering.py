@@ -191,7 +191,8 @@ def test_a_busy_pool_grows():
     [
         {"replicas": "auto"},
         {"threads": "utilization", "partitioned": "executor"},
-        {"model": "bound", "threads": 2, "replicas": "auto"},
+        {"model": "dedicated", "replicas": "auto"},
+        {"model": "bound", "threads": 2, "replicas": 2},
     ],
 )
 def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):

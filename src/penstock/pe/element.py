@@ -152,8 +152,8 @@ class Element:
         Waits while there are as many batches in flight as there may be: a slow sink slows the sources.
         """
         with self._moved:
-            while self._issued - self._published >= self._settings.in_flight and not self._stopped:
-                self._moved.wait()
+            if self._issued - self._published >= self._settings.in_flight:
+                self._await_room()
             if self._stopped:
                 return False
             number = self._issued
@@ -174,6 +174,14 @@ class Element:
             for port, batch in station._leave(header, made):
                 self.model.deliver(port, batch)  # type: ignore[arg-type]
         return True
+
+    def _await_room(self) -> None:
+        """Wait until a batch is out; the sources are blocked meanwhile, by a flow that is full."""
+        began = time.perf_counter()
+        while self._issued - self._published >= self._settings.in_flight and not self._stopped:
+            self._moved.wait()
+        for node in self._plan.sources:
+            self.stations[node.name].meters.mine().below_full += time.perf_counter() - began
 
     def change(self, plan: Plan) -> int:
         """Run another plan from the next batch on, and return its number; from the thread that submits.
@@ -236,8 +244,8 @@ class Element:
         """
         station = self._station(operator)
         refuse_replicas(station.node)
-        assert station.squad is not None
         check_most(station, check_count(count, f"operator {operator!r}"))
+        assert station.squad is not None
         before = station.squad.hired
         made = station.squad.recruit(count)
         self.model.add(made, self._issued)

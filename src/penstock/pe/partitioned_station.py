@@ -347,7 +347,8 @@ def check_names(replicas: int | Mapping[str, int], plan: Plan) -> None:
 
 def check_most(station: Station, count: int) -> None:
     """Refuse more replicas than can have work."""
-    assert station.squad is not None
+    if station.squad is None:
+        raise FlowError(f"operator {station.name!r} has a single partition, which replicas cannot share")
     if count > station.squad.most:
         raise FlowError(
             f"operator {station.name!r}: {count} replicas; there may be {station.squad.most}"

@@ -50,7 +50,8 @@ class OperatorStats:
     full: tuple[float, ...] = ()
     """Seconds that the queue of each input port was full, so that whoever writes to it was blocked."""
     blocked: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that workers in it stood still, by cause: `full`, a queue below was, and somebody else was draining it;
+    """Seconds that workers in it stood still, by cause: `full`, a queue below was, and somebody else was draining it
+    (for a source: as many batches were in the flow as there may be);
     `lock`, another producer was at a queue below; `wait`, its own code waited, for data or the interpreter's lock."""
     replicas: tuple[ReplicaStats, ...] = ()
     """Its replicas; none where its workers share it as its kind allows."""
