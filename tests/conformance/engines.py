@@ -114,13 +114,13 @@ ENGINES = [
         "threads-replicas",
         Threads(2, workers=2, partitions=4, capacity=4, in_flight=16, replicas=3),
         every_cut=False,
-        examples=30,
+        examples=15,
     ),
     Engine(
         "threads-executor",
         Threads(2, model="bound", workers=2, partitions=4, partitioned="executor", replicas=2),
         every_cut=False,
-        examples=15,
+        examples=10,
     ),
     *(
         Engine(
