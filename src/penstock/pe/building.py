@@ -13,6 +13,8 @@ from penstock.errors import FlowError
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink, Union
 from penstock.operators.stateless import PerRow
+from penstock.pe.chains import find_chains
+from penstock.pe.fused_station import FusedStation
 from penstock.pe.stations import (
     Link,
     PartitionedStation,
@@ -27,23 +29,41 @@ from penstock.pe.waiting_station import SpanningStation, WaitingStation
 from penstock.plan import Plan
 
 
-def extend(stations: dict[str, Station], around: Surroundings, alone: bool, settled: int = 0) -> list[Station]:
+def extend(
+    stations: dict[str, Station], around: Surroundings, *, alone: bool, fuse: bool, settled: int = 0
+) -> list[Station]:
     """Make the stations that a plan needs and that are not there; link all as it says, from batch `first` on.
 
-    `alone` says that an operator never has more than one worker, `settled` that all batches before that number are
-    out, so that the ways that only they took can be forgotten. Returns the new stations.
+    `alone` says that an operator never has more than one worker, `fuse` that consecutive operators without memory may
+    share a station, `settled` that all batches before that number are out, so that the ways that only they took can be
+    forgotten. Returns the new stations.
     """
     plan = around.plan
-    made = [make_station(node, around, alone) for name, node in plan.nodes.items() if name not in stations]
+    known = by_operator(stations)
+    chains = {nodes[0].name: nodes for nodes in find_chains(plan, beside=known)} if fuse else {}
+    inside = {node.name for nodes in chains.values() for node in nodes[1:]}
+    made: list[Station] = [
+        FusedStation(chains[name], around) if name in chains else make_station(node, around, alone)
+        for name, node in plan.nodes.items()
+        if name not in known and name not in inside
+    ]
     stations.update({station.name: station for station in made})
+    known = by_operator(stations)
     wanted: dict[str, list[Link]] = {name: [] for name in stations}
     for edge in plan.graph.edges:
-        wanted[edge.source.node].append(_link(plan, edge, stations, around.first))
+        source, target = known[edge.source.node], known[edge.target]
+        if source is not target:
+            wanted[source.name].append(_link(plan, edge, source, target, around.first))
     for name, station in stations.items():
         # A new list, not the old one changed: workers may be reading it.
         links = [link for link in station.links if link.until > settled]
         station.links = _changed(links, wanted[name], around.first)
     return made
+
+
+def by_operator(stations: Mapping[str, Station]) -> dict[str, Station]:
+    """Return the station of each operator."""
+    return {node.name: station for station in stations.values() for node in station.nodes}
 
 
 def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
@@ -61,11 +81,11 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     return StatelessStation(node, around) if node.inputs else Station(node, around)
 
 
-def _link(plan: Plan, edge: Edge, stations: dict[str, Station], first: int) -> Link:
+def _link(plan: Plan, edge: Edge, above: Station, below: Station, first: int) -> Link:
     source = edge.source
     return Link(
-        source.index,
-        stations[edge.target].ports[edge.port],
+        above.output_of(source.node, source.index),
+        below.ports[edge.port],
         edge.index if source.node in plan.layout.fanouts else None,
         plan.nodes[source.node].types[source.index] if plan.is_cut(edge) else None,
         edge.target in plan.timed,
@@ -95,15 +115,16 @@ def check_change(stations: Mapping[str, Station], new: Plan) -> None:
 
     Running ones are as they were when they were made, whatever plans came after that.
     """
+    running = by_operator(stations)
     for name, node in new.nodes.items():
-        if name in stations:
-            if node != stations[name].node:
+        if name in running:
+            if node not in running[name].nodes:
                 raise FlowError(
                     f"operator {name!r} runs already, and is another one now; give the new one its own name"
                 )
             continue
         for port in node.inputs:
-            above = stations.get(port.node)
+            above = running.get(port.node)
             if above is not None and above.shape != new.layout.shapes[port.node]:
                 raise FlowError(
                     f"operator {name!r} brings streams together that part above {port.node!r}, which runs already and "

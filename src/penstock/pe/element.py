@@ -45,6 +45,8 @@ class Settings:
     """Batches that an input port holds."""
     in_flight: int = 64
     """Batches that may be in the element at once."""
+    fuse: bool = True
+    """Whether consecutive maps and filters are run as one, in the dynamic and the manual model."""
     time_slice: float = 0.05
     barrier: bool = False
     """Rebind with everybody standing still: the baseline of the bound model."""
@@ -80,8 +82,10 @@ class Element:
             lambda: self.model.active,
         )
         self._alone = settings.model != "dynamic"
+        # The other models are about which thread runs which operator.
+        self._fuse = settings.fuse and settings.model in ("dynamic", "manual")
         self.stations: dict[str, Station] = {}
-        extend(self.stations, self._around, self._alone)
+        extend(self.stations, self._around, alone=self._alone, fuse=self._fuse)
         self._retired: list[tuple[int, Station]] = []
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
@@ -166,9 +170,13 @@ class Element:
         check_change(self.stations, plan)
         self._around = replace(self._around, plan=plan, first=self._issued)
         self._settle()
-        made = extend(self.stations, self._around, self._alone, self._published)
+        made = extend(self.stations, self._around, alone=self._alone, fuse=self._fuse, settled=self._published)
         self._plan = plan
-        gone = [name for name in self.stations if name not in plan.nodes]
+        gone = [
+            name
+            for name, station in self.stations.items()
+            if not any(node.name in plan.nodes for node in station.nodes)
+        ]
         self._retired += [(self._issued, self.stations.pop(name)) for name in gone]
         for station in made:
             station.start(self.model.deliver)

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
 from penstock.pe.keyed import KeyedRunner, Shard, key_shards
 from penstock.pe.marks import Steps, arrival, watermark
-from penstock.pe.meters import Latencies, Meters
+from penstock.pe.meters import Latencies, Meter, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
@@ -111,6 +111,8 @@ class Station:
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name, self.node, self._around = node.name, node, around
+        self.nodes: tuple[Node, ...] = (node,)
+        """The operators that run here: several where they are fused."""
         self.gate: OperatorGate[Batch] = OperatorGate(around.primitives, node.name, self.permits)
         self.ports = [InputPort(around.primitives, self, i, around.capacity) for i in range(len(node.inputs))]
         self.links: list[Link] = []
@@ -184,6 +186,14 @@ class Station:
     def shape(self) -> Shape:
         """The layout of positions that the station was made for."""
         return self._around.plan.layout.shapes[self.name]
+
+    def output_of(self, node: str, port: int) -> int:
+        """Return the number of an operator's output among those of the station."""
+        return port
+
+    def measured(self) -> Iterator[tuple[Node, Meter]]:
+        """Tell what each operator did."""
+        yield self.node, self.meters.total()
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""

@@ -66,21 +66,24 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
     """Describe all operators; `entered` says when each batch that is still inside came in."""
     found = []
     for station in stations:
-        meter = station.meters.total()
         oldest, waiting = station.progress()
         gap = now - entered[oldest] if waiting and oldest in entered else 0.0
-        found.append(
-            OperatorStats(
-                station.name,
-                station.node.operator.kind,
-                meter.batches,
-                meter.rows_in,
-                meter.rows_out,
-                meter.wall,
-                meter.cpu,
-                tuple(port.size() for port in station.ports),
-                waiting,
-                gap,
+        last = station.nodes[-1]
+        for node, meter in station.measured():
+            # Fused operators share the first one's queue and the last one's reorder buffer.
+            queued = tuple(port.size() for port in station.ports) if node is station.node else (0,)
+            order = (waiting, gap) if node is last else (0, 0.0)
+            found.append(
+                OperatorStats(
+                    node.name,
+                    node.operator.kind,
+                    meter.batches,
+                    meter.rows_in,
+                    meter.rows_out,
+                    meter.wall,
+                    meter.cpu,
+                    queued,
+                    *order,
+                )
             )
-        )
     return tuple(found)
