@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from penstock.errors import PenstockError
@@ -133,10 +134,13 @@ class Element:
             station.start(self.model.deliver)
         self.model.start()
 
-    def submit(self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps]) -> bool:
+    def submit(
+        self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps], *, small: bool = False
+    ) -> bool:
         """Bring in the next batch: the rows of each source by output port; False if nothing is taken any more.
 
-        Waits while there are as many batches in flight as there may be: a slow sink slows the sources.
+        Waits while there are as many batches in flight as there may be: a slow sink slows the sources. A `small` batch
+        may be run by the calling thread, which has nothing better to do while its sources have so little.
         """
         with self._moved:
             while self._issued - self._published >= self._settings.in_flight and not self._stopped:
@@ -152,14 +156,15 @@ class Element:
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
         self._entered[number] = header.entered
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
-        for node in self._plan.sources:
-            station = self.stations[node.name]
-            made = rows.get(node.name, {})
-            meter = station.meters.mine()
-            meter.batches += 1
-            meter.rows_out += sum(map(len, made.values()))
-            for port, batch in station._leave(header, made):
-                self.model.deliver(port, batch)  # type: ignore[arg-type]
+        with self.model.standing_in() if small else nullcontext():
+            for node in self._plan.sources:
+                station = self.stations[node.name]
+                made = rows.get(node.name, {})
+                meter = station.meters.mine()
+                meter.batches += 1
+                meter.rows_out += sum(map(len, made.values()))
+                for port, batch in station.leave(header, made):
+                    self.model.deliver(port, batch)  # type: ignore[arg-type]
         return True
 
     def change(self, plan: Plan) -> int:

@@ -136,7 +136,7 @@ class Station:
             yield from self._take_group(group[0].header, [each.chunk for each in group])
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        yield from self._leave(header, self._measured(header, group, self.run))
+        yield from self.leave(header, self._measured(header, group, self.run))
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Do the operator's work for one batch."""
@@ -161,7 +161,8 @@ class Station:
             self._around.report(header.number, failure)
         return made
 
-    def _leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+    def leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+        """Send what a batch led to on its ways."""
         for link in self.links:
             if link.since <= header.number < link.until:
                 yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
@@ -245,7 +246,7 @@ class StatelessStation(Station):
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
         for ready, made in self._reorder.drain():
-            yield from self._leave(ready, made)
+            yield from self.leave(ready, made)
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Take the rows through the operator."""
@@ -419,7 +420,7 @@ class PartitionedStation(StatefulStation):
 
     def _drain(self) -> Outputs[Batch]:
         for header, made in self._reorder.drain():
-            yield from self._leave(header, made)
+            yield from self.leave(header, made)
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it."""
