@@ -40,7 +40,7 @@ demo: check-java $(STAMP)  ## run the demonstration: about a minute
 	@$(BIN)/python -m penstock.demo
 
 test: check-java $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --dist loadgroup
 
 lint: $(STAMP)  ## check style, format and types
 	$(BIN)/ruff check .

@@ -26,6 +26,11 @@ def replicas_hint(node: Node) -> int | None:
     return asked.pop() if asked else None
 
 
+def is_placed(node: Node) -> bool:
+    """Tell whether somebody has said how an operator is to run."""
+    return any(port.threaded or port.parallel is not None for port in node.inputs)
+
+
 def refuse_replicas(node: Node) -> None:
     """Refuse an operator that cannot have replicas, and say what can be done instead."""
     reason = _why_none(node)

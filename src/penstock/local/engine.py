@@ -37,8 +37,8 @@ from penstock.reports import EpochStats
 from penstock.rows import Row
 
 SteeringName = Literal["pool", "rebinding", "replicas", "shards"]
-IDLE_SECONDS = 0.002
-"""How long to wait before asking sources again that had nothing."""
+IDLE_SECONDS = (0.0002, 0.002)
+"""How long to wait before asking sources again that had nothing: at first, and at last."""
 REPORT_SECONDS = 0.5
 FILE_ROWS = 131_072
 FEW = 2
@@ -164,6 +164,7 @@ class LocalEngine:
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         open_sources = list(feeds)
+        idle, longest = IDLE_SECONDS
         while open_sources and not self._stop.is_set():
             self._make_changes()
             slices = {}
@@ -172,6 +173,8 @@ class LocalEngine:
                 if found is not None:
                     slices[name] = found
             ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
+            if slices:
+                idle = IDLE_SECONDS[0]
             rows = 0
             for cut in self._cutter.cut(slices):
                 rows += cut.count
@@ -186,7 +189,8 @@ class LocalEngine:
                     return
             elif not slices:
                 self._outputs.tick()
-                self._stop.wait(IDLE_SECONDS)
+                self._stop.wait(idle)
+                idle = min(2 * idle, longest)
 
     def change(self, plan: Plan) -> int:
         """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""
@@ -232,7 +236,7 @@ class LocalEngine:
             if self.element.error is None:
                 self.element.error = cut.late.error
             return False
-        return self.element.submit(cut.rows, cut.marks, cut.steps)
+        return self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._options.batch_rows)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         report = self._report

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from penstock.errors import FlowError, PenstockError
@@ -19,7 +20,7 @@ from penstock.order.primitives import Primitives
 from penstock.order.reorder import ReorderBuffer
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header, Taken
-from penstock.pe.building import check_change, extend
+from penstock.pe.building import by_operator, check_change, extend
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure, first_failure
 from penstock.pe.marks import Steps
@@ -49,6 +50,8 @@ class Settings:
     """Batches that an input port holds."""
     in_flight: int = 64
     """Batches that may be in the element at once."""
+    fuse: bool = True
+    """Whether consecutive maps and filters are run as one, in the dynamic and the manual model."""
     time_slice: float = 0.05
     partitioned: Partitioned = "hybrid"
     """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
@@ -90,8 +93,10 @@ class Element:
         )
         check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"
+        # The other models are about which thread runs which operator.
+        self._fuse = settings.fuse and settings.model in ("dynamic", "manual")
         self.stations: dict[str, Station] = {}
-        self._engage(extend(self.stations, self._around, self._alone))
+        self._engage(self._extend())
         self._retired: list[tuple[int, Station]] = []
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
@@ -146,10 +151,13 @@ class Element:
             station.start(self.model.deliver)
         self.model.start()
 
-    def submit(self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps]) -> bool:
+    def submit(
+        self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps], *, small: bool = False
+    ) -> bool:
         """Bring in the next batch: the rows of each source by output port; False if nothing is taken any more.
 
-        Waits while there are as many batches in flight as there may be: a slow sink slows the sources.
+        Waits while there are as many batches in flight as there may be: a slow sink slows the sources. A `small` batch
+        may be run by the calling thread, which has nothing better to do while its sources have so little.
         """
         with self._moved:
             if self._issued - self._published >= self._settings.in_flight:
@@ -165,14 +173,15 @@ class Element:
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
         self._entered[number] = header.entered
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
-        for node in self._plan.sources:
-            station = self.stations[node.name]
-            made = rows.get(node.name, {})
-            meter = station.meters.mine()
-            meter.batches += 1
-            meter.rows_out += sum(map(len, made.values()))
-            for port, batch in station._leave(header, made):
-                self.model.deliver(port, batch)  # type: ignore[arg-type]
+        with self.model.standing_in() if small else nullcontext():
+            for node in self._plan.sources:
+                station = self.stations[node.name]
+                made = rows.get(node.name, {})
+                meter = station.meters.mine()
+                meter.batches += 1
+                meter.rows_out += sum(map(len, made.values()))
+                for port, batch in station.leave(header, made):
+                    self.model.deliver(port, batch)  # type: ignore[arg-type]
         return True
 
     def _await_room(self) -> None:
@@ -191,10 +200,13 @@ class Element:
         check_change(self.stations, plan)
         self._around = replace(self._around, plan=plan, first=self._issued)
         self._settle()
-        made = extend(self.stations, self._around, self._alone, self._published)
+        made = self._extend(self._published)
         made += self._engage(made)
         self._plan = plan
-        gone = [self.stations.pop(name) for name in list(self.stations) if name not in plan.nodes]
+        names = [
+            name for name, each in self.stations.items() if not any(node.name in plan.nodes for node in each.nodes)
+        ]
+        gone = [self.stations.pop(name) for name in names]
         gone += [replica for each in gone if each.squad is not None for replica in each.squad.disband()]
         self._retired += [(self._issued, station) for station in gone]
         for station in made:
@@ -221,6 +233,18 @@ class Element:
         if not isinstance(station, Replica) or owner is None or owner.squad is None:
             return True
         return owner.squad.has_left(station)
+
+    def _extend(self, settled: int = 0) -> list[Station]:
+        """Make the stations of the plan that are not there; an operator with replicas of its own is not fused."""
+        named = self._settings.replicas
+        return extend(
+            self.stations,
+            self._around,
+            alone=self._alone,
+            fuse=self._fuse,
+            apart=named if isinstance(named, Mapping) else (),
+            settled=settled,
+        )
 
     def _everybody(self) -> list[Station]:
         """List all stations, with their replicas."""
@@ -267,9 +291,10 @@ class Element:
         squad.move(partition, replica)
 
     def _station(self, operator: str) -> Station:
-        if operator not in self.stations:
-            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(self.stations)}")
-        return self.stations[operator]
+        found = by_operator(self.stations)
+        if operator not in found:
+            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(found)}")
+        return found[operator]
 
     @property
     def leaving(self) -> int:

@@ -191,7 +191,7 @@ class PartitionedStation(StatefulStation):
 
     def _drain(self) -> Outputs[Batch]:
         for header, made in self._reorder.drain():
-            yield from self._leave(header, made)
+            yield from self.leave(header, made)
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it."""

@@ -53,7 +53,7 @@ class Replica(Station):
         self.gate: OperatorGate[Batch] = OperatorGate(self._around.primitives, self.label)
         self.port = ReplicaPort(self._around.primitives, self, self._around.capacity)
         self.ports = [self.port]
-        self.meters = owner.meters
+        self.nodes, self.meters = owner.nodes, owner.meters
         self._owner, self._serve = owner, serve
         self.hired = True
         """Whether it gets work."""

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -28,7 +28,7 @@ from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
 from penstock.pe.keyed import KeyedRunner, Shard, key_shards
 from penstock.pe.marks import Steps, arrival, watermark
-from penstock.pe.meters import Latencies, Meters
+from penstock.pe.meters import Latencies, Meter, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
@@ -129,6 +129,8 @@ class Station:
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name = self.label = node.name
         self.node, self._around = node, around
+        self.nodes: tuple[Node, ...] = (node,)
+        """The operators that run here: several where they are fused."""
         self.gate: OperatorGate[Batch] = OperatorGate(around.primitives, node.name, self.permits)
         self.ports = [InputPort(around.primitives, self, i, around.capacity) for i in range(len(node.inputs))]
         self.links: list[Link] = []
@@ -156,7 +158,7 @@ class Station:
             yield from self._take_group(group[0].header, [each.chunk for each in group])
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        yield from self._leave(header, self._measured(header, group, self.run))
+        yield from self.leave(header, self._measured(header, group, self.run))
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Do the operator's work for one batch."""
@@ -181,7 +183,8 @@ class Station:
             self._around.report(header.number, failure)
         return made
 
-    def _leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+    def leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+        """Send what a batch led to on its ways."""
         for link in self.links:
             if link.since <= header.number < link.until:
                 yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
@@ -206,6 +209,14 @@ class Station:
     def shape(self) -> Shape:
         """The layout of positions that the station was made for."""
         return self._around.plan.layout.shapes[self.name]
+
+    def output_of(self, node: str, port: int) -> int:
+        """Return the number of an operator's output among those of the station."""
+        return port
+
+    def measured(self) -> Iterator[tuple[Node, Meter]]:
+        """Tell what each operator did."""
+        yield self.node, self.meters.total()
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""
@@ -269,7 +280,7 @@ class StatelessStation(Station):
         header = batch.header
         offer(self._reorder, header.number, (header, self._measured(header, [batch.chunk], self.run)))
         for ready, made in self._reorder.drain():
-            yield from self._leave(ready, made)
+            yield from self.leave(ready, made)
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Take the rows through the operator."""

@@ -92,30 +92,35 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
     """Describe all operators; `entered` says when each batch that is still inside came in."""
     found = []
     for station in stations:
-        meter = station.meters.total()
         oldest, waiting = station.progress()
         gap = now - entered[oldest] if waiting and oldest in entered else 0.0
-        found.append(
-            OperatorStats(
-                station.name,
-                station.node.operator.kind,
-                meter.batches,
-                meter.rows_in,
-                meter.rows_out,
-                meter.wall,
-                meter.cpu,
-                tuple(port.size() for port in station.ports),
-                waiting,
-                gap,
-                tuple(port.full_seconds() for port in station.ports),
-                {
-                    "full": meter.below_full,
-                    "lock": meter.below_taken,
-                    "wait": max(0.0, meter.wall - meter.cpu),
-                },
-                replica_stats(station),
+        last = station.nodes[-1]
+        for node, meter in station.measured():
+            # Fused operators share the first one's queue and replicas, and the last one's reorder buffer.
+            first = node is station.node
+            queued = tuple(port.size() for port in station.ports) if first else (0,)
+            full = tuple(port.full_seconds() for port in station.ports) if first else (0.0,)
+            order = (waiting, gap) if node is last else (0, 0.0)
+            found.append(
+                OperatorStats(
+                    node.name,
+                    node.operator.kind,
+                    meter.batches,
+                    meter.rows_in,
+                    meter.rows_out,
+                    meter.wall,
+                    meter.cpu,
+                    queued,
+                    *order,
+                    full,
+                    {
+                        "full": meter.below_full,
+                        "lock": meter.below_taken,
+                        "wait": max(0.0, meter.wall - meter.cpu),
+                    },
+                    replica_stats(station) if first else (),
+                )
             )
-        )
     return tuple(found)
 
 

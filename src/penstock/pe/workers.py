@@ -8,7 +8,9 @@ each operator belongs to one worker, and can be given to another while all of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from threading import Lock
 from typing import Literal, Protocol
 
@@ -41,6 +43,9 @@ class Model(Protocol):
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
 
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Return a context in which batches are delivered that the delivering thread may run, too, at its end."""
+
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Run more stations, whose first batch is number `first`."""
 
@@ -54,7 +59,15 @@ class Model(Protocol):
         """Tell what the workers are doing."""
 
 
-class _Crew:
+class _Leaving:
+    """Leave all work to the workers."""
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
+
+
+class _Crew(_Leaving):
     """The workers of a model whose number is fixed: they start together and end together."""
 
     _lot: ParkingLot
@@ -83,7 +96,7 @@ class _Crew:
         return [worker.view() for worker in self._workers]
 
 
-class Manual:
+class Manual(_Leaving):
     """Run everything in the thread that brings batches in, but for ports that were given a thread by hand."""
 
     def __init__(
@@ -159,6 +172,7 @@ class Dynamic:
         self._stopped, self._slice, self._clock, self._crashed = stopped, time_slice, clock, crashed
         self._changing = Lock()
         self._workers: list[Worker] = []
+        self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
         self._own = OwnThreads(self._scheduler, self._lot, stopped, clock, crashed)
         self._own.add(threaded)
         self._count = workers
@@ -215,6 +229,33 @@ class Dynamic:
         """Take a batch; where there is no room, drain the port first, as Streams' sources do."""
         self._scheduler.deliver(port, batch, run_port, self._stopped)
 
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Let the thread that delivers do the work of the one worker, which sleeps on.
+
+        Handing a small batch to another thread takes longer than running it: the interpreter's lock changes hands
+        for each, and at its own pace.
+        """
+        if self.active != 1:
+            yield
+            return
+        self._lot.held = True
+        try:
+            yield
+            self._run_what_is_there()
+        finally:
+            self._lot.held = False
+        self._run_what_is_there()  # what came before the lot was open again woke nobody
+
+    def _run_what_is_there(self) -> None:
+        scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
+        while not stopped() and (port := scheduler.find()) is not None:
+            assert isinstance(port, InputPort)
+            me.enter(port.station.name)
+            until = self._clock() + self._slice
+            scheduler.drain(port, run_port, lambda until=until: self._clock() < until, stopped)  # type: ignore[misc]
+            me.leave()
+
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Start threads for ports that are to have one; the others are found when something is put into them."""
         self._own.add(threaded_ports(stations))
@@ -237,7 +278,14 @@ class Dynamic:
 
     def workers(self) -> list[WorkerView]:
         """Tell what the workers are doing."""
-        return [*(worker.view() for worker in self._workers if not worker.leaving), *self._own.workers()]
+        views = [worker.view() for worker in self._workers if not worker.leaving]
+        return [*([self._stood_in(views[0]), *views[1:]] if views else []), *self._own.workers()]
+
+    def _stood_in(self, view: WorkerView) -> WorkerView:
+        """Add to what the first worker did what was done in its place."""
+        other = self._stand_in.view()
+        shown = other if other.state == "busy" and view.state != "busy" else view
+        return replace(shown, number=view.number, busy_seconds=view.busy_seconds + other.busy_seconds)
 
     def _worker(self, number: int) -> Worker:
         found = next((worker for worker in self._workers if worker.number == number and not worker.leaving), None)
@@ -269,7 +317,7 @@ class Dynamic:
         self._lot.wake_one()
 
 
-class Dedicated:
+class Dedicated(_Leaving):
     """Give each input port a thread of its own."""
 
     def __init__(

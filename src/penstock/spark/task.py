@@ -22,6 +22,7 @@ from penstock.errors import PenstockError, SourceError, operator_error
 from penstock.graph import Edge, Node
 from penstock.ingress.splits import Piece, read_split
 from penstock.operators.base import Keyed, Sink, Source
+from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns
@@ -260,10 +261,29 @@ class Task:
                 if self._plan.is_cut(edge):
                     self._post(edge, target, out)
                     continue
+                chain = self._stages.chains.get(target.name)
+                fused = None if chain is None else self._run_chain(chain, out)
+                if chain is not None and fused is not None:
+                    stack.append((chain.nodes[-1], 0, fused))
+                    continue
                 self._count(self._rows_in, target.name, len(out))
                 width = self._plan.layout.shapes[target.name].width
                 for out_port, made in run_stateless(target, out.widened(width), self._failures).items():
                     stack.append((target, out_port, made))
+
+    def _run_chain(self, chain: Chain, chunk: Chunk) -> Chunk | None:
+        """Take rows through a chain at once; None where a row fails, so that each operator is to be run by itself."""
+        found = chain.run(chunk)
+        if found is None:
+            return None
+        made, left = found
+        rows = len(chunk)
+        for node, out in zip(chain.nodes, left, strict=True):
+            self._count(self._rows_in, node.name, rows)
+            if node is not chain.nodes[-1]:  # what leaves the last one is counted where it goes on
+                self._count(self._rows_out, node.name, out)
+            rows = out
+        return made
 
     def _post(self, edge: Edge, target: Node, chunk: Chunk) -> None:
         """Send rows across a shuffle, each to the task of its shard or slice."""
