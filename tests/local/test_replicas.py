@@ -262,6 +262,34 @@ def test_queries_with_replicas_come_and_go(model):
     assert late == [v for v in range(300) if 60 <= v < 120 or v >= 180]
 
 
+def test_a_chain_has_replicas_as_a_whole_and_one_that_is_named_has_its_own():
+    def script(engines: list[LocalEngine]) -> Any:
+        for number in range(90):
+            if number == 45:
+                engines[0].element.set_replicas("third", 2)
+            yield {"v": number}
+
+    def run(**settings: Any) -> LocalEngine:
+        engines: list[LocalEngine] = []
+        flow = ps.Flow("chain")
+        made = flow.source("in", ps.read.items(script(engines), schema={"v": int}))
+        made = made.map(lambda row: row.v + 1, name="first").filter(lambda v: v % 3, name="second")
+        made.map(lambda v: v * 10, name="third").sink("out")
+        engines.append(LocalEngine(make_plan(flow), Options(batch_rows=1, settings=Settings(workers=2, **settings))))
+        engines[0].run()
+        return engines[0]
+
+    want = [(v + 1) * 10 for v in range(90) if (v + 1) % 3]
+    fused = run()
+    assert fused.results["out"] == want
+    assert list(fused.element.stations) == ["in", "first", "out"]
+    assert sum(each.rows for each in replicas_of(fused, "first")) == 45
+    named = run(replicas={"second": 2})
+    assert named.results["out"] == want
+    assert list(named.element.stations) == ["in", "first", "second", "third", "out"]
+    assert sum(each.rows for each in replicas_of(named, "second")) == 90
+
+
 def refused(flow: ps.Flow, message: str, **options: Any) -> None:
     with pytest.raises(FlowError, match=message):
         ps.run(flow, engine="threads", **options)
