@@ -1,4 +1,4 @@
-"""Scatter integers: random to the eye, the same in every process, and any row can be made without the rows before it."""
+"""Scatter integers: random to the eye, the same in every process; any row can be made without those before it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The stock exchange: `orders` makes its input, `transactor` trades, every other file is one query, `flow` joins them."""
+"""The stock exchange: `orders` makes the input, `transactor` trades, `flow` joins; every other file is one query."""

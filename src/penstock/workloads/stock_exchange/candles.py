@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import penstock as ps
+from penstock.workloads.stock_exchange.orders import MINUTE
 
-EVERY = "1 min"
+EVERY = MINUTE
 
 
 def candles(trades: ps.Stream) -> ps.Stream:

@@ -1,33 +1,33 @@
 """Event 2, circuit breaker: a stock's price leaves the band around its reference price, and trading should pause.
 
-The reference is the price five minutes ago at the most: it is taken anew from the first trade after that time, and after
-a pause. The event says until when to pause; whoever runs the exchange would send it back to the transactor.
+The reference is at most five minutes old: it is taken anew from the first trade after that time, and after a pause. The
+event says until when to pause; whoever runs the exchange would send it back to the transactor.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import NamedTuple
 
 import penstock as ps
+from penstock.workloads.stock_exchange.orders import MINUTE
 from penstock.workloads.stock_exchange.transactor import Trade
 
 BAND_PERCENT = 5
-SPAN = dt.timedelta(minutes=5)
-PAUSE = dt.timedelta(minutes=1)
+SPAN = 5 * MINUTE
+PAUSE = MINUTE
 
-State = tuple[int, dt.datetime, dt.datetime] | None
+State = tuple[int, int, int] | None
 """The reference price, when it ends, and until when trading pauses."""
 
 
 class Halt(NamedTuple):
     """A price outside of the band."""
 
-    at: dt.datetime
+    at: int
     stock: int
     reference: int
     price: int
-    until: dt.datetime
+    until: int
 
 
 def hold_to_band(state: State, trade: Trade) -> tuple[State, list[Halt]]:

@@ -6,27 +6,27 @@ changes the worth of its own stock is found stock by stock, in parallel; the las
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import NamedTuple
 
 import penstock as ps
+from penstock.workloads.stock_exchange.orders import SECOND
 from penstock.workloads.stock_exchange.transactor import Trade
 
-EVERY = "1 s"
+EVERY = SECOND
 BASE = 1_000.0
 
 
 class Change(NamedTuple):
     """By how many cents a trade changed what its stock is worth."""
 
-    at: dt.datetime
+    at: int
     change: int
 
 
 class IndexPoint(NamedTuple):
     """The index at the end of a second in which there were trades."""
 
-    at: dt.datetime
+    at: int
     index: float
 
 

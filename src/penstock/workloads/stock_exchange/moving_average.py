@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import deque
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ TRADES = 20
 class MovingAverage(NamedTuple):
     """The mean of a stock's last prices, in cents."""
 
-    at: dt.datetime
+    at: int
     stock: int
     average: float
 

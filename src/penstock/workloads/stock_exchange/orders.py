@@ -1,12 +1,11 @@
 """Make limit orders: a few thousand stocks, of which other ones are popular from one moment to the next.
 
-Every order is a function of its number and the seed alone, so that any task can make any piece of the stream, and make it
-again after a crash. An order takes about 96 bytes in memory, as in the paper. Prices are whole cents.
+Every order is a function of its number and the seed alone, so that any task can make any piece of the stream, and make
+it again after a crash. An order takes about 96 bytes in memory, as in the paper. Prices are whole cents.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,23 +18,24 @@ from penstock.workloads.scatter import Floats, Numbers, scatter, unit
 
 Ints = npt.NDArray[np.int64]
 
-OPEN = dt.datetime(2026, 1, 5, 9, 30, tzinfo=dt.UTC)
+SECOND, MINUTE = 1_000_000, 60_000_000
+"""Exchanges stamp orders with an integer since the beginning of the day: here microseconds since the opening."""
 CYCLE = 20_000
 """Orders of a calm half and a half in which they come four times as fast, one stock having a third of them."""
-CYCLE_MICROS = 9_000_000
+CYCLE_MICROS = 9 * SECOND
 """8 million orders an hour, as the exchange of the paper had."""
 SHUFFLE = 100_000
 """After so many orders the popularity of all stocks is dealt anew: the paper's key shuffles."""
 SKEW = 0.9
 """The n-th most popular stock has 1 / n ** SKEW of the orders of the first."""
-KNOT_MICROS = 60_000_000
+KNOT_MICROS = MINUTE
 """What a stock is worth moves in a straight line from one draw to the next, so often."""
 TRADERS, RINGS = 50_000, 50
 """Two traders of a ring sell each other the same shares to and fro: what the wash-trade query looks for."""
 
 SCHEMA = pa.schema(
     [
-        ("at", pa.timestamp("us", "UTC")),
+        ("at", pa.int64()),
         ("number", pa.int64()),
         ("stock", pa.int64()),
         ("trader", pa.int64()),
@@ -77,7 +77,7 @@ class Orders:
         news = np.where(burst, 0.16 * unit(scatter(cycle, self.seed, 4)) - 0.08, 0.0)
         haste = np.where(ring, 0.0, 0.01 * (unit(first, 20) + unit(first, 36) - 1.0))
         price = np.rint(self._worth(stock, micros) * (1.0 + news + haste)).astype(np.int64)
-        columns = [micros + _OPEN_MICROS, number, stock, trader, buy, price, quantity, _references(number, self.seed)]
+        columns = [micros, number, stock, trader, buy, price, quantity, _references(number, self.seed)]
         return pa.table([pa.array(c) for c in columns], names=SCHEMA.names).cast(SCHEMA)
 
     def opening_prices(self) -> Ints:
@@ -114,9 +114,6 @@ class Orders:
             np.where(ring, 100 + 100 * (pair % 7), quantity),
             ring,
         )
-
-
-_OPEN_MICROS = int(OPEN.timestamp()) * 1_000_000
 
 
 def _elapsed(within: Ints, rush: npt.NDArray[np.bool_]) -> Ints:

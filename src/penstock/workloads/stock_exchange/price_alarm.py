@@ -5,7 +5,6 @@ The alarm rings when the price rises above the limit, and again only once it has
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import NamedTuple
 
 import penstock as ps
@@ -15,7 +14,7 @@ from penstock.workloads.stock_exchange.transactor import Trade
 class Alarm(NamedTuple):
     """A price above its limit, both in cents."""
 
-    at: dt.datetime
+    at: int
     stock: int
     price: int
     limit: int

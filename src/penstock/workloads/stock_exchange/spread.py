@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import NamedTuple
 
 import penstock as ps
@@ -15,7 +14,7 @@ WIDE, NARROW = 100, 50
 class Spread(NamedTuple):
     """A gap that has become wide, or narrow again."""
 
-    at: dt.datetime
+    at: int
     stock: int
     bid: int
     ask: int

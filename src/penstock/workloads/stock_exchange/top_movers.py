@@ -1,12 +1,11 @@
 """Statistic 6, top movers: the stocks whose price changed most in a minute.
 
-Like the index it spans all stocks. It begins with the candles, which are made stock by stock, in parallel; what sees all
-stocks gets one row a stock and minute, not one a trade.
+Like the index it spans all stocks. It begins with the candles, which are made stock by stock, in parallel; what sees
+all stocks gets one row a stock and minute, not one a trade.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from heapq import nsmallest
 from typing import NamedTuple
@@ -20,7 +19,7 @@ COUNT = 10
 class Mover(NamedTuple):
     """One of the stocks that moved most; change 0.01 is one per cent up."""
 
-    at: dt.datetime
+    at: int
     rank: int
     stock: int
     change: float
@@ -44,5 +43,5 @@ def rank(movers: list[ps.Record]) -> Iterator[Mover]:
 
 
 def top_movers(candles: ps.Stream) -> ps.Stream:
-    """Rank the stocks of each minute. A candle belongs to the minute that it closes, so the window is the candles' own."""
+    """Rank the stocks of each minute; a candle belongs to the minute that it closes."""
     return candles.window(EVERY).apply(largest).flat_map(rank)

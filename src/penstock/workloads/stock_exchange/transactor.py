@@ -7,14 +7,13 @@ parallel, wherever the engine puts them.
 
 from __future__ import annotations
 
-import datetime as dt
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 import penstock as ps
 
 Waiting = list[int]
-"""[the price, negative for a bid; the order's number; the trader; the shares left]: the smallest is the next to trade."""
+"""[price, negative for a bid; number of the order; trader; shares left]: the smallest is the next to trade."""
 Book = tuple[list[Waiting], list[Waiting]]
 """The bids and the asks that wait, each side a heap."""
 
@@ -22,7 +21,7 @@ Book = tuple[list[Waiting], list[Waiting]]
 class Trade(NamedTuple):
     """A transaction, and what the book offers behind the order that made it."""
 
-    at: dt.datetime
+    at: int
     stock: int
     price: int
     quantity: int

@@ -1,12 +1,11 @@
-"""Statistic 5, volatility: how much a stock's price jumps from trade to trade, late jumps counting more than early ones.
+"""Statistic 5, volatility: how much a stock's price jumps from trade to trade, later jumps counting more.
 
-This is the exponentially weighted estimate that risk departments use: the variance is 0.94 of what it was, and 0.06 of the
-latest squared return.
+This is the exponentially weighted estimate that risk departments use: the variance is 0.94 of what it was, and 0.06 of
+the latest squared return.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from math import log, sqrt
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ DECAY = 0.94
 class Volatility(NamedTuple):
     """The volatility behind a trade: 0.01 is one per cent a trade."""
 
-    at: dt.datetime
+    at: int
     stock: int
     volatility: float
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import NamedTuple
 
 import penstock as ps
@@ -15,7 +14,7 @@ Totals = tuple[int, int]
 class WeightedPrice(NamedTuple):
     """The volume-weighted price behind a trade, in cents."""
 
-    at: dt.datetime
+    at: int
     stock: int
     shares: int
     price: float

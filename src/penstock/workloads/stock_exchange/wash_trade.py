@@ -1,33 +1,33 @@
 """Event 5, wash trade: shares go from one trader to another and back, so that a stock looks busier than it is.
 
-The pattern: A sells B some shares of a stock, and within a minute B sells A as many. Somebody who trades with themselves
-does so at once.
+The pattern: A sells B some shares of a stock, and within a minute B sells A as many. Somebody who trades with
+themselves does so at once.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import NamedTuple
 
 import penstock as ps
+from penstock.workloads.stock_exchange.orders import MINUTE
 from penstock.workloads.stock_exchange.transactor import Trade
 
-WITHIN = dt.timedelta(minutes=1)
+WITHIN = MINUTE
 
-Recent = dict[tuple[int, int, int], dt.datetime]
+Recent = dict[tuple[int, int, int], int]
 """When (seller, buyer, shares) was traded last; the earliest first, because a dict keeps the order of its entries."""
 
 
 class Wash(NamedTuple):
     """Shares that came back."""
 
-    at: dt.datetime
+    at: int
     stock: int
     trader: int
     """Who has the shares again."""
     other: int
     quantity: int
-    sold_at: dt.datetime
+    sold_at: int
 
 
 def find_round_trip(recent: Recent, trade: Trade) -> tuple[Recent, list[Wash]]:
