@@ -27,7 +27,7 @@ class IndexPoint(NamedTuple):
     """The index at the end of a second in which there were trades."""
 
     at: int
-    index: float
+    level: float
 
 
 class Revalue:

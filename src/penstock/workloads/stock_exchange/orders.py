@@ -91,7 +91,8 @@ class Orders:
         rank = _ranks(self.stocks)[(noise & np.uint64(0xFFFF)).astype(np.intp)]
         deal = number // SHUFFLE
         dealt = np.stack([_deal(self.stocks, self.seed, turn) for turn in range(int(deal[0]), int(deal[-1]) + 1)])
-        return dealt[deal - deal[0], rank]
+        popular: Ints = dealt[deal - deal[0], rank]
+        return popular
 
     def _worth(self, stock: Ints, micros: Ints) -> Floats:
         knot, behind = np.divmod(micros, KNOT_MICROS)
