@@ -108,7 +108,8 @@ def failed_logins(*, logs: str = "", year: int = 0, lines: int = 200_000, seed: 
     """Find failed logins in system logs, and hosts that try again and again.
 
     `logs` is a log file, or a directory of them; without it `lines` lines are made up. `year` is the year of the lines,
-    which most logs do not tell; 0 is this year. `out` is the directory that results are written to; without it some are printed.
+    which most logs do not tell; 0 is this year. `out` is the directory that results are written to; without it some of
+    them are printed.
     """
     flow, year = ps.Flow("failed-logins"), year or dt.date.today().year
     made = ps.read.generate(LogLines(seed, year), schema={"value": str}, rows=lines)

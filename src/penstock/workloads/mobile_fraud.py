@@ -99,7 +99,7 @@ def detect(calls: ps.Stream, area: int, kmh: float = LIMIT_KMH) -> tuple[ps.Stre
 
 
 def mobile_fraud(
-    *, calls: int = 500_000, phones: int = 20_000, area: int = 206, seed: int = 0, out: str = ""
+    *, calls: int = 200_000, phones: int = 20_000, area: int = 206, seed: int = 0, out: str = ""
 ) -> ps.Flow:
     """Find phones that travel faster than any airliner.
 
@@ -134,9 +134,8 @@ class Calls:
         area, *caller_at = self._place(caller, micros, (noise >> np.uint64(62)) & np.uint64(1))
         _, *callee_at = self._place(callee, micros, noise >> np.uint64(63))
         seconds = 1 + (600 * unit(noise, 40) ** 2).astype(np.int64)
-        return pa.table(
-            [micros + FIRST_MICROS, area, seconds, caller, *caller_at, callee, *callee_at], names=SCHEMA.names
-        ).cast(SCHEMA)
+        columns = [micros + FIRST_MICROS, area, seconds, caller, *caller_at, callee, *callee_at]
+        return pa.table(columns, names=SCHEMA.names).cast(SCHEMA)
 
     def _place(self, phone: Ints, micros: Ints, which: Numbers) -> tuple[npt.NDArray[np.generic], ...]:
         """Find the city that a phone is in, and its place there: it goes round a part of it once a day."""

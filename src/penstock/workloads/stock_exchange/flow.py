@@ -43,7 +43,7 @@ def analyse(trades: ps.Stream, opening: list[int]) -> dict[str, ps.Stream]:
 
 
 def stock_exchange(
-    *, orders: int = 1_000_000, stocks: int = 4_000, seed: int = 0, rate: float = 0.0, out: str = ""
+    *, orders: int = 200_000, stocks: int = 4_000, seed: int = 0, rate: float = 0.0, out: str = ""
 ) -> ps.Flow:
     """Trade stocks by limit orders; six statistics, five kinds of event.
 
