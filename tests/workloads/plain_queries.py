@@ -153,21 +153,17 @@ def spreads(t: Trades) -> list[tuple[Any, ...]]:
 
 def washes(t: Trades) -> list[tuple[Any, ...]]:
     """Each trade against all before it."""
-    found, legs = [], list(range(t.count))
-    for j in range(t.count):
-        common = (t.at[j], t.stock[j], t.buyer[j], t.seller[j], t.quantity[j])
-        if t.buyer[j] == t.seller[j]:
-            legs.remove(j)
-            found.append((*common, t.at[j]))
+    found: list[tuple[Any, ...]] = []
+    rows = list(zip(*(t.columns[name].tolist() for name in NAMES[:6]), strict=True))
+    open_legs: list[int] = []
+    for j, (at, stock, _, quantity, buyer, seller) in enumerate(rows):
+        if buyer == seller:
+            found.append((at, stock, buyer, seller, quantity, at))
             continue
-        out = [
-            i
-            for i in legs
-            if i < j
-            and (t.stock[i], t.seller[i], t.buyer[i], t.quantity[i]) == common[1:5]
-            and t.at[j] - t.at[i] <= MINUTE
-        ]
-        if out:
-            found.append((*common, t.at[out[-1]]))
-            legs = [i for i in legs if i not in out and i != j]
+        out = [i for i in open_legs if rows[i][1] == stock and rows[i][3:] == (quantity, seller, buyer)]
+        if out and at - rows[out[-1]][0] <= MINUTE:
+            found.append((at, stock, buyer, seller, quantity, rows[out[-1]][0]))
+            open_legs = [i for i in open_legs if i not in out]
+        else:
+            open_legs.append(j)
     return found

@@ -116,5 +116,5 @@ def failed_logins(*, logs: str = "", year: int = 0, lines: int = 200_000, seed: 
     failures, unparsed = login_failures(flow.source("lines", ps.read.text(logs) if logs else made), year)
     failures.sink("failures", writer(out, "failures"))
     failures.key_by("rhost").flat_scan(count_tries, ()).sink("suspects", writer(out, "suspects"))
-    unparsed.map(lambda letter: str(letter.row[0]), schema=str, name="text").sink("unparsed", writer(out, "unparsed"))
+    unparsed.sink("unparsed", writer(out, "unparsed"))
     return flow

@@ -1,9 +1,9 @@
 """Find cloned phones: a phone that was in two places with no time to travel between them (Ordered, figure 1).
 
-Each call tells where two phones were, and when. Calls of one area are kept (1) and become two sightings (2); a phone's
-sightings, one after the other, give the speed at which it must have travelled (3); impossible speeds are kept (4), and
-counted in windows (5). Steps 1, 2 and 4 have no memory and run anywhere in parallel; 3 runs in parallel for different
-phones; 5 sees everything. All of them keep the order of the calls.
+Each call tells where two phones were, and when. Calls from numbers of one area are kept (1) and become two sightings
+(2); a phone's sightings, one after the other, give the speed at which it must have travelled (3); impossible speeds are
+kept (4), and counted in windows (5). Steps 1, 2 and 4 have no memory and run anywhere in parallel; 3 runs in parallel
+for different phones; 5 sees everything. All of them keep the order of the calls.
 """
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ class Calls:
         return pa.table(columns, names=SCHEMA.names).cast(SCHEMA)
 
     def _place(self, phone: Ints, micros: Ints, which: Numbers) -> tuple[npt.NDArray[np.generic], ...]:
-        """Find the city that a phone is in, and its place there: it goes round a part of it once a day."""
+        """Find the area code of a phone, and where it is: it goes round a part of its city once a day."""
         codes, cities = np.array(list(AREAS)), np.array(list(AREAS.values()))
-        home = scatter(phone, self.seed, 2)
-        twin = np.where(phone % 200 == 0, which.astype(np.int64), 0)
-        city = ((home % np.uint64(len(codes))).astype(np.int64) + twin) % len(codes)
-        angle = 2 * np.pi * (micros / DAY_MICROS + unit(home, 40))
-        lat = cities[city, 0] + 0.2 * unit(home, 8) + 0.05 * np.sin(angle)
-        lon = cities[city, 1] + 0.2 * unit(home, 24) + 0.05 * np.cos(angle)
-        return codes[city], lat, lon
+        noise = scatter(phone, self.seed, 2)
+        home = (noise % np.uint64(len(codes))).astype(np.int64)
+        city = np.where(phone % 200 == 0, home + which.astype(np.int64), home) % len(codes)
+        angle = 2 * np.pi * (micros / DAY_MICROS + unit(noise, 40))
+        lat = cities[city, 0] + 0.2 * unit(noise, 8) + 0.05 * np.sin(angle)
+        lon = cities[city, 1] + 0.2 * unit(noise, 24) + 0.05 * np.cos(angle)
+        return codes[home], lat, lon

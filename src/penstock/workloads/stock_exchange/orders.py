@@ -33,24 +33,17 @@ KNOT_MICROS = MINUTE
 TRADERS, RINGS = 50_000, 50
 """Two traders of a ring sell each other the same shares to and fro: what the wash-trade query looks for."""
 
-SCHEMA = pa.schema(
-    [
-        ("at", pa.int64()),
-        ("number", pa.int64()),
-        ("stock", pa.int64()),
-        ("trader", pa.int64()),
-        ("buy", pa.bool_()),
-        ("price", pa.int64()),
-        ("quantity", pa.int64()),
-        ("reference", pa.string()),
-    ]
-)
+_KINDS = {"buy": pa.bool_(), "reference": pa.string()}
+_NAMES = ("at", "number", "stock", "trader", "buy", "price", "quantity", "reference")
+SCHEMA = pa.schema([(name, _KINDS.get(name, pa.int64())) for name in _NAMES])
+PIECE = 1 << 16
+"""Orders that are made at once: few enough for the processor's cache."""
 
 
 def orders(rows: int, seed: int = 0) -> pa.Table:
     """Make the first orders of a seed."""
-    made, piece = Orders(seed=seed), 1_000_000  # the columns of a piece stay below Arrow's two gigabytes
-    pieces = [made(start, min(start + piece, rows)) for start in range(0, rows, piece)]
+    made = Orders(seed=seed)
+    pieces = [made(start, min(start + PIECE, rows)) for start in range(0, rows, PIECE)]
     return pa.concat_tables(pieces) if pieces else SCHEMA.empty_table()
 
 
