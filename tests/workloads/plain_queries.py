@@ -51,13 +51,14 @@ def weighted_prices(t: Trades) -> list[tuple[Any, ...]]:
     return in_order(found)
 
 
-def index_levels(t: Trades, opening: list[int], shares: int) -> list[tuple[Any, ...]]:
+def index_levels(t: Trades, opening: list[int]) -> list[tuple[Any, ...]]:
+    """There are as many shares of each stock, so prices alone will do."""
     found = []
     for second in np.unique(t.at // SECOND):
         prices = list(opening)
         for i in np.flatnonzero(t.at // SECOND <= second):
             prices[t.stock[i]] = int(t.price[i])
-        found.append(((second + 1) * SECOND, 1000.0 * (sum(prices) * shares) / (sum(opening) * shares)))
+        found.append(((second + 1) * SECOND, 1000.0 * sum(prices) / sum(opening)))
     return found
 
 

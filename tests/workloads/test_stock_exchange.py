@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.workloads.stock_exchange.flow import ALARM_PERCENT, SHARES, analyse
-from penstock.workloads.stock_exchange.large_trade import CENTS
+from penstock.workloads.stock_exchange.flow import analyse
 from penstock.workloads.stock_exchange.orders import CYCLE, CYCLE_MICROS, SHUFFLE, Orders, orders
 from penstock.workloads.stock_exchange.transactor import transactor
 
@@ -46,13 +45,13 @@ def expected(exchange: Exchange) -> dict[str, list[Any]]:
         "trades": exchange.trades,
         "moving_average": plain.moving_averages(t),
         "volume_weighted_price": plain.weighted_prices(t),
-        "composite_index": plain.index_levels(t, opening, SHARES),
+        "composite_index": plain.index_levels(t, opening),
         "candles": plain.candles(t),
         "volatility": plain.volatilities(t),
         "top_movers": plain.top_movers(t),
-        "price_alarm": plain.alarms(t, [price * ALARM_PERCENT // 100 for price in opening]),
+        "price_alarm": plain.alarms(t, [price * 103 // 100 for price in opening]),
         "circuit_breaker": plain.halts(t),
-        "large_trade": plain.large_trades(t, CENTS),
+        "large_trade": plain.large_trades(t, 20_000_000),
         "spread": plain.spreads(t),
         "wash_trade": plain.washes(t),
     }
