@@ -17,6 +17,7 @@ from penstock.workloads.stock_exchange.flow import analyse
 from penstock.workloads.stock_exchange.orders import CYCLE, CYCLE_MICROS, SHUFFLE, Orders, orders
 from penstock.workloads.stock_exchange.transactor import transactor
 
+from ..spark.running import Workers, run_inline
 from . import plain_queries as plain
 from .plain_book import Exchange, Order
 
@@ -71,7 +72,7 @@ def test_every_trade_and_query_as_in_plain_python(
 ):
     pq.write_table(table, tmp_path / "orders.parquet")
     flow = ps.Flow("exchange")
-    trades = flow.source("orders", ps.read.parquet(str(tmp_path)), time="at") >> transactor
+    trades = flow.source("orders", ps.read.parquet(str(tmp_path / "orders.parquet")), time="at") >> transactor
     trades.sink("trades")
     for name, stream in analyse(trades, MADE.opening_prices().tolist()).items():
         stream.sink(name)
@@ -84,6 +85,19 @@ def test_every_trade_and_query_as_in_plain_python(
         else:
             assert found[name] == rows, name
     check_balances(table, exchange, found["trades"])
+
+
+def test_books_that_are_changed_in_place_survive_epochs_that_run_twice(
+    table: pa.Table, exchange: Exchange, tmp_path: Path
+):
+    """A worker whose job was lost has books of orders that were never committed; they must not be used again."""
+    pq.write_table(table, tmp_path / "orders.parquet")
+    flow = ps.Flow("exchange")
+    (flow.source("orders", ps.read.parquet(str(tmp_path / "orders.parquet")), time="at") >> transactor).sink("trades")
+    workers = Workers(2, lambda epoch, task: (epoch + task) % 2, lost=[1, 3, 4])
+    engine = run_inline(flow, tmp_path / "checkpoint", backend=workers, epoch_rows=200)
+    assert engine.outputs is not None
+    assert engine.outputs.results["trades"] == exchange.trades
 
 
 def check_balances(table: pa.Table, exchange: Exchange, trades: list[Any]) -> None:
