@@ -45,6 +45,16 @@ def test_logs_of_ones_own(tmp_path: Path):
     assert rows_in(tmp_path / "out" / "failures") > 0
 
 
-def test_an_option_that_is_none(capsys: pytest.CaptureFixture[str]):
-    assert run("stock-exchange", ["shares=3"]) != 0
-    assert "no option 'shares'; it has orders, stocks" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("stock-exchange", "shares=3", "no option 'shares'; it has orders, stocks"),
+        ("stock-exchange", "stocks=0", "stocks=0; the exchange has 1 to 10,000 of them"),
+        ("mobile-fraud", "area=1", "area=1, phones=20000: the calls are of at least one phone, and of [206, 212,"),
+        ("failed-logins", "lines=many", "option 'lines' of workload 'failed-logins' is of type int, and 'many' is not"),
+        ("failed-logins", "logs=/no/such/log", "there is no /no/such/log"),
+    ],
+)
+def test_options_that_cannot_be(name: str, option: str, message: str, capsys: pytest.CaptureFixture[str]):
+    assert run(name, [option]) != 0
+    assert message in capsys.readouterr().err

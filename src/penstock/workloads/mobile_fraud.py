@@ -15,15 +15,13 @@ from math import asin, cos, radians, sin, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.errors import FlowError
 from penstock.workloads.outputs import writer
-from penstock.workloads.scatter import Numbers, scatter, unit
-
-Ints = npt.NDArray[np.int64]
+from penstock.workloads.scatter import Floats, Ints, Numbers, scatter, unit
 
 AREAS = {206: (47.61, -122.33), 212: (40.71, -74.01), 312: (41.88, -87.63), 415: (37.77, -122.42)}
 """Area codes, and latitude and longitude of their cities."""
@@ -105,6 +103,8 @@ def mobile_fraud(
 
     `out` is the directory that cases and counts are written to as Parquet; without it some of them are printed.
     """
+    if area not in AREAS or phones < 1:
+        raise FlowError(f"area={area}, phones={phones}: the calls are of at least one phone, and of {list(AREAS)}")
     flow = ps.Flow("mobile-fraud")
     source = ps.read.generate(Calls(phones, seed), schema=SCHEMA, rows=calls)
     cases, counts = detect(flow.source("calls", source, time="at"), area)
@@ -137,7 +137,7 @@ class Calls:
         columns = [micros + FIRST_MICROS, area, seconds, caller, *caller_at, callee, *callee_at]
         return pa.table(columns, names=SCHEMA.names).cast(SCHEMA)
 
-    def _place(self, phone: Ints, micros: Ints, which: Numbers) -> tuple[npt.NDArray[np.generic], ...]:
+    def _place(self, phone: Ints, micros: Ints, which: Numbers) -> tuple[Ints, Floats, Floats]:
         """Find the area code of a phone, and where it is: it goes round a part of its city once a day."""
         codes, cities = np.array(list(AREAS)), np.array(list(AREAS.values()))
         noise = scatter(phone, self.seed, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 

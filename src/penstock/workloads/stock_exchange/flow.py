@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import penstock as ps
+from penstock.errors import FlowError
 from penstock.workloads.outputs import writer
 from penstock.workloads.stock_exchange.candles import candles
 from penstock.workloads.stock_exchange.circuit_breaker import circuit_breaker
 from penstock.workloads.stock_exchange.composite_index import composite_index
 from penstock.workloads.stock_exchange.large_trade import large_trade
 from penstock.workloads.stock_exchange.moving_average import moving_average
-from penstock.workloads.stock_exchange.orders import SCHEMA, Orders
+from penstock.workloads.stock_exchange.orders import MOST_STOCKS, SCHEMA, Orders
 from penstock.workloads.stock_exchange.price_alarm import price_alarm
 from penstock.workloads.stock_exchange.spread import spread
 from penstock.workloads.stock_exchange.top_movers import top_movers
@@ -50,6 +51,8 @@ def stock_exchange(
     `rate` is the number of orders a second, 0 for as fast as they are executed; `out` is the directory that the results
     are written to as Parquet; without it some of them are printed.
     """
+    if not 1 <= stocks <= MOST_STOCKS:
+        raise FlowError(f"stocks={stocks}; the exchange has 1 to {MOST_STOCKS:,} of them")
     made = Orders(stocks, seed)
     flow = ps.Flow("stock-exchange")
     source = ps.read.generate(made, schema=SCHEMA, rows_per_second=rate or None, rows=orders)

@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.workloads.scatter import Floats, Numbers, scatter, unit
-
-Ints = npt.NDArray[np.int64]
+from penstock.workloads.scatter import Floats, Ints, Numbers, scatter, unit
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 """Exchanges stamp orders with an integer since the beginning of the day: here microseconds since the opening."""
@@ -30,6 +28,8 @@ SKEW = 0.9
 """The n-th most popular stock has 1 / n ** SKEW of the orders of the first."""
 KNOT_MICROS = MINUTE
 """What a stock is worth moves in a straight line from one draw to the next, so often."""
+MOST_STOCKS = 10_000
+"""With more, the least popular would have no share of the 16 bits that draw a stock."""
 TRADERS, RINGS = 50_000, 50
 """Two traders of a ring sell each other the same shares to and fro: what the wash-trade query looks for."""
 
@@ -133,7 +133,7 @@ _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.
 
 
 @lru_cache(maxsize=8)
-def _ranks(stocks: int) -> npt.NDArray[np.int64]:
+def _ranks(stocks: int) -> Ints:
     """Tabulate ranks so that a uniform draw of 16 bits finds one with the probability that it should have."""
     weights = np.cumsum(np.arange(1, stocks + 1) ** -SKEW)
     return np.searchsorted(weights / weights[-1], (np.arange(1 << 16) + 0.5) / (1 << 16))
