@@ -23,6 +23,7 @@ CORE = {
     "errors",
     "flow",
     "graph",
+    "hints",
     "ingress",
     "keys",
     "operators",

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
+from penstock.pe.element import Settings
+from penstock.pe.stations import Partitioned
 from penstock.pe.statistics import ElementStats
 from penstock.pe.workers import ModelName
 from penstock.plan import Plan, make_plan
 from penstock.policies import Policy, by_name
 from penstock.rows import Row
 from penstock.timing import seconds
+
+if TYPE_CHECKING:
+    from penstock.local.engine import SteeringName
 
 EngineName = Literal["spark", "threads", "sequential"]
 
@@ -70,6 +76,16 @@ class Run:
     def set_threads(self, threads: int) -> None:
         """Set the number of workers of the threads engine, while it runs."""
         self._engine.element.set_workers(threads)
+
+    def set_replicas(self, operator: str, replicas: int) -> int:
+        """Set how many replicas of an operator there are, while it runs, order and state kept; threads engine only.
+
+        Returns the number of the first batch that they share.
+        """
+        if not hasattr(self._engine, "set_replicas"):
+            raise PenstockError('replicas come and go only with engine="threads"; on Spark, use run.set_tasks')
+        number: int = self._engine.set_replicas(operator, replicas)
+        return number
 
     @property
     def queries(self) -> list[str]:
@@ -153,9 +169,11 @@ def start(
     epoch_rows: int = 1_000_000,
     every: str | float = 0.0,
     end: bool = True,
-    threads: int | None = None,
+    threads: int | Literal["utilization"] | None = None,
     model: ModelName = "dynamic",
     policy: str | Policy | None = None,
+    replicas: int | Mapping[str, int] | Literal["auto"] | None = None,
+    partitioned: Partitioned | None = None,
     batch_rows: int = 4096,
     on_epoch: Callable[[Any], None] | None = None,
 ) -> Run:
@@ -168,16 +186,22 @@ def start(
     run.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
-    number of workers (by default it is found while the flow runs), `model` the threading model (dynamic, manual,
-    dedicated, bound), `policy` what chooses the next operator in the dynamic one (None is the Streams scheduler),
-    `batch_rows` the rows that go through it together.
+    number of workers (by default it is found while the flow runs, by their throughput; with "utilization" by how busy
+    they are), `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next operator
+    in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together. `replicas`
+    gives operators replicas, by name, each with a queue of its own and one worker at a time; a number is for all that
+    can have some, and with "auto" the bottleneck gets more while the flow runs. `partitioned` is how workers share a
+    keyed operator: by a queue (hybrid, partitioned, shared), or each with partitions of its own (executor), which move
+    to where they are balanced.
     """
     _refuse_while_loading()
     plan = make_plan(flow)
     _refuse_options(
         engine, {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None}, only="spark"
     )
-    _refuse_options(engine, {"threads": threads, "policy": policy}, only="threads")
+    _refuse_options(
+        engine, {"threads": threads, "policy": policy, "replicas": replicas, "partitioned": partitioned}, only="threads"
+    )
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -187,7 +211,7 @@ def start(
     if engine == "sequential":
         target = _sequential(plan, run, epoch_rows, end)
     elif engine == "threads":
-        target = _threads(plan, run, model, threads, policy, batch_rows, end)
+        target = _threads(plan, run, model, threads, policy, replicas, partitioned or "hybrid", batch_rows, end)
     elif engine == "spark":
         target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end)
     else:
@@ -303,16 +327,21 @@ def _threads(
     plan: Plan,
     run: Run,
     model: ModelName,
-    threads: int | None,
+    threads: int | Literal["utilization"] | None,
     policy: str | Policy | None,
+    replicas: int | Mapping[str, int] | Literal["auto"] | None,
+    partitioned: Partitioned,
     batch_rows: int,
     end: bool,
 ) -> Callable[[], None]:
     from penstock.local.engine import LocalEngine, Options
-    from penstock.pe.element import Settings
 
-    if threads is not None and threads < 1:
-        raise FlowError(f"threads={threads}; a flow needs at least one")
+    pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
+    if pool and model != "dynamic":
+        raise FlowError(f'threads="utilization" needs model="dynamic"; model={model!r} has the threads that it has')
+    threads = None if threads == "utilization" else threads
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise FlowError(f'threads={threads!r}; a flow needs at least one, or leave it out, or give "utilization"')
     if batch_rows < 1:
         raise FlowError(f"batch_rows={batch_rows}; a batch needs at least one row")
     if model not in get_args(ModelName):
@@ -321,9 +350,31 @@ def _threads(
         chosen = by_name(policy) if isinstance(policy, str) else policy
     except ValueError as error:
         raise FlowError(str(error)) from None
-    settings = Settings(model=model, workers=threads or 1, policy=chosen)
+    settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
     elastic = threads is None and model == "dynamic"
-    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic), run._took_epoch)
+    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic, steer | pool), run._took_epoch)
     run._engine = engine
     run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
     return engine.run
+
+
+def _shared_out(
+    settings: Settings, replicas: int | Mapping[str, int] | Literal["auto"] | None, partitioned: Partitioned
+) -> tuple[Settings, frozenset[SteeringName]]:
+    """Return the settings with replicas and partitions as they are asked for, and what is to be found while it runs."""
+    if partitioned not in get_args(Partitioned):
+        raise FlowError(f"there is no partitioned={partitioned!r}; use {', '.join(get_args(Partitioned))}")
+    if replicas is not None and replicas != "auto" and not isinstance(replicas, (int, Mapping)):
+        raise FlowError(f'replicas={replicas!r}; give "auto", a number, or the number for each operator by name')
+    if replicas == "auto" and settings.model not in ("dynamic", "dedicated"):
+        raise FlowError(
+            f'replicas="auto" needs model="dynamic" or "dedicated"; model={settings.model!r} has no full queues'
+        )
+    count = 1 if replicas == "auto" else {} if replicas is None else replicas
+    found: dict[SteeringName, bool] = {
+        "replicas": replicas == "auto",
+        "shards": partitioned == "executor" or replicas == "auto",
+        "rebinding": settings.model == "bound",
+    }
+    steer = frozenset(name for name, wanted in found.items() if wanted)
+    return dataclasses.replace(settings, replicas=count, partitioned=partitioned), steer

@@ -6,18 +6,21 @@ Operators that are in both plans go on as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
 from penstock.graph import Edge, Node
+from penstock.hints import is_placed
 from penstock.operators.base import Keyed, Sink, Union
 from penstock.operators.stateless import PerRow
+from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
 from penstock.pe.fused_station import FusedStation
+from penstock.pe.partitioned_station import QUEUES, PartitionedStation
+from penstock.pe.replicas import Dealers
 from penstock.pe.stations import (
     Link,
-    PartitionedStation,
     SinkStation,
     StatefulStation,
     StatelessStation,
@@ -30,20 +33,28 @@ from penstock.plan import Plan
 
 
 def extend(
-    stations: dict[str, Station], around: Surroundings, *, alone: bool, fuse: bool, settled: int = 0
+    stations: dict[str, Station],
+    around: Surroundings,
+    *,
+    alone: bool,
+    fuse: bool,
+    apart: Iterable[str] = (),
+    settled: int = 0,
 ) -> list[Station]:
     """Make the stations that a plan needs and that are not there; link all as it says, from batch `first` on.
 
     `alone` says that an operator never has more than one worker, `fuse` that consecutive operators without memory may
-    share a station, `settled` that all batches before that number are out, so that the ways that only they took can be
-    forgotten. Returns the new stations.
+    share a station, but for those that are to stay `apart`, `settled` that all batches before that number are out, so
+    that the ways that only they took can be forgotten. Returns the new stations.
     """
     plan = around.plan
     known = by_operator(stations)
-    chains = {nodes[0].name: nodes for nodes in find_chains(plan, beside=known)} if fuse else {}
+    # What was placed by hand is where it was placed.
+    beside = {*known, *apart, *(name for name, node in plan.nodes.items() if is_placed(node))}
+    chains = {nodes[0].name: nodes for nodes in find_chains(plan, beside=beside)} if fuse else {}
     inside = {node.name for nodes in chains.values() for node in nodes[1:]}
     made: list[Station] = [
-        FusedStation(chains[name], around) if name in chains else make_station(node, around, alone)
+        _dealing(FusedStation(chains[name], around)) if name in chains else make_station(node, around, alone)
         for name, node in plan.nodes.items()
         if name not in known and name not in inside
     ]
@@ -74,11 +85,20 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if isinstance(operator, Union):
         return UnionStation(node, around)
     if isinstance(operator, Keyed):
-        split = operator.kind == "partitioned" and around.partitions > 1 and not alone
-        return PartitionedStation(node, around) if split else StatefulStation(node, around)
+        if operator.kind == "partitioned" and around.partitions > 1:
+            return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
+        return StatefulStation(node, around)
     if isinstance(operator, PerRow) and operator.in_flight is not None:
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
-    return StatelessStation(node, around) if node.inputs else Station(node, around)
+    if not node.inputs:
+        return Station(node, around)
+    return _dealing(StatelessStation(node, around))
+
+
+def _dealing(station: StatelessStation) -> StatelessStation:
+    """Let a station have replicas."""
+    station.squad = Dealers(station)
+    return station
 
 
 def _link(plan: Plan, edge: Edge, above: Station, below: Station, first: int) -> Link:

@@ -77,4 +77,6 @@ class FusedStation(StatelessStation):
             meter = meters.total()
             share = seconds / sampled if sampled else 1 / len(self.nodes)
             meter.wall, meter.cpu = total.wall * share, total.cpu * share
+            if node is self.nodes[-1]:  # what stands still has something for a queue below
+                meter.below_full, meter.below_taken = total.below_full, total.below_taken
             yield node, meter
