@@ -152,6 +152,7 @@ def start(
     tasks: int | None = None,
     epoch_rows: int = 1_000_000,
     every: str | float = 0.0,
+    latency: str | float | None = None,
     end: bool = True,
     threads: int | None = None,
     model: ModelName = "dynamic",
@@ -164,7 +165,8 @@ def start(
     `checkpoint` is where the run is kept: start again with the same one and it goes on where it left off. Without it
     the run is kept in a temporary directory and forgotten. `tasks` is the number of tasks of the keyed stages (by
     default one a core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch
-    to epoch. With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
+    to epoch. `latency` is how long a row may take from source to sink: epochs, tasks and executors are chosen for it.
+    With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
     run.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
@@ -175,7 +177,9 @@ def start(
     _refuse_while_loading()
     plan = make_plan(flow)
     _refuse_options(
-        engine, {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None}, only="spark"
+        engine,
+        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None, "latency": latency},
+        only="spark",
     )
     _refuse_options(engine, {"threads": threads, "policy": policy}, only="threads")
     if epoch_rows < 1:
@@ -189,7 +193,7 @@ def start(
     elif engine == "threads":
         target = _threads(plan, run, model, threads, policy, batch_rows, end)
     elif engine == "spark":
-        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end)
+        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end, _target(latency))
     else:
         raise FlowError(f'there is no engine {engine!r}; use "spark", "threads" or "sequential"')
 
@@ -264,6 +268,7 @@ def _spark(
     epoch_rows: int,
     every: float,
     end: bool,
+    latency: float | None,
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
@@ -272,7 +277,8 @@ def _spark(
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")
-    engine = SparkEngine(plan, SparkBackend(session), Options(path, tasks, epoch_rows, every, end), run._took_epoch)
+    options = Options(path, tasks, epoch_rows, every, end, latency)
+    engine = SparkEngine(plan, SparkBackend(session), options, run._took_epoch)
     run._engine = engine
     run._results = lambda: dict(engine.outputs.results) if engine.outputs is not None else {}
 
@@ -283,6 +289,16 @@ def _spark(
             if checkpoint is None:
                 shutil.rmtree(path, ignore_errors=True)
 
+    return target
+
+
+def _target(latency: str | float | None) -> float | None:
+    """Read the latency target in seconds."""
+    if latency is None:
+        return None
+    target = seconds(latency, "latency")
+    if target <= 0:
+        raise FlowError(f"latency={latency!r}; give a time above zero, such as '2 s'")
     return target
 
 

@@ -1,0 +1,46 @@
+"""Steer how much an epoch takes in, and how long it waits, against the latency target."""
+
+from __future__ import annotations
+
+from penstock.elastic.batch_size import BatchSize, BatchStatistics
+from penstock.elastic.epoch_wait import EpochWait, PaceStatistics
+from penstock.spark.steering.journal import Journal
+from penstock.spark.steering.measured import Measured
+
+FIRST_ROWS = 100_000
+"""What the first epoch takes in, at most: some tenths of a second."""
+LEAST_ROWS = 100
+
+
+class Intake:
+    """The rows of an epoch and the time from one to the next; fixed where there is no target."""
+
+    def __init__(self, journal: Journal, epoch: int, *, most_rows: int, every: float, target: float | None) -> None:
+        self._journal, self.rows, self.every = journal, most_rows, every
+        self._sized = target is not None
+        self._paced = target is not None and every == 0
+        self._last: tuple[float, int] | None = None
+        if target is not None:
+            low, first = min(LEAST_ROWS, most_rows), min(FIRST_ROWS, most_rows)
+            journal.begin("epoch/rows", BatchSize(low=low, high=most_rows, initial=first, target=target), epoch)
+            self.rows = first
+            if self._paced:
+                journal.begin("epoch/every", EpochWait(target), epoch)
+
+    def took(self, measured: Measured, at: float, epoch: int) -> None:
+        """See an epoch that was done at a time, and choose for the next."""
+        if not self._sized or measured.stats.rows_in == 0:
+            return
+        backlog = measured.stats.backlog or 0
+        before, self._last = self._last, (at, backlog)
+        if before is None or at <= before[0]:
+            return  # the first epoch says nothing of how fast rows come
+        rows, seconds = measured.stats.rows_in, measured.stats.seconds
+        arrivals = max(0, rows + backlog - before[1]) / (at - before[0])
+        for action in self._journal.step("epoch/rows", BatchStatistics(rows, seconds, arrivals, backlog), epoch):
+            if action.what == "batch_rows" and isinstance(action.after, int):
+                self.rows = action.after
+        if self._paced:
+            for action in self._journal.step("epoch/every", PaceStatistics(seconds, backlog), epoch):
+                if isinstance(action.after, float):
+                    self.every = action.after
