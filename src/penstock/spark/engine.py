@@ -291,7 +291,7 @@ class SparkEngine:
         seconds = time.monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, attempts)
         assert self._pilot is not None
-        self._pilot.took(self._measured(spec, stats, outcome, started_at), time.monotonic())
+        self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), time.monotonic())
         self._listener(stats)
 
     def _spec(self, taken: _Taken) -> EpochSpec:
@@ -412,11 +412,15 @@ class SparkEngine:
             join_hot_keys(outcome.timings),
         )
 
-    def _measured(self, spec: EpochSpec, stats: EpochStats, outcome: Outcome, started_at: float) -> Measured:
+    def _measured(
+        self, spec: EpochSpec, taken: _Taken, stats: EpochStats, outcome: Outcome, started_at: float
+    ) -> Measured:
         """Put together what the controllers look at."""
+        waiting = [found.backlog for found in taken.slices.values()]
         return Measured(
             spec,
             stats,
+            None if None in waiting or taken.handed is not None else sum(each or 0 for each in waiting),
             level_seconds(outcome.timings, started_at, stats.job_seconds),
             add_waits(outcome.timings),
             stats.hot_keys,

@@ -31,12 +31,13 @@ class Intake:
         """See an epoch that was done at a time, and choose for the next."""
         if not self._sized or measured.stats.rows_in == 0:
             return
-        backlog = measured.stats.backlog or 0
+        backlog = measured.backlog or 0
         before, self._last = self._last, (at, backlog)
         if before is None or at <= before[0]:
             return  # the first epoch says nothing of how fast rows come
         rows, seconds = measured.stats.rows_in, measured.stats.seconds
-        arrivals = max(0, rows + backlog - before[1]) / (at - before[0])
+        # Where nobody knows what waits, a source may give as much as is asked for: that is no rate to keep up with.
+        arrivals = 0.0 if measured.backlog is None else max(0, rows + backlog - before[1]) / (at - before[0])
         for action in self._journal.step("epoch/rows", BatchStatistics(rows, seconds, arrivals, backlog), epoch):
             if action.what == "batch_rows" and isinstance(action.after, int):
                 self.rows = action.after

@@ -23,6 +23,8 @@ class Measured:
 
     spec: EpochSpec
     stats: EpochStats
+    backlog: int | None = None
+    """Rows that wait in all sources; None where one of them does not know."""
     level_seconds: dict[int, float] = field(default_factory=dict)
     """From the end of one level to the end of the next: together they are the time of the job."""
     waits: dict[str, Waited] = field(default_factory=dict)

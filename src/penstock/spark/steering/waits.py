@@ -10,8 +10,8 @@ from penstock.spark.steering.measured import Measured
 
 MOST_TASKS = 4096
 """Rows in flight of an `async def`, at most."""
-FILLED = 4
-"""A task must have had as many times the rows in flight: otherwise the window was never full, and says nothing."""
+LEAST_ROWS = 32
+"""An epoch with fewer rows a task says nothing of how fast they could be."""
 
 
 class WaitingOperators:
@@ -33,10 +33,10 @@ class WaitingOperators:
         """See an epoch, and choose for the next."""
         if not measured.telling:
             return
-        for name, rows_in_flight in self.in_flight.items():
+        for name in self.in_flight:
             rows, wall, flight, cpu = measured.waits.get(name, (0, 0.0, 0.0, 0.0))
             tasks = max(measured.spec.tasks)
-            if wall <= 0 or rows < FILLED * rows_in_flight * tasks:
+            if wall <= 0 or rows < LEAST_ROWS * tasks:
                 continue
             # A task's own rate, so that more tasks do not look like more rows in flight.
             seen = WaitingStatistics(rows / wall, max(0.0, flight - cpu) / rows, cpu / rows)
