@@ -205,7 +205,9 @@ class SparkEngine:
                 self._log_intent(taken)
             pending = None
             self._epoch(taken, feeds, began)
-            wait = self._pilot.every - (time.monotonic() - began)
+            # What Penstock chose is for rows that are still to come; what the user set is for them to say.
+            every = self._options.every if self._exhausted(feeds) else self._pilot.every
+            wait = every - (time.monotonic() - began)
             if wait > 0:
                 self._stop.wait(wait)
 
