@@ -99,5 +99,3 @@ def _busiest(stats: Any) -> float:
     """Return the rows of the busiest task over the mean, from the processor time of its level."""
     tasks = [cpu for _, cpu in stats.levels[1]]
     return max(tasks) / (sum(tasks) / len(tasks))
-
-
