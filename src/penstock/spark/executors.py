@@ -22,6 +22,7 @@ class Executors:
         started = max(len(self.found()), int(conf.get("spark.executor.instances", "0")), 1)
         self.most = max(started, int(conf.get("spark.dynamicAllocation.maxExecutors", "0")))
         """As many as the application was given, unless its settings allow more."""
+        self._cores_each = int(conf.get("spark.executor.cores", "0"))
         self._wanted: int | None = None
         self._until = 0.0
 
@@ -32,8 +33,18 @@ class Executors:
 
     @property
     def cores_each(self) -> int:
-        """Return how many tasks an executor runs at once."""
-        return max(1, int(self._context.defaultParallelism) // max(1, len(self.found())))
+        """Return how many tasks an executor runs at once, as far as that is known."""
+        if not self._cores_each:
+            # Spark's default parallelism would not do: it is never below two.
+            listed = self._scala.statusStore().executorList(True)
+            each = [listed.apply(number) for number in range(listed.size())]
+            self._cores_each = max((one.totalCores() for one in each if one.id() != "driver"), default=0)
+        return max(1, self._cores_each)
+
+    @property
+    def cores(self) -> int:
+        """Return how many tasks all executors that are there run at once; 0 before the first has come."""
+        return len(self.found()) * self.cores_each
 
     @property
     def changing(self) -> bool:

@@ -79,7 +79,8 @@ class SparkBackend:
     @property
     def cores(self) -> int:
         """Return how many tasks run at once; executors come and go."""
-        return max(1, int(self._context.defaultParallelism))
+        found = 0 if self.executors is None else self.executors.cores
+        return found or max(1, int(self._context.defaultParallelism))
 
     def prepare(self, stages: Stages) -> None:
         """Send the flow to the workers."""
