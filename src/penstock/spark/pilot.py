@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.elastic.decisions import Decision
 from penstock.spark.executors import Executors
+from penstock.spark.frames import is_streaming
 from penstock.spark.stages import Stages
 from penstock.spark.steering.executors import ExecutorSteering
 from penstock.spark.steering.intake import Intake
@@ -66,7 +67,9 @@ class EpochPilot:
         self._tasks.restore(tables)
         self._tables = Tables(stages, journal, epoch, tables)
         self._waits = WaitingOperators(stages.plan, journal, epoch)
-        self._intake = Intake(journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=target)
+        # What a streaming DataFrame gives an epoch, and when, is settled when its query starts.
+        intake = None if any(is_streaming(node) for node in stages.plan.sources) else target
+        self._intake = Intake(journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=intake)
         self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
 
     @property

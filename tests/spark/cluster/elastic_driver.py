@@ -16,8 +16,8 @@ EPOCH_ROWS, KEYS = 28, 37
 QUICK_EPOCHS, SLOW_EPOCHS = 12, 10
 TARGET = 60.0
 SLOW_SECONDS = 1.5
-"""Of a slow row: an epoch of 28 of them takes 42 s with one core, 21 s with two; half of the target is 30 s. So much that
-a machine with other things to do does not decide what comes out."""
+"""Of a slow row: an epoch of 28 of them takes 42 s with one core, 21 s with two; half of the target is 30 s. So long
+that other load on the machine does not decide what comes out."""
 
 
 def rows() -> list[dict[str, Any]]:

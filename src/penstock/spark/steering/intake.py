@@ -31,13 +31,16 @@ class Intake:
         """See an epoch that was done at a time, and choose for the next."""
         if not self._sized or measured.stats.rows_in == 0:
             return
-        backlog = measured.backlog or 0
+        # Where nobody counts what waits, an epoch that took all it might has left some.
+        full = measured.stats.rows_in >= self.rows
+        backlog = (2 * self.rows if full else 0) if measured.backlog is None else measured.backlog
         before, self._last = self._last, (at, backlog)
-        if before is None or at <= before[0]:
-            return  # the first epoch says nothing of how fast rows come
         rows, seconds = measured.stats.rows_in, measured.stats.seconds
-        # Where nobody knows what waits, a source may give as much as is asked for: that is no rate to keep up with.
-        arrivals = 0.0 if measured.backlog is None else max(0, rows + backlog - before[1]) / (at - before[0])
+        arrivals = 0.0
+        # The first epoch says nothing of how fast rows come. Where nobody knows what waits, a source may give as
+        # much as is asked for: that is no rate to keep up with.
+        if measured.backlog is not None and before is not None and at > before[0]:
+            arrivals = max(0, rows + backlog - before[1]) / (at - before[0])
         for action in self._journal.step("epoch/rows", BatchStatistics(rows, seconds, arrivals, backlog), epoch):
             if action.what == "batch_rows" and isinstance(action.after, int):
                 self.rows = action.after
