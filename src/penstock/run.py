@@ -64,7 +64,7 @@ class Run:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what Penstock has decided by itself so far, each with what it saw and why; of the threads engine."""
+        """Return what Penstock has decided by itself so far, each with what it saw and why."""
         return list(getattr(self._engine, "decisions", []))
 
     def set_threads(self, threads: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
+from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
 from penstock.keys import SHARDS
 from penstock.spark.routing import even_table
 from penstock.spark.stages import Stages
@@ -12,6 +12,7 @@ from penstock.spark.worker_state import shard_count
 
 LEAST_GAIN = 0.02
 """Seconds of an epoch that the busiest task must exceed the mean by before shards move."""
+BALANCE = ShardBalance(least_gain=LEAST_GAIN)
 
 
 class Tables:
@@ -25,7 +26,7 @@ class Tables:
         """The number of tasks that each table is made for; not known of one that was read from a checkpoint."""
         self._loads = {node.name: ShardLoads() for node in self._keyed}
         for node in self._keyed:
-            journal.begin(f"{node.name}/shards", ShardBalance(least_gain=LEAST_GAIN), epoch)
+            journal.begin(f"{node.name}/shards", BALANCE, epoch)
 
     def took(self, measured: Measured) -> None:
         """Take in the loads of an epoch."""
@@ -62,6 +63,9 @@ class Tables:
             return
         if not heavy or (measured is None and not resized):
             return
+        known_hot = self._journal.state(f"{name}/shards").hot
+        if not resized and not known_hot and imbalance(loads, tuple(table), tasks) <= BALANCE.threshold:
+            return  # what it sees is long, and it would hold: nothing is learned from logging that every epoch
         bytes_of = measured.shard_bytes.get(name, {}) if measured is not None else {}
         hot = measured.hot_keys.get(name, {}) if measured is not None else {}
         seen = ShardStatistics(
