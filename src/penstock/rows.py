@@ -56,6 +56,10 @@ class Record(tuple[Any, ...]):
                 raise KeyError(f"no field {index!r}; the fields are {', '.join(self._fields)}") from None
         return tuple.__getitem__(self, index)
 
+    if typing.TYPE_CHECKING:  # a type checker cannot know the fields
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def asdict(self) -> dict[str, Any]:
         """Return the row as a dict of field to value."""
         return dict(zip(self._fields, self, strict=True))

@@ -70,7 +70,7 @@ class Run:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what Penstock has decided by itself so far, each with what it saw and why; of the threads engine."""
+        """Return what Penstock has decided by itself so far, each with what it saw and why."""
         return list(getattr(self._engine, "decisions", []))
 
     def set_threads(self, threads: int) -> None:
@@ -168,6 +168,7 @@ def start(
     tasks: int | None = None,
     epoch_rows: int = 1_000_000,
     every: str | float = 0.0,
+    latency: str | float | None = None,
     end: bool = True,
     threads: int | Literal["utilization"] | None = None,
     model: ModelName = "dynamic",
@@ -182,7 +183,8 @@ def start(
     `checkpoint` is where the run is kept: start again with the same one and it goes on where it left off. Without it
     the run is kept in a temporary directory and forgotten. `tasks` is the number of tasks of the keyed stages (by
     default one a core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch
-    to epoch. With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
+    to epoch. `latency` is how long a row may take from source to sink: epochs, tasks and executors are chosen for it.
+    With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
     run.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
@@ -197,7 +199,9 @@ def start(
     _refuse_while_loading()
     plan = make_plan(flow)
     _refuse_options(
-        engine, {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None}, only="spark"
+        engine,
+        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None, "latency": latency},
+        only="spark",
     )
     _refuse_options(
         engine, {"threads": threads, "policy": policy, "replicas": replicas, "partitioned": partitioned}, only="threads"
@@ -213,7 +217,7 @@ def start(
     elif engine == "threads":
         target = _threads(plan, run, model, threads, policy, replicas, partitioned or "hybrid", batch_rows, end)
     elif engine == "spark":
-        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end)
+        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end, _target(latency))
     else:
         raise FlowError(f'there is no engine {engine!r}; use "spark", "threads" or "sequential"')
 
@@ -288,6 +292,7 @@ def _spark(
     epoch_rows: int,
     every: float,
     end: bool,
+    latency: float | None,
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
@@ -296,7 +301,8 @@ def _spark(
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")
-    engine = SparkEngine(plan, SparkBackend(session), Options(path, tasks, epoch_rows, every, end), run._took_epoch)
+    options = Options(path, tasks, epoch_rows, every, end, latency)
+    engine = SparkEngine(plan, SparkBackend(session), options, run._took_epoch)
     run._engine = engine
     run._results = lambda: dict(engine.outputs.results) if engine.outputs is not None else {}
 
@@ -307,6 +313,16 @@ def _spark(
             if checkpoint is None:
                 shutil.rmtree(path, ignore_errors=True)
 
+    return target
+
+
+def _target(latency: str | float | None) -> float | None:
+    """Read the latency target in seconds."""
+    if latency is None:
+        return None
+    target = seconds(latency, "latency")
+    if target <= 0:
+        raise FlowError(f"latency={latency!r}; give a time above zero, such as '2 s'")
     return target
 
 

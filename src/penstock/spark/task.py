@@ -30,13 +30,13 @@ from penstock.pe.keyed import KeyedRunner, key_shards
 from penstock.pe.marks import Steps, arrival, crossing, rises, watermark
 from penstock.pe.merge import Run, merged
 from penstock.pe.source_rows import end_mark, late_rows, source_chunk
-from penstock.pe.stateless import run_stateless
 from penstock.sequential import late_row_message
 from penstock.spark.envelope import Envelope, Kind, pack, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
 from penstock.spark.spec import EpochSpec
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
+from penstock.spark.waits import Waits
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
 
 
@@ -53,6 +53,8 @@ class Task:
         self._rows_out: dict[str, int] = {}
         self._load: dict[str, list[tuple[int, int, float]]] = {}
         self._seconds: dict[str, float] = {}
+        self._hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = {}
+        self._waits = Waits(spec.in_flight)
 
     def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
         """Run the task on lists of envelopes; at level 0 on numbers of splits, or batches of a DataFrame's rows."""
@@ -175,6 +177,7 @@ class Task:
                     yield from self._run_keyed(node, spool, shards[node.name])
                 self._seconds[node.name] = time.perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
+            self._hot_keys = {name: found.hot_keys() for name, found in shards.items()}
             if not self._failures.fatal:
                 name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
                 if name is not None:
@@ -197,7 +200,9 @@ class Task:
 
     def _run_keyed(self, node: Node, spool: Spool, shards: OperatorShards) -> Iterator[None]:
         shape = self._plan.layout.shapes[node.name]
-        runner = KeyedRunner(node, shape.width, self._spec.epoch, shards, self._failures)
+        # Processor time: other load on the machine must not make a shard look heavy.
+        clock, failures = time.thread_time, self._failures
+        runner = KeyedRunner(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
         marks = arrival(shape.marks, self._steps(spool), self._spec.marks, shape.width)
         water = watermark(shape.marks, self._spec.marks)
         for group, bound in merged(self._runs(node, spool)):
@@ -268,7 +273,7 @@ class Task:
                     continue
                 self._count(self._rows_in, target.name, len(out))
                 width = self._plan.layout.shapes[target.name].width
-                for out_port, made in run_stateless(target, out.widened(width), self._failures).items():
+                for out_port, made in self._waits.run(target, out.widened(width), self._failures).items():
                     stack.append((target, out_port, made))
 
     def _run_chain(self, chain: Chain, chunk: Chunk) -> Chunk | None:
@@ -357,7 +362,14 @@ class Task:
 
     def timings(self) -> dict[str, Any]:
         """Return how long the operators and shards of this task took."""
-        return {"level": self._level, "task": self._task, "seconds": self._seconds, "load": self._load}
+        return {
+            "level": self._level,
+            "task": self._task,
+            "seconds": self._seconds,
+            "load": self._load,
+            "hot_keys": self._hot_keys,
+            "waits": self._waits.measured,
+        }
 
 
 class _Loader:
