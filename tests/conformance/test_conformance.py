@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.flow import Flow
 
 from .engines import ENGINES, REFERENCE, Engine, Epochs, at_most, one_by_one, whole
-from .exact import assert_same
+from penstock.testing.exact import assert_same
 from .flows import CASES, Case
 from .strategies import Drawn, drawn_flows
 
