@@ -220,21 +220,19 @@ def test_state_that_cannot_be_saved_is_named():
         torture(lambda s: s.scan(locked, None), ROWS)
 
 
+class Shy:
+    """Loses its count when it is saved."""
+
+    def __init__(self, n=0):
+        self.n = n
+
+    def __reduce__(self):
+        return Shy, ()
+
+
 def test_state_that_changes_when_it_is_pickled_is_found():
-    class Shy:
-        """Loses a field when it is saved."""
-
-        def __init__(self, n=0):
-            self.n = n
-
-        def __reduce__(self):
-            return Shy, ()
-
-    def count(state, row):
-        return Shy(state.n + 1), state.n
-
-    with pytest.raises(AssertionError, match="state saved and read again|cannot be saved"):
-        torture(lambda s: s.scan(count, Shy), ROWS)
+    with pytest.raises(AssertionError, match="state saved and read again"):
+        torture(lambda s: s.scan(lambda state, row: (Shy(state.n + 1), state.n), Shy), ROWS)
 
 
 def test_a_flow_that_fails_must_fail_in_the_same_way():
