@@ -44,5 +44,5 @@ def checkout() -> Path:
     raise UsageError(
         "the benchmarks are in Penstock's repository, not in the installed package. Clone it, and there run\n"
         '  make env && make bench ARGS="w1_threads --json"\n'
-        "or run this command from inside the clone, in an environment with the extra: pip install 'penstock[bench]'"
+        "or run this command from inside the clone, in an environment that has: pip install --editable '.[bench]'"
     )
