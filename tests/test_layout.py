@@ -20,6 +20,7 @@ PURE = {"order", "policies", "elastic"}
 ENGINES = {"local", "spark", "sim"}
 CORE = {
     "checks",
+    "drawing",
     "errors",
     "flow",
     "graph",

@@ -152,6 +152,15 @@ class Flow:
     def __repr__(self) -> str:
         return f"Flow({self.name!r}, {len(self._nodes)} operators)"
 
+    def _repr_svg_(self) -> str | None:
+        """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""
+        from penstock.drawing import draw_svg
+
+        try:
+            return draw_svg(self)
+        except FlowError:
+            return None
+
 
 class Stream:
     """Rows on their way from one operator to the next."""

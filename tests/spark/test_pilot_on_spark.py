@@ -90,6 +90,10 @@ def test_the_user_sets_nothing_and_a_target(spark, flow, tmp_path):
     seen = [line.statistics for line in run.decisions if line.controller == "looked up/in_flight" and line.statistics]
     assert all(each["wait_seconds"] > 0.0004 for each in seen[1:])
     assert len(seen) > 1
+    # The rows that go into a level are counted, and its time is a part of the job's.
+    levels = [line.statistics for line in run.decisions if line.controller == "level 1/tasks" and line.statistics]
+    assert all(0 < each["seconds"] < 600 and each["rows"] == EPOCH_ROWS for each in levels[1:])
+    assert len(levels) > 1
     # Costly rows are not for one task.
     assert [stats.tasks for stats in run.epochs[1:EPOCHS]] != [1] * (EPOCHS - 1)
     assert replay(run.decisions).same

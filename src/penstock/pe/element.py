@@ -73,7 +73,9 @@ class Element:
         *,
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
+        first: int = 0,
     ) -> None:
+        """Make the stations; `first` is the number of the first batch, where an earlier element had those before."""
         self._plan, self._publish, self._clock = plan, publish, clock
         self._settings = settings
         self._primitives = primitives or Threads()
@@ -87,9 +89,10 @@ class Element:
             settings.in_flight,
             settings.partitions,
             settings.time_slice,
-            ReorderBuffer(self._primitives, settings.in_flight + 1),
+            ReorderBuffer(self._primitives, settings.in_flight + 1, first=first),
             lambda: self.model.active,
-            partitioned=settings.partitioned,
+            first,
+            settings.partitioned,
         )
         check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"
@@ -101,7 +104,7 @@ class Element:
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
         self._stopped = False
-        self._issued = self._published = 0
+        self._issued = self._published = first
         self._failures: list[tuple[int, Failure]] = []
         self.error: BaseException | None = None
         self._entered: dict[int, float] = {}

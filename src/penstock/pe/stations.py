@@ -335,6 +335,18 @@ class StatefulStation(Station):
         self._shards, self._all = shards, Partitions(shards)
         self._each = {number: Partitions({number: shard}) for number, shard in shards.items()}
 
+    def states(self) -> dict[Any, Any]:
+        """Return the state of each key, as it is held: for a station that no worker is in."""
+        return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
+
+    def restore(self, states: dict[Any, Any]) -> None:
+        """Take the states that another station of the operator had, and their timers; for one partition."""
+        assert len(self._shards) == 1
+        shard = self._shards[0]
+        shard.states.update(states)
+        if self._marked:
+            shard.load_timers(self._operator.logic)
+
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""
         parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]

@@ -12,6 +12,7 @@ from penstock.pe.failures import Failure
 from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import Kind
 from penstock.spark.executors import Executors
+from penstock.spark.labels import job_label, stage_labels
 from penstock.spark.parts import Part
 from penstock.spark.session import engine_session
 from penstock.spark.ship import ship
@@ -85,6 +86,7 @@ class SparkBackend:
     def prepare(self, stages: Stages) -> None:
         """Send the flow to the workers."""
         self._stages, self._packed = stages, ship(self._context, stages.plan)
+        self._labels = stage_labels(stages)
 
     def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
         """Run an epoch as one job."""
@@ -94,8 +96,8 @@ class SparkBackend:
         self._timings.value = []
         shuffles: Shuffles = self._bytes if frame is None and self.one_executor else self._rows
         try:
-            self._context.setJobDescription(f"{self._stages.plan.name}: epoch {spec.epoch}")
-            rows = shuffles.run(self._packed, spec, frame, self._timings)
+            self._context.setJobDescription(job_label(self._stages.plan.name, spec.epoch, self._labels))
+            rows = shuffles.run(self._packed, spec, frame, self._timings, self._labels)
         except OSError as error:
             raise PenstockError(
                 f"epoch {spec.epoch}: Spark does not answer any more ({error}); start the flow again with its "

@@ -208,6 +208,7 @@ class Task:
         for group, bound in merged(self._runs(node, spool)):
             now, marks = marks.before(bound)
             parts = [(port, chunk, _shards(chunk)) for port, chunk in group]
+            self._count(self._rows_in, node.name, sum(len(chunk) for _, chunk in group))
             for port, out in runner.run(parts, now, water).items():
                 self._through(node, port, out)
             water = int(now.values[-1]) if len(now) else water

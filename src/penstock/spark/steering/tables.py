@@ -57,11 +57,11 @@ class Tables:
         loads = self._loads[name].loads
         resized = table is not None and self._tasks.get(name, max(table) + 1) != tasks
         heavy = sum(loads) > LEAST_GAIN
-        if table is None or (resized and not heavy):
+        if table is None or (resized and (not heavy or tasks == 1)):
             if table is None or max(table) >= tasks or name in self._tasks:
                 self._tables[name] = even_table(SHARDS, tasks)
             return
-        if not heavy or (measured is None and not resized):
+        if not heavy or tasks == 1 or (measured is None and not resized):
             return
         known_hot = self._journal.state(f"{name}/shards").hot
         if not resized and not known_hot and imbalance(loads, tuple(table), tasks) <= BALANCE.threshold:

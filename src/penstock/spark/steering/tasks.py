@@ -10,7 +10,7 @@ from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured
 from penstock.spark.worker_state import shard_count
 
-WARM_EPOCHS = 3
+WARM_EPOCHS = 4
 """The first epochs wait for the JVM's compiler and for Python workers to start: their times say nothing."""
 
 
