@@ -192,7 +192,8 @@ def start(
     they are), `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next operator
     in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together. `replicas`
     gives operators replicas, by name, each with a queue of its own and one worker at a time; a number is for all that
-    can have some, and with "auto" the bottleneck gets more while the flow runs. `partitioned` is how workers share a
+    can have some, and with "auto" the bottleneck gets more while the flow runs, or, with `latency`, each operator as
+    many as meet it. `partitioned` is how workers share a
     keyed operator: by a queue (hybrid, partitioned, shared), or each with partitions of its own (executor), which move
     to where they are balanced.
     """
@@ -200,12 +201,14 @@ def start(
     plan = make_plan(flow)
     _refuse_options(
         engine,
-        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None, "latency": latency},
+        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None},
         only="spark",
     )
     _refuse_options(
         engine, {"threads": threads, "policy": policy, "replicas": replicas, "partitioned": partitioned}, only="threads"
     )
+    if latency is not None and (engine == "sequential" or (engine == "threads" and replicas != "auto")):
+        raise FlowError('latency= needs engine="spark", or engine="threads" with replicas="auto"')
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -215,7 +218,9 @@ def start(
     if engine == "sequential":
         target = _sequential(plan, run, epoch_rows, end)
     elif engine == "threads":
-        target = _threads(plan, run, model, threads, policy, replicas, partitioned or "hybrid", batch_rows, end)
+        target = _threads(
+            plan, run, model, threads, policy, replicas, partitioned or "hybrid", batch_rows, end, _target(latency)
+        )
     elif engine == "spark":
         target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end, _target(latency))
     else:
@@ -349,6 +354,7 @@ def _threads(
     partitioned: Partitioned,
     batch_rows: int,
     end: bool,
+    latency: float | None,
 ) -> Callable[[], None]:
     from penstock.local.engine import LocalEngine, Options
 
@@ -368,7 +374,9 @@ def _threads(
         raise FlowError(str(error)) from None
     settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
     elastic = threads is None and model == "dynamic"
-    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic, steer | pool), run._took_epoch)
+    cores: frozenset[SteeringName] = frozenset({"cores"}) if latency is not None else frozenset()
+    options = Options(batch_rows, end, settings, elastic, steer | pool | cores, latency)
+    engine = LocalEngine(plan, options, run._took_epoch)
     run._engine = engine
     run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
     return engine.run

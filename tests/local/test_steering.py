@@ -16,6 +16,7 @@ from penstock.keys import hash_value
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.pilot import FlowPilot
 from penstock.local.steering.base import Period, Steering
+from penstock.local.steering.cores import CoreSteering
 from penstock.local.steering.pool import PoolSteering
 from penstock.local.steering.rebinding import RebindingSteering
 from penstock.local.steering.replicas import SETTLED_PERIODS, ReplicaSteering
@@ -117,6 +118,18 @@ def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
     assert engine.results["out"] == [(v, v // 17 + 1) for v in range(len(engine.results["out"]))]
 
 
+def test_an_operator_gets_the_replicas_that_its_latency_needs():
+    def steer(engine: LocalEngine) -> Steering:
+        # So short that it cannot be met: as many as shorten the wait, of four.
+        return CoreSteering(engine.element, engine.ask, WAIT / 10, cores=lambda: 4)
+
+    settings = {"model": "dedicated", "replicas": {"slow": 1}}
+    with flying(lambda rows: rows.map(wait_a_little, name="slow"), steer, **settings) as (engine, pilot, _):
+        step_until(engine, pilot, lambda: len(replicas_of(engine, "slow")) > 1)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+    assert any(each.what == "latency_target" for each in engine.decisions)
+
+
 def test_replicas_wait_for_the_workers_to_settle():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
@@ -190,6 +203,7 @@ def test_a_busy_pool_grows():
     "options",
     [
         {"replicas": "auto"},
+        {"model": "dedicated", "replicas": "auto", "latency": "10 ms"},
         {"threads": "utilization", "partitioned": "executor"},
         {"model": "dedicated", "replicas": "auto"},
         {"model": "bound", "threads": 2, "replicas": 2},

@@ -21,6 +21,7 @@ from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
 from penstock.local.steering.base import Steering
+from penstock.local.steering.cores import CoreSteering
 from penstock.local.steering.pool import PoolSteering
 from penstock.local.steering.rebinding import RebindingSteering
 from penstock.local.steering.replicas import ReplicaSteering
@@ -36,7 +37,7 @@ from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
 
-SteeringName = Literal["pool", "rebinding", "replicas", "shards"]
+SteeringName = Literal["pool", "rebinding", "replicas", "cores", "shards"]
 IDLE_SECONDS = (0.0002, 0.002)
 """How long to wait before asking sources again that had nothing: at first, and at last."""
 REPORT_SECONDS = 0.5
@@ -59,6 +60,8 @@ class Options:
     """Whether the number of workers is found while the flow runs; for the dynamic model."""
     steer: frozenset[SteeringName] = frozenset()
     """What else is found while the flow runs; `pool` is another way to find the number of workers."""
+    latency: float | None = None
+    """How long a batch may take, in seconds; for `cores`."""
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
 
@@ -95,7 +98,9 @@ class LocalEngine:
             found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element))
         if "rebinding" in steer:
             found.append(RebindingSteering(self.element))
-        if "replicas" in steer:
+        if "cores" in steer and self._options.latency is not None:
+            found.append(CoreSteering(self.element, self.ask, self._options.latency))
+        elif "replicas" in steer:
             found.append(ReplicaSteering(self.element, self.ask))
         if "shards" in steer:
             keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
