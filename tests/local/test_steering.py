@@ -120,6 +120,18 @@ def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
     assert engine.results["out"] == [(v, v // 17 + 1) for v in range(len(engine.results["out"]))]
 
 
+def test_an_operator_gets_the_replicas_that_its_latency_needs():
+    def steer(engine: LocalEngine) -> Steering:
+        # So short that it cannot be met: as many as shorten the wait, of four.
+        return CoreSteering(engine.element, engine.ask, WAIT / 10, cores=lambda: 4)
+
+    settings = {"model": "dedicated", "replicas": {"slow": 1}}
+    with flying(lambda rows: rows.map(wait_a_little, name="slow"), steer, **settings) as (engine, pilot, _):
+        step_until(engine, pilot, lambda: len(replicas_of(engine, "slow")) > 1)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+    assert any(each.what == "latency_target" for each in engine.decisions)
+
+
 def test_replicas_wait_for_the_workers_to_settle():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
@@ -236,29 +248,12 @@ def test_batches_grow_when_the_flow_is_behind():
     assert engine.results["out"] == list(range(len(engine.results["out"])))
 
 
-def test_operators_get_cores_for_a_latency_target():
-    """The slow operator needs more than one core's worth of batches: it gets replicas, and these get workers."""
-
-    def build(rows: ps.Stream) -> ps.Stream:
-        return rows.map(wait_a_little, name="slow")
-
-    def steer(engine: LocalEngine) -> Steering:
-        return CoreSteering(engine.element, engine.ask, WAIT / 100, cores=4)
-
-    with flying(build, steer) as (engine, pilot, _):
-        step_until(engine, pilot, lambda: len(replicas_of(engine, "slow")) >= 2)
-        assert len(engine.statistics().workers) >= 2
-    assert engine.results["out"] == list(range(len(engine.results["out"])))
-    assert any(
-        each.what == "latency_target" for each in engine.decisions
-    )  # no number of cores is enough, and it says so
-
-
 @pytest.mark.parametrize(
     "options",
     [
         {"latency": "5 ms"},
         {"replicas": "auto"},
+        {"model": "dedicated", "replicas": "auto", "latency": "10 ms"},
         {"threads": "utilization", "partitioned": "executor"},
         {"model": "dedicated", "replicas": "auto"},
         {"model": "bound", "threads": 2, "replicas": 2},

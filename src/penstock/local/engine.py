@@ -67,7 +67,7 @@ class Options:
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
     latency: float | None = None
-    """Seconds that a row may take: operators get replicas and workers for it, instead of by throughput."""
+    """How long a batch may take, in seconds; replicas are found for it, instead of by throughput."""
 
 
 class LocalEngine:
@@ -98,13 +98,13 @@ class LocalEngine:
         """Return what finds settings while the flow runs, in the order of its turns."""
         steer, found = self._options.steer, list[Steering]()
         # Whoever sets the number of workers comes first: all others wait until it has settled.
-        if self._options.latency is not None:
-            found.append(CoreSteering(self.element, self.ask, self._options.latency))
-        elif self._options.elastic:
+        if self._options.elastic:
             found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element))
         if "rebinding" in steer:
             found.append(RebindingSteering(self.element))
-        if "replicas" in steer:
+        if "replicas" in steer and self._options.latency is not None:
+            found.append(CoreSteering(self.element, self.ask, self._options.latency))
+        elif "replicas" in steer:
             found.append(ReplicaSteering(self.element, self.ask))
         if "shards" in steer:
             keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]

@@ -47,10 +47,10 @@ def make_engine(
         chosen = by_name(policy) if isinstance(policy, str) else policy
     except ValueError as error:
         raise FlowError(str(error)) from None
-    if latency is not None and (threads is not None or replicas is not None or pool or model != "dynamic"):
-        raise FlowError(
-            'latency= finds workers and replicas by itself; leave out threads= and replicas=, and use model="dynamic"'
-        )
+    if latency is not None:
+        if replicas not in (None, "auto"):
+            raise FlowError("latency= finds the replicas of operators by itself; leave out replicas=")
+        replicas = "auto"
     settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
     elastic = threads is None and model == "dynamic"
     found: list[SteeringName] = ["waits", "batches"] if elastic and batch_rows is None else ["waits"]

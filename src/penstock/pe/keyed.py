@@ -231,7 +231,7 @@ class KeyedRunner:
         if columns is not None and key.fields and all(_exact(columns.schema.field(f).type) for f in key.fields):
             lists = [column_values(columns.column(name)) for name in key.fields]
             return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
-        return read_keys(key, chunk.type, chunk.get_rows())
+        return _read_keys(key, chunk.type, chunk.get_rows())
 
     # The general loop -------------------------------------------------------------------------------------------
 
@@ -429,8 +429,7 @@ def _exact(kind: Any) -> bool:
     )
 
 
-def read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
-    """Return the key of each row, and the rows whose key cannot be had, by number."""
+def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
     read = key.function or (row.getter(key.fields) if row is not None else any_getter(key.fields))
     try:
         keys = list(map(read, rows))

@@ -30,7 +30,7 @@ class BatchSteering:
         workers = max(1, len(period.now.workers))
         if min(batches, came, rows) <= 0 or period.seconds <= 0:
             return None
-        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool", "cores")):
+        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
             return None
         spent = sum(each.wall for each in period.now.operators) - sum(each.wall for each in period.before.operators)
         waiting = period.now.batches_in - period.now.batches_out

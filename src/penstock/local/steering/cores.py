@@ -1,4 +1,9 @@
-"""Steer which operator gets how many cores for a latency target (Elasticutor): replicas, and workers for them."""
+"""Steer how many replicas each operator has for a latency target: Elasticutor's allocation of cores.
+
+An operator with replicas is an executor of the model, a replica one of its cores, a batch what arrives. How many there
+are to share out is the number of workers, which belongs to another controller; where every port has a thread, it is the
+number of processors.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,14 @@ from collections.abc import Callable
 from penstock.elastic.base import Action
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.local.steering.base import Period
+from penstock.local.steering.replicas import SETTLED_PERIODS
 from penstock.pe.element import Element
+from penstock.pe.statistics import OperatorStats
+from penstock.pe.workers import Dynamic
 
 
 class CoreSteering:
-    """Give each operator the replicas that the network of queues needs, and the element a worker for each of them.
-
-    Operators that cannot have replicas count as executors of one core: they are part of the latency, too.
-    """
+    """Set the number of replicas of each operator that has some, in the place of `ReplicaSteering`."""
 
     name = "cores"
 
@@ -25,37 +30,48 @@ class CoreSteering:
         ask: Callable[[Callable[[], int]], object],
         target: float,
         *,
-        cores: int | None = None,
+        cores: Callable[[], int] | None = None,
     ) -> None:
+        """Changes are made by whoever brings batches in: `ask` asks for one. `target` is in seconds."""
         self._element, self._ask = element, ask
-        self._cores = cores if cores is not None else os.cpu_count() or 1
-        self._given: dict[str, int] = {}
+        self._cores = cores or self._there_are
         self.controller = CoreAllocation(target=target)
 
     def measure(self, period: Period) -> AllocationStatistics | None:
-        """Tell how many batches reach each operator a second, and how many of them one core serves."""
-        if period.seconds <= 0:
+        """Tell the batches that came to each operator and what one replica can do; None before there is a measure."""
+        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")) or period.seconds <= 0:
             return None
-        loads = []
-        for now in period.now.operators:
-            _, before = period.operator(now.name)
-            station = self._element.stations.get(now.name)
-            if before is None or station is None or station.squad is None:
-                continue
-            batches, wall = now.batches - before.batches, now.wall - before.wall
-            if batches > 0 and wall > 0:
-                cores = max(1, len(now.replicas), self._given.get(now.name, 1))
-                loads.append(ExecutorLoad(now.name, batches / period.seconds, batches / wall, cores))
+        before = {each.name: each for each in period.before.operators}
+        pairs = [(each, before[each.name]) for each in period.now.operators if each.replicas and each.name in before]
+        found = [_load(now, earlier, period.seconds) for now, earlier in pairs]
+        loads = tuple(each for each in found if each is not None)
         came = period.now.batches_in - period.before.batches_in
-        if not loads or came <= 0:
+        if not loads or len(loads) < len(pairs) or not came:
             return None
-        return AllocationStatistics(came / period.seconds, tuple(loads), max(self._cores, len(loads)))
+        return AllocationStatistics(came / period.seconds, loads, max(self._cores(), len(loads)))
+
+    def _there_are(self) -> int:
+        model = self._element.model
+        return model.active if isinstance(model, Dynamic) else os.cpu_count() or 1
 
     def act(self, action: Action) -> None:
-        """Have as many replicas of an operator as it got cores, and as many workers as cores were given."""
-        if action.what != "cores" or not isinstance(action.after, int):
-            return
-        target, count = action.target, action.after
-        self._given[target] = count
-        self._ask(lambda: self._element.set_replicas(target, count))
-        self._element.set_workers(max(1, sum(self._given.values())))
+        """Have as many replicas, as far as there are partitions; a target that cannot be met is only reported."""
+        station = self._element.stations.get(action.target)
+        if (
+            action.what == "cores"
+            and isinstance(action.after, int)
+            and station is not None
+            and station.squad is not None
+        ):
+            target, count = action.target, max(1, min(action.after, station.squad.most))
+            self._ask(lambda: self._element.set_replicas(target, count))
+
+
+def _load(now: OperatorStats, before: OperatorStats, seconds: float) -> ExecutorLoad | None:
+    """Return what came to an operator in a period; None where nothing did."""
+    busy = {each.label: each.seconds for each in before.replicas}
+    worked = sum(each.seconds - busy.get(each.label, 0.0) for each in now.replicas)
+    batches = now.batches - before.batches
+    if batches <= 0 or worked <= 0:
+        return None
+    return ExecutorLoad(now.name, batches / seconds, batches / worked, len(now.replicas))
