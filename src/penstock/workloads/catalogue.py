@@ -14,7 +14,9 @@ from typing import Any
 from penstock.errors import FlowError
 from penstock.flow import Flow
 
-WORKLOADS: dict[str, str] = {}
+WORKLOADS: dict[str, str] = {
+    **{f"tpcx-bb-{query}": f"penstock.workloads.tpcx_bb.{query}:flow" for query in ("q1", "q2", "q3", "q4", "q15")},
+}
 """Where the function of each workload is: `module:function`."""
 
 _READ: dict[str, Callable[[str], Any]] = {
