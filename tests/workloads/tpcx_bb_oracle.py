@@ -34,7 +34,8 @@ SELECT start, start + {span}, item_1, item_2, cnt FROM ranked WHERE rank <= {lim
 SESSIONS = """
   SELECT *, sum(begins) OVER (PARTITION BY wcs_user_sk ORDER BY at) AS session
   FROM (
-    SELECT *, CASE WHEN at - lag(at) OVER (PARTITION BY wcs_user_sk ORDER BY at) <= {timeout} THEN 0 ELSE 1 END AS begins
+    SELECT *,
+      CASE WHEN at - lag(at) OVER (PARTITION BY wcs_user_sk ORDER BY at) <= {timeout} THEN 0 ELSE 1 END AS begins
     FROM clicks
   )
 """

@@ -47,6 +47,7 @@ def flow(
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
+    follow: bool = False,
     stores: str = "10,20,33,40,50",
     categories: str = "1,2,3",
     hours: int = 1,
@@ -61,7 +62,7 @@ def flow(
 
     made = ps.Flow("tpcx-bb-q1")
     # The schema is that of these columns, so no others are read from the files.
-    source = ps.read.parquet(tables["store_sales"], schema=columns(STORE_SALES, *FIELDS))
+    source = ps.read.parquet(tables["store_sales"], schema=columns(STORE_SALES, *FIELDS), follow=follow)
     sales = made.source("store_sales", source, time="ss_sold_ts")
     # An expression runs over whole columns, and it comes first, so that few rows become Python objects.
     wanted = pc.field("ss_store_sk").isin(numbers(stores)) & pc.field("ss_item_sk").isin(items)

@@ -84,6 +84,7 @@ def flow(
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
+    follow: bool = False,
     store: int = 10,
     start: str = "2001-09-02",
     end: str = "2002-09-02",
@@ -94,7 +95,7 @@ def flow(
     first, last = date_sk(start), date_sk(end)
 
     made = ps.Flow("tpcx-bb-q15")
-    source = ps.read.parquet(tables["store_sales"], schema=columns(STORE_SALES, *FIELDS))
+    source = ps.read.parquet(tables["store_sales"], schema=columns(STORE_SALES, *FIELDS), follow=follow)
     sales = made.source("store_sales", source, time="ss_sold_ts")
     day, item = pc.field("ss_sold_date_sk"), pc.field("ss_item_sk")
     wanted = (pc.field("ss_store_sk") == store) & (day >= first) & (day <= last)

@@ -38,6 +38,7 @@ def flow(
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
+    follow: bool = False,
     item: int = NAMED_ITEM,
     timeout: int = 3600,
     days: int = 1,
@@ -48,7 +49,7 @@ def flow(
     top = Top(("item_sk",), limit)
 
     made = ps.Flow("tpcx-bb-q2")
-    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS))
+    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS), follow=follow)
     clicks = made.source("web_clickstreams", source, time="wcs_click_ts")
     known = clicks.filter(pc.field("wcs_user_sk").is_valid() & pc.field("wcs_item_sk").is_valid())
     # A new session begins when *more* than the time-out has passed; a gap of g parts clicks that are g apart.

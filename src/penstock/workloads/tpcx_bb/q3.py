@@ -64,6 +64,7 @@ def flow(
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
+    follow: bool = False,
     item: int = NAMED_ITEM,
     categories: str = "2,3",
     views: int = 5,
@@ -77,7 +78,7 @@ def flow(
     top = Top(("lastviewed_item",), limit)
 
     made = ps.Flow("tpcx-bb-q3")
-    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS))
+    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS), follow=follow)
     clicks = made.source("web_clickstreams", source, time="wcs_click_ts")
     known = clicks.filter(pc.field("wcs_user_sk").is_valid() & pc.field("wcs_item_sk").is_valid())
     last_views = LastViews(item, views, lookback_days * DAY, frozenset(viewable))

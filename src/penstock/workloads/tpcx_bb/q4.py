@@ -29,6 +29,7 @@ def flow(
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
+    follow: bool = False,
     timeout: int = 3600,
     days: int = 1,
 ) -> ps.Flow:
@@ -38,7 +39,7 @@ def flow(
     order = keys_where(tables["web_page"], "wp_web_page_sk", "wp_type", ["order"])
 
     made = ps.Flow("tpcx-bb-q4")
-    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS))
+    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS), follow=follow)
     clicks = made.source("web_clickstreams", source, time="wcs_click_ts")
     user, page, sale = pc.field("wcs_user_sk"), pc.field("wcs_web_page_sk"), pc.field("wcs_sales_sk")
     known = clicks.filter(user.is_valid() & page.is_valid() & sale.is_null())
