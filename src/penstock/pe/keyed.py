@@ -315,10 +315,11 @@ class KeyedRunner:
         except Exception as error:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
-        zeros = (0,) * (self._suffix - 1)
-        for number, (out, emitted, at) in enumerate(context.emitted):
-            suffix = (*zeros, number) if self._suffix else ()
-            self._emit(out, emitted, at, (*position, *suffix))
+        if context.emitted:
+            zeros = (0,) * (self._suffix - 1)
+            for number, (out, emitted, at) in enumerate(context.emitted):
+                suffix = (*zeros, number) if self._suffix else ()
+                self._emit(out, emitted, at, (*position, *suffix))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
