@@ -288,6 +288,9 @@ class SessionWindows(Windowed):
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         return tuple(s for s in state or () if s.end != fire or s.opened != opened) or None
 
+    def moved(self, state: Any, opened: Position) -> Ticks | None:
+        return next((session.end for session in state or () if session.opened == opened), None)
+
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [(session.end, session.opened) for session in state or ()]
 
