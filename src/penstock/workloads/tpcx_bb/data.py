@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,8 +89,3 @@ def _check(directory: Path, scale: float, seed: int) -> None:
             f"{directory} was made with scale={found['scale']} and seed={found['seed']}, not with scale={scale} and "
             f"seed={seed}; give another directory with -o data=DIR, or remove it"
         )
-
-
-def parts_of(table: str, scale: float, seed: int) -> Iterator[pa.Table]:
-    """Make the rows of a table without keeping them."""
-    yield from MAKERS[table](scale, seed)
