@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
@@ -20,16 +21,20 @@ from penstock.workloads.tpcx_bb.top import Top
 FIELDS = ("wcs_click_ts", "wcs_user_sk", "wcs_item_sk")
 
 
+def session(window: ps.Window, clicks: list[Any]) -> dict[str, list[int]]:
+    """Return the items of a session that has ended, each once."""
+    return {"items": sorted({click.wcs_item_sk for click in clicks})}
+
+
 @dataclass(frozen=True)
 class ViewedWith:
-    """Give the other items of a session in which an item was viewed, each once."""
+    """Give the other items of a session in which an item was viewed."""
 
     item: int
 
     def __call__(self, session: Any) -> list[tuple[int]]:
-        """Take a session that has ended."""
-        items = set(session.items)
-        return [(other,) for other in sorted(items - {self.item})] if self.item in items else []
+        """Take one session."""
+        return [(other,) for other in session.items if other != self.item] if self.item in session.items else []
 
 
 def flow(
@@ -54,7 +59,7 @@ def flow(
     known = clicks.filter(pc.field("wcs_user_sk").is_valid() & pc.field("wcs_item_sk").is_valid())
     # A new session begins when *more* than the time-out has passed; a gap of g parts clicks that are g apart.
     visits = known.key_by("wcs_user_sk").window(ps.session(timeout + 1))
-    sessions = visits.aggregate(items=ps.agg.collect("wcs_item_sk"), name="sessions")
+    sessions = visits.apply(session, schema=pa.schema([("items", pa.list_(pa.int64()))]))
     others = sessions.flat_map(ViewedWith(item), schema={"item_sk": int}, name="viewed_with")
     # A session counts on the day on which it ends.
     counts = others.key_by("item_sk").window(days * DAY).count()

@@ -18,9 +18,10 @@ from penstock.workloads.tpcx_bb.tables import DAY, WEB_CLICKSTREAMS, columns
 FIELDS = ("wcs_click_ts", "wcs_user_sk", "wcs_web_page_sk", "wcs_sales_sk")
 
 
-def last_cart(cart: int, click: Any) -> int:
-    """Tell whether a session's cart is full behind a click."""
-    return cart if click.cart is None else int(click.cart)
+def session(window: ps.Window, clicks: list[Any]) -> dict[str, int]:
+    """Tell of a session that has ended how many pages it had, and whether its cart was left full."""
+    carts = [click.cart for click in clicks if click.cart is not None]
+    return {"pages": len(clicks), "cart": carts[-1] if carts else 0}
 
 
 def flow(
@@ -46,7 +47,7 @@ def flow(
     # One number instead of the type: a dynamic page fills the cart, an order page empties it, others change nothing.
     pages = known.select("wcs_user_sk", cart=pc.if_else(page.isin(dynamic), 1, pc.if_else(page.isin(order), 0, None)))
     visits = pages.key_by("wcs_user_sk").window(ps.session(timeout + 1))
-    sessions = visits.aggregate(pages=ps.agg.count(), cart=ps.agg.fold(int, last_cart, returns=int), name="sessions")
+    sessions = visits.apply(session, schema={"pages": int, "cart": int})
     abandoned = sessions.filter(pc.field("cart") == 1)
     # A session counts on the day on which it ends.
     average = abandoned.window(days * DAY).aggregate(
