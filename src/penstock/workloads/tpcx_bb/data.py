@@ -32,11 +32,7 @@ def prepare(data: str, scale: float, seed: int, *names: str) -> dict[str, str]:
     for name in names:
         directory = Path(data) / name
         if not directory.exists():
-            try:
-                made = MAKERS[name](scale, seed)
-            except ValueError as error:
-                raise FlowError(str(error)) from None
-            write(directory, made)
+            write(directory, MAKERS[name](scale, seed))
             _note(directory, scale, seed)
         _check(directory, scale, seed)
     return {name: str(Path(data) / name) for name in names}

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import FlowError
+
 Ints = npt.NDArray[np.int64]
 
 DAY = 86_400
@@ -96,7 +98,7 @@ def sizes(scale: float) -> Sizes:
     Dimensions are never smaller than at 1, because the specification's parameters name one item and one store.
     """
     if not scale > 0:
-        raise ValueError(f"scale={scale}; a scale factor is more than 0, for example 0.01")
+        raise FlowError(f"scale={scale}; a scale factor is more than 0, for example 0.01")
     root = max(1.0, math.sqrt(scale))
     return Sizes(
         clicks=max(1, round(6_770_000 * scale)),
