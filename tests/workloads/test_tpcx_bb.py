@@ -190,5 +190,8 @@ def test_a_workload_makes_its_data_and_runs_from_the_command_line(tmp_path: Path
 def test_wrong_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FlowError, match="no list of whole numbers"):
         make_workload("tpcx-bb-q1", {"data": str(tmp_path), "scale": "0.001", "stores": "ten"})
+    with pytest.raises(FlowError, match="no date; write for example"):
+        make_workload("tpcx-bb-q15", {"data": str(tmp_path), "scale": "0.001", "start": "September"})
     with pytest.raises(FlowError, match="a scale factor is more than 0"):
         make_workload("tpcx-bb-q1", {"data": str(tmp_path / "none"), "scale": "0"})
+    assert not list((tmp_path / "none").iterdir())

@@ -43,8 +43,11 @@ def write(directory: Path, parts: Iterable[pa.Table]) -> list[Path]:
     unfinished = directory.with_name(f".{directory.name}.{os.getpid()}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    names = [write_part(unfinished / f"part-{number:06d}.parquet", part).name for number, part in enumerate(parts)]
-    unfinished.rename(directory)
+    try:
+        names = [write_part(unfinished / f"part-{number:06d}.parquet", part).name for number, part in enumerate(parts)]
+        unfinished.rename(directory)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     return [directory / name for name in names]
 
 

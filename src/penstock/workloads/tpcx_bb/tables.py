@@ -77,7 +77,10 @@ def columns(table: pa.Schema, *names: str) -> pa.Schema:
 
 def date_sk(day: str) -> int:
     """Return the key of a date such as "2001-09-02"."""
-    return (dt.date.fromisoformat(day) - dt.date(1900, 1, 1)).days
+    try:
+        return (dt.date.fromisoformat(day) - dt.date(1900, 1, 1)).days
+    except ValueError:
+        raise FlowError(f"{day!r} is no date; write for example 2001-09-02") from None
 
 
 @dataclass(frozen=True)
