@@ -322,10 +322,11 @@ class KeyedRunner:
         except Exception as error:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
-        zeros = (0,) * (self._suffix - 1)
-        for number, (out, emitted, at) in enumerate(context.emitted):
-            suffix = (*zeros, number) if self._suffix else ()
-            self._emit(out, emitted, at, (*position, *suffix))
+        if context.emitted:
+            zeros = (0,) * (self._suffix - 1)
+            for number, (out, emitted, at) in enumerate(context.emitted):
+                suffix = (*zeros, number) if self._suffix else ()
+                self._emit(out, emitted, at, (*position, *suffix))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
@@ -334,7 +335,11 @@ class KeyedRunner:
         while shard.timers and shard.timers[0][0] <= until:
             fire, opened, _, key = heapq.heappop(shard.timers)
             if fire <= self._before:
-                continue  # of a window that has moved since: what was due at an earlier mark has fired there
+                # Of a window that has moved since: what was due at an earlier mark has fired there.
+                later = self._logic.moved(shard.states.get(key), opened)
+                if later is not None and later > self._before:
+                    shard.register(later, opened, key)
+                continue
             mark = bisect_left(values, fire)
             context.key, context.position, context.watermark = key, opened, values[mark]
             # What is left at the end has the time of the watermark just before it.

@@ -18,6 +18,7 @@ WORKLOADS: dict[str, str] = {
     "failed-logins": "penstock.workloads.failed_logins:failed_logins",
     "mobile-fraud": "penstock.workloads.mobile_fraud:mobile_fraud",
     "stock-exchange": "penstock.workloads.stock_exchange.flow:stock_exchange",
+    **{f"tpcx-bb-{query}": f"penstock.workloads.tpcx_bb.{query}:flow" for query in ("q1", "q2", "q3", "q4", "q15")},
 }
 """Where the function of each workload is: `module:function`."""
 
