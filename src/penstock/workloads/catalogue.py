@@ -14,7 +14,16 @@ from typing import Any
 from penstock.errors import FlowError
 from penstock.flow import Flow
 
-WORKLOADS: dict[str, str] = {}
+WORKLOADS: dict[str, str] = {
+    "synthetic-calculator": "penstock.workloads.synthetic.named:calculator",
+    "synthetic-chain": "penstock.workloads.synthetic.named:pipeline",
+    "synthetic-data-parallel": "penstock.workloads.synthetic.named:data_parallel",
+    "synthetic-matrix": "penstock.workloads.synthetic.named:matrix",
+    "synthetic-mixed": "penstock.workloads.synthetic.named:mixed",
+    "synthetic-pipeline": "penstock.workloads.synthetic.named:pipeline",
+    "synthetic-reverse-tree": "penstock.workloads.synthetic.named:reverse_tree",
+    "synthetic-tree": "penstock.workloads.synthetic.named:tree",
+}
 """Where the function of each workload is: `module:function`."""
 
 _READ: dict[str, Callable[[str], Any]] = {
