@@ -23,6 +23,7 @@ WORKLOADS: dict[str, str] = {
     "synthetic-pipeline": "penstock.workloads.synthetic.named:pipeline",
     "synthetic-reverse-tree": "penstock.workloads.synthetic.named:reverse_tree",
     "synthetic-tree": "penstock.workloads.synthetic.named:tree",
+    "traffic": "penstock.workloads.traffic.named:traffic",
 }
 """Where the function of each workload is: `module:function`."""
 
