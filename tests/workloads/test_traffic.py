@@ -34,10 +34,9 @@ def oracle(table: pa.Table, k: int = 10, ticks: range | None = None) -> dict[str
         if ticks is not None and time // TICK_MS not in ticks:
             continue
         now = np.flatnonzero((rows["time"] == time) & (rows["id"] != END))
-        road = rows["lane"][now] // LANES
-        seen = dict.fromkeys(road.tolist())  # in the order in which roads are first met
-        counts = np.bincount(road)
-        answers["agents"] += [(r, time, time + TICK_MS, int(counts[r])) for r in seen]
+        counts = np.bincount(rows["lane"][now] // LANES)
+        roads = np.flatnonzero(counts)
+        answers["agents"].append((time, roads.tolist(), counts[roads].tolist()))
         answers["average"].append((time, len(now), float(np.mean(rows["speed"][now]))))
         best = now[np.lexsort((rows["id"][now], -rows["speed"][now]))][:k]
         answers["top"].append((time, rows["id"][best].tolist(), rows["speed"][best].tolist()))

@@ -18,15 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.flow import Flow, Stream
-from penstock.operators import aggregates
 from penstock.operators.windows import Window
 from penstock.workloads.traffic.trace import END, LANES, SCHEMA, TICK_MS, Ints
 
-ROAD_COUNTS = {"time": int, "road": int, "agents": int}
+ROAD_COUNTS = {"time": int, "roads": list[int], "agents": list[int]}
 SPEEDS = {"time": int, "agents": int, "total": float}
 RANKED = {"time": int, "id": int, "speed": float}
 
 Partial = tuple[pa.RecordBatch, Ints]
+
+
+class Roads(NamedTuple):
+    """How many vehicles there are on each road at a tick; roads without any are left out."""
+
+    time: int
+    roads: list[int]
+    agents: list[int]
 
 
 class Average(NamedTuple):
@@ -52,9 +59,9 @@ def vehicles(flow: Flow, reader: Any) -> Stream:
 
 
 def agents_per_road(stream: Stream, name: str) -> Stream:
-    """Count the vehicles on each road, tick by tick: (road, window_start, window_end, agents)."""
+    """Count the vehicles on each road, tick by tick."""
     counts = stream.map_batches(road_counts, schema=ROAD_COUNTS, name=f"{name}.roads")
-    return counts.key_by("road").window(TICK_MS).aggregate(agents=aggregates.sum("agents"), name=f"{name}.ticks")
+    return counts.window(TICK_MS).apply(all_roads, name=f"{name}.ticks")
 
 
 def average_speed(stream: Stream, name: str) -> Stream:
@@ -97,13 +104,24 @@ def build(reader: Any, replicas: int = 1, sink: Callable[[str], Any] = lambda na
 
 
 def road_counts(batch: pa.RecordBatch) -> Partial:
-    """Count the vehicles of each tick and road."""
+    """Count the vehicles of each tick and road; a row has all roads of a tick, for one a road would be many rows."""
     time, road = batch["time"].to_numpy(), batch["lane"].to_numpy() // LANES
     most = int(road.max(initial=0)) + 1
-    groups, first, count = np.unique(time * most + road, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    groups, first = groups[order], first[order]
-    return pa.record_batch({"time": groups // most, "road": groups % most, "agents": count[order]}), first
+    groups, agents = np.unique(time * most + road, return_counts=True)
+    begins = tick_starts(groups // most)
+    offsets = np.append(begins, len(groups)).astype(np.int32)
+    roads, counts = (pa.ListArray.from_arrays(offsets, values) for values in (groups % most, agents))
+    return pa.record_batch({"time": groups[begins] // most, "roads": roads, "agents": counts}), tick_starts(time)
+
+
+def all_roads(window: Window, rows: list[Any]) -> Roads:
+    """Add up the partial counts of a tick."""
+    total: dict[int, int] = {}
+    for row in rows:
+        for road, agents in zip(row.roads, row.agents, strict=True):
+            total[road] = total.get(road, 0) + agents
+    roads = sorted(total)
+    return Roads(window.start, roads, [total[road] for road in roads])
 
 
 def speeds(batch: pa.RecordBatch) -> Partial:
