@@ -22,6 +22,7 @@ from bench import local_side
 from bench.binding import Steersman
 from penstock.elastic.greedy_rebinding import GreedyRebinding
 from penstock.elastic.rebinding import Rebinding
+from penstock.errors import PenstockError
 from penstock.workloads.traffic import car_following, queries, trace
 
 DESCRIPTION = "Rebinding's traffic queries: latency distribution by binding policy, at loads scaled to the paper's"
@@ -148,8 +149,13 @@ class Changes(threading.Thread):
                 return
             kind, new = kinds[number % len(kinds)], self._replicas + number
             queries.add_query(self._stream, kind, new, self._live.sink(f"{kind}-{new}"))
-            self._run.add_query(f"{kind}-{new}")
-            self._run.cancel_query(f"{kind}-{number // len(kinds)}")
+            try:
+                self._run.add_query(f"{kind}-{new}")
+                self._run.cancel_query(f"{kind}-{number // len(kinds)}")
+            except PenstockError:
+                if not self._run.running:
+                    return  # a slow machine came to the end before the change
+                raise
             self.made += 1
 
 
@@ -172,12 +178,14 @@ def capacity(args: argparse.Namespace) -> dict[str, float]:
     points = []
     for vehicles in args.probe:
         table, batch = recorded(vehicles, args.probe_ticks, "constant", args.seed)
-        for _ in range(2):  # the first one warms
-            seconds = go(Live(table, batch, None), SIDES["dynamic"], args)["seconds"]
-        points.append((vehicles, seconds / args.probe_ticks))
+        # The least of a few: the first one warms, and others on the machine only add to it.
+        turns = [go(Live(table, batch, None), SIDES["dynamic"], args)["seconds"] for _ in range(3)]
+        points.append((vehicles, min(turns) / args.probe_ticks))
         local_side.say(f"{vehicles:,} vehicles: {1000 * points[-1][1]:.1f} ms a tick")
     slope, fixed = np.polyfit(*zip(*points, strict=True), 1).tolist()
-    if slope <= 0 or fixed >= 1 / args.hz:
+    if slope <= 0:
+        raise SystemExit("more vehicles took less time: the machine is too noisy now; try again, or with wider --probe")
+    if fixed >= 1 / args.hz:
         raise SystemExit(
             f"a tick takes {1000 * fixed:.1f} ms without any vehicle: too long for {args.hz:g} ticks a second; give "
             f"fewer --replicas or a lower --hz"
@@ -216,7 +224,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=250_000,
         help="vehicles that use up the paper's machine: it sustains 220,000, and not 300,000",
     )
-    parser.add_argument("--probe", type=int, nargs=2, default=[1_000, 8_000], help="vehicles that measure the capacity")
+    parser.add_argument(
+        "--probe", type=int, nargs=2, default=[2_000, 40_000], help="vehicles that measure the capacity"
+    )
     parser.add_argument("--probe-ticks", type=int, default=10)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
