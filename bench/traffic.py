@@ -153,7 +153,7 @@ class Changes(threading.Thread):
                 self._run.add_query(f"{kind}-{new}")
                 self._run.cancel_query(f"{kind}-{number // len(kinds)}")
             except PenstockError:
-                if not self._run.running:
+                if self._run.await_end(10):
                     return  # a slow machine came to the end before the change
                 raise
             self.made += 1
