@@ -14,7 +14,12 @@ from bench.peers.apart import Outcome, Task
 from bench.workload import Event, Running, amount, large, look_up, lower, running, small
 
 OUTPUTS: list[Any] = []
-"""The runner runs in this process, so a Map may append to a list."""
+"""The runner runs in this process, so a function of this module may append to a list."""
+
+
+def take(row: Any) -> None:
+    """Keep a row."""
+    OUTPUTS.append(row)
 
 
 def pipeline() -> beam.Pipeline:
@@ -39,7 +44,7 @@ def w1(task: Task) -> Outcome:
     with pipeline() as made:
         events = made | beam.Create(list(task.events()), reshuffle=False)
         keyed = events | beam.Map(lambda row: (row.key, row))
-        _ = keyed | beam.ParDo(RunningFn()) | "take" >> beam.Map(OUTPUTS.append)
+        _ = keyed | beam.ParDo(RunningFn()) | "take" >> beam.Map(take)
     return Outcome(OUTPUTS)
 
 
@@ -49,7 +54,7 @@ def w2(task: Task) -> Outcome:
         events = made | beam.Create(list(task.events()), reshuffle=False)
         amounts = events | beam.Map(amount) | beam.Filter(large)
         kept = amounts | "lower" >> beam.Map(lower) | "small" >> beam.Filter(small)
-        _ = kept | beam.combiners.Count.Globally() | "take" >> beam.Map(OUTPUTS.append)
+        _ = kept | beam.combiners.Count.Globally() | "take" >> beam.Map(take)
     return Outcome(OUTPUTS[0])
 
 
@@ -60,7 +65,7 @@ def w3(task: Task) -> Outcome:
         serials = made | beam.Create(range(task.rows), reshuffle=False)
         batches = serials | beam.BatchElements(min_batch_size=task.in_flight * 8, max_batch_size=task.in_flight * 8)
         answers = batches | beam.FlatMap(ask_all, task.wait)
-        _ = answers | "take" >> beam.Map(OUTPUTS.append)
+        _ = answers | "take" >> beam.Map(take)
     return Outcome(OUTPUTS)
 
 
