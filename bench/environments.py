@@ -47,7 +47,9 @@ def _called(command: Sequence[str], patience: float) -> None:
 def run_program(python: Path, arguments: Sequence[str], patience: float) -> dict[str, Any]:
     """Run a peer's program, watching its memory; return what it reports, and the peak."""
     command = [str(python), "-m", "bench.peers", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    # As if the environment were activated: Spark and Flink start the first Python that they find.
+    path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     # Of its own session, so that whatever it started can be found and ended with it.
     process = subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

@@ -1,5 +1,7 @@
 """PySpark's Structured Streaming: its three stateful APIs, Python UDFs, and a pool of threads in mapInPandas."""
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +34,8 @@ SETTINGS = {
 
 
 def session() -> SparkSession:
-    """Start Spark on this machine."""
+    """Start Spark on this machine; its workers must be of this environment, not of whichever `python3` comes first."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("peer")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -72,10 +75,10 @@ def stateful(transform: Transform, task: Task) -> Outcome:
 def w2(task: Task) -> Outcome:
     """Run the four functions as UDFs, and count."""
     counts: list[int] = []
-    in_hundredths = F.udf(lambda value: amount(Event(0, 0, value)), "double")
-    is_large, lowered, is_small = F.udf(large, "boolean"), F.udf(lower, "double"), F.udf(small, "boolean")
 
     def transform(events: DataFrame) -> DataFrame:
+        in_hundredths = F.udf(lambda value: amount(Event(0, 0, value)), "double")
+        is_large, lowered, is_small = F.udf(large, "boolean"), F.udf(lower, "double"), F.udf(small, "boolean")
         amounts = events.select(in_hundredths("value").alias("amount")).where(is_large("amount"))
         return amounts.select(lowered("amount").alias("amount")).where(is_small("amount"))
 
