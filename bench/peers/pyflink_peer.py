@@ -1,5 +1,6 @@
 """PyFlink's DataStream API with Python in the JVM's process: keyed state, map and filter, ordered asynchronous I/O."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,16 @@ def environment(mode: str = "thread") -> StreamExecutionEnvironment:
     return made
 
 
+def collected(stream: Any) -> tuple[list[Any], tuple[int, float] | None]:
+    """Run a stream; return its rows, and how many came how long after the first: Flink takes seconds to start."""
+    rows, began = [], 0.0
+    with stream.execute_and_collect() as found:
+        for row in found:
+            began = began or time.perf_counter()
+            rows.append(row)
+    return rows, (len(rows) - 1, time.perf_counter() - began) if len(rows) > 1 else None
+
+
 class RunningFunction(KeyedProcessFunction):  # type: ignore[misc]
     """Keep count and sum of a key."""
 
@@ -43,8 +54,8 @@ def w1(task: Task) -> Outcome:
     env = environment()
     events = env.from_collection([tuple(row) for row in task.events()], EVENT)
     keyed = events.key_by(lambda row: row[1], Types.LONG())
-    with keyed.process(RunningFunction(), RUNNING).execute_and_collect() as rows:
-        return Outcome([tuple(row) for row in rows])
+    rows, steady = collected(keyed.process(RunningFunction(), RUNNING))
+    return Outcome([tuple(row) for row in rows], steady)
 
 
 def w2(task: Task) -> Outcome:
@@ -53,8 +64,8 @@ def w2(task: Task) -> Outcome:
     events = env.from_collection([tuple(row) for row in task.events()], EVENT)
     amounts = events.map(lambda row: amount(Event(*row)), Types.DOUBLE()).filter(large)
     kept = amounts.map(lower, Types.DOUBLE()).filter(small)
-    with kept.execute_and_collect() as rows:
-        return Outcome(sum(1 for _ in rows))
+    rows, steady = collected(kept)
+    return Outcome(len(rows), steady and (task.rows, steady[1]))
 
 
 class Ask(AsyncFunction):  # type: ignore[misc]
@@ -73,8 +84,7 @@ def w3(task: Task) -> Outcome:
     env = environment("process")  # asynchronous functions know no other
     serials = env.from_collection(list(range(task.rows)), Types.LONG())
     answers = AsyncDataStream.ordered_wait(serials, Ask(task.wait), Time.seconds(60), task.in_flight, Types.LONG())
-    with answers.execute_and_collect() as rows:
-        return Outcome(list(rows))
+    return Outcome(*collected(answers))
 
 
 PACKAGE = "apache-flink"
