@@ -35,8 +35,8 @@ def measured(shape: Shape, microseconds: float, args: argparse.Namespace) -> dic
     rows = max(1, round(args.seconds * 1e6 / microseconds / sizes(shape, args.operators)[1]))
     batch = max(1, rows // args.batches)
     turns = {}
-    for model in MODELS:
-        options = Options(batch, settings=Settings(model=model, workers=args.workers))
+    for model in MODELS:  # operators are not fused: what is compared is which thread runs which of them
+        options = Options(batch, settings=Settings(model=model, workers=args.workers, fuse=False))
         run_one = partial(turn, shape, args.operators, microseconds, rows, options)
         turns[model] = local_side.clocked(f"{shape}, {microseconds:g} us, {model}", rows, run_one)
     speeds = measure.interleave(turns, args.rounds, args.warmup)

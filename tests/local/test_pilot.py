@@ -41,7 +41,7 @@ def test_an_operator_that_waits_gets_more_workers():
     clock = Clock()
     engine = LocalEngine(make_plan(flow), Options(batch_rows=1, settings=Settings(in_flight=512)), clock=clock)
     steering = ThreadSteering(engine.element, most=8, cpu_usage=lambda: 0.1)
-    engine._pilot = pilot = FlowPilot(engine.statistics, [steering], period=3600)
+    engine.pilot = pilot = FlowPilot(engine.statistics, [steering], period=3600)
     thread = threading.Thread(target=engine.run)
     thread.start()
     element = engine.element

@@ -67,7 +67,7 @@ def flying(
     build(flow.source("in", ps.read.items(rows, schema={"v": int, "k": int}))).sink("out")
     options = Options(batch_rows=1, settings=Settings(partitions=PARTITIONS, **settings))
     engine = LocalEngine(make_plan(flow), options)
-    engine._pilot = pilot = FlowPilot(engine.statistics, [steer(engine)], period=3600)
+    engine.pilot = pilot = FlowPilot(engine.statistics, [steer(engine)], period=3600)
     thread = threading.Thread(target=engine.run)
     thread.start()
     try:

@@ -92,7 +92,7 @@ class LocalEngine:
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
         steerings = self._steerings()
-        self._pilot = FlowPilot(self.statistics, steerings, period=options.period) if steerings else None
+        self.pilot = FlowPilot(self.statistics, steerings, period=options.period) if steerings else None
 
     def _steerings(self) -> list[Steering]:
         """Return what finds settings while the flow runs, in the order of its turns."""
@@ -123,7 +123,7 @@ class LocalEngine:
     @property
     def decisions(self) -> list[Decision]:
         """Return what was decided while the flow ran, and why."""
-        return [] if self._pilot is None else list(self._pilot.decisions)
+        return [] if self.pilot is None else list(self.pilot.decisions)
 
     def set_batch_rows(self, rows: int) -> None:
         """Set how many rows a batch takes at most, from now on; any thread may ask."""
@@ -150,15 +150,15 @@ class LocalEngine:
             with fewer_collections():
                 feeds = self._feeds()
                 self.element.start()
-                if self._pilot is not None:
-                    self._pilot.start()
+                if self.pilot is not None:
+                    self.pilot.start()
                 self._loop(feeds)
                 self.element.drain()
         finally:
             self._ended = True
             self._refuse_changes()
-            if self._pilot is not None:
-                self._pilot.stop()
+            if self.pilot is not None:
+                self.pilot.stop()
             self.element.close()
             self._outputs.close()
             for feed in feeds.values():

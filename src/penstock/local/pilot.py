@@ -51,6 +51,10 @@ class FlowPilot:
         while not self._end.wait(self._period):
             self.step()
 
+    def begin_period(self) -> None:
+        """Forget what was done since the last decision, because somebody else has changed something meanwhile."""
+        self._before = self._statistics()
+
     def step(self) -> None:
         """Look at what was done since the last time, and decide."""
         now = self._statistics()

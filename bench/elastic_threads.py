@@ -1,0 +1,169 @@
+"""Compare the number of workers that a live flow finds with every fixed one, over graphs, kinds and costs of operators.
+
+One flow runs for each experiment. Its controllers are stepped until they have had time to settle; then elastic spells,
+in which they go on deciding, take turns with spells at each fixed number of workers, so that all of them meet the same
+machine. `ratio` is elastic throughput over the best fixed number, the geometric mean of all experiments.
+"""
+
+import argparse
+import math
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import penstock as ps
+from bench import local_side
+from penstock.local.engine import LocalEngine, Options
+from penstock.local.pilot import FlowPilot
+from penstock.plan import make_plan
+from penstock.workloads.synthetic import Kind, Shape, graph
+
+DESCRIPTION = "elastic number of workers against the best fixed one, over graphs, kinds and costs of operators"
+
+SHAPES: dict[Shape, tuple[int, int]] = {
+    "chain": (1, 10),
+    "data-parallel": (10, 1),
+    "tree": (2, 3),
+    "reverse-tree": (2, 3),
+    "mixed": (10, 10),
+}
+"""The width and depth of each graph."""
+COSTS: dict[Kind, tuple[float, ...]] = {
+    "numpy": (20, 100, 1000),
+    "python": (2, 20, 200),
+    "waiting": (500, 2000, 10_000),
+}
+"""Microseconds a row of each kind of operator."""
+BY_HAND = 3600.0
+"""Seconds in which the pilot does not step by itself: the bench does."""
+BATCH_SECONDS = 0.01
+"""Work of a batch, as one core would do it."""
+
+
+@dataclass
+class Counter:
+    """Count the rows that come out."""
+
+    rows: int = 0
+
+    def __call__(self, rows: Sequence[Any], _number: int) -> None:
+        """Take a batch of rows."""
+        self.rows += len(rows)
+
+
+@dataclass
+class Flown:
+    """A flow that runs, and what steers it."""
+
+    engine: LocalEngine
+    pilot: FlowPilot
+    counter: Counter
+    period: float
+
+    @property
+    def level(self) -> int:
+        """The number of workers."""
+        return int(self.engine.element.model.active)
+
+    def elastic(self, steps: int) -> float:
+        """Let the controllers decide so many times; return the rows a second meanwhile."""
+        self.pilot.begin_period()  # what a fixed number did is none of their business
+        began, rows = time.perf_counter(), self.counter.rows
+        for _ in range(steps):
+            time.sleep(self.period)
+            self.pilot.step()
+        return (self.counter.rows - rows) / (time.perf_counter() - began)
+
+    def fixed(self, level: int, seconds: float) -> float:
+        """Run with so many workers; return the rows a second."""
+        self.engine.element.set_workers(level)
+        time.sleep(seconds / 4)  # what was under way at another number
+        began, rows = time.perf_counter(), self.counter.rows
+        time.sleep(seconds)
+        return (self.counter.rows - rows) / (time.perf_counter() - began)
+
+
+@contextmanager
+def flying(shape: Shape, kind: Kind, cost: float, period: float) -> Iterator[Flown]:
+    """Run a graph without end, until the block is left."""
+    width, depth = SHAPES[shape]
+    counter = Counter()
+    flow = graph(shape, width=width, depth=depth, cost_us=cost, kind=kind, rows=None, sink=ps.write.callback(counter))
+    # Rows that wait keep nobody busy, so a batch of them holds more.
+    batch = 1024 if kind == "waiting" else max(1, round(BATCH_SECONDS * 1e6 / cost / depth))
+    options = Options(batch, elastic=True, steer=frozenset({"waits"}), period=BY_HAND)
+    engine = LocalEngine(make_plan(flow), options)
+    pilot = engine.pilot
+    assert pilot is not None
+    thread = threading.Thread(target=engine.run, daemon=True)
+    thread.start()
+    try:
+        yield Flown(engine, pilot, counter, period)
+    finally:
+        engine.stop_now()
+        thread.join()
+
+
+def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Compare elastic and fixed numbers of workers on one graph."""
+    with flying(shape, kind, cost, args.period) as flown:
+        flown.elastic(args.settle)
+        elastic: list[float] = []
+        fixed: dict[int, list[float]] = {level: [] for level in args.levels}
+        levels = []
+        for _ in range(args.rounds):
+            elastic.append(flown.elastic(args.steps))
+            found = flown.level
+            levels.append(found)
+            for level in args.levels:
+                fixed[level].append(flown.fixed(level, args.seconds))
+            flown.engine.element.set_workers(found)
+    medians = {level: statistics.median(speeds) for level, speeds in fixed.items()}
+    best = max(medians, key=lambda level: medians[level])
+    ratio = statistics.median(elastic) / medians[best] if medians[best] else math.nan
+    local_side.say(
+        f"{shape}, {kind}, {cost:g} us: {statistics.median(elastic):,.0f} rows/s at {levels}, "
+        f"best {medians[best]:,.0f} at {best}: {ratio:.2f}"
+    )
+    return {
+        "graph": shape,
+        "kind": kind,
+        "microseconds": cost,
+        "elastic_rows_s": statistics.median(elastic),
+        "levels": levels,
+        "fixed_rows_s": medians,
+        "best_level": best,
+        "ratio": ratio,
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--graphs", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--kinds", nargs="+", default=list(COSTS), choices=list(COSTS))
+    parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 4, 8], help="fixed numbers of workers")
+    parser.add_argument("--period", type=float, default=0.25, help="seconds from decision to decision")
+    parser.add_argument("--settle", type=int, default=24, help="decisions before anything is measured")
+    parser.add_argument("--steps", type=int, default=4, help="decisions of a measured elastic spell")
+    parser.add_argument("--seconds", type=float, default=0.8, help="length of a spell at a fixed number")
+    parser.add_argument("--rounds", type=int, default=3, help="measured spells of each")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run all experiments."""
+    found = [
+        experiment(shape, kind, cost, args) for kind in args.kinds for cost in COSTS[kind] for shape in args.graphs
+    ]
+    ratios = [each["ratio"] for each in found]
+    python = [level for each in found if each["kind"] == "python" for level in each["levels"]]
+    return {
+        "ratio": statistics.geometric_mean(ratios),
+        "worst": min(ratios),
+        "python_levels": sorted(set(python)),
+        "period": args.period,
+        "experiments": found,
+    }
