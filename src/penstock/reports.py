@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -25,3 +25,9 @@ class EpochStats:
     levels: dict[int, list[tuple[float, float]]]
     """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
     attempts: int = 1
+    tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """For each keyed operator, the task that held each shard."""
+    spent: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """For each operator, the seconds (wall, CPU) that all tasks spent in it."""
+    split: dict[str, float] = field(default_factory=dict)
+    """Where the epoch's seconds went: reading, user code, state, shuffle, sink, and the fixed cost of a job."""

@@ -21,6 +21,8 @@ class Meter:
     rows_out: int = 0
     wall: float = 0.0
     cpu: float = 0.0
+    errors: int = 0
+    """Rows that failed and were passed over."""
 
 
 @dataclass
@@ -46,6 +48,7 @@ class Meters:
             sum_.rows_out += meter.rows_out
             sum_.wall += meter.wall
             sum_.cpu += meter.cpu
+            sum_.errors += meter.errors
         return sum_
 
 

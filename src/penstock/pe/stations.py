@@ -10,7 +10,7 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -155,6 +155,7 @@ class Station:
         meter.batches += bool(group)  # a part of a batch has none: its batch was counted when it was cut
         meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
         meter.rows_out += sum(map(len, made.values()))
+        meter.errors += sum(failures.passed_over.values())
         for failure in failures.fatal:
             self._around.report(header.number, failure)
         return made
@@ -275,13 +276,23 @@ class StatefulStation(Station):
             number: Shard(states if self._one_dict else {}, all_touched=True)  # nobody asks what has changed
             for number in range(self._count())
         }
-        self._all = _Partitions(self._shards)
+        # What one worker takes whole is counted by itself: it would look like the load of the first partition.
+        self.whole = Shard(states, all_touched=True)
+        self._all = _Partitions({0: self.whole} if self._one_dict else self._shards)
         self._each = {number: _Partitions({number: shard}) for number, shard in self._shards.items()}
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
 
     def _count(self) -> int:
         return 1
+
+    def state(self) -> list[Mapping[Any, Any]]:
+        """Return the state of all keys, as it is: it may change while it is looked at."""
+        return [self.whole.states] if self._one_dict else [shard.states for shard in self._shards.values()]
+
+    def partitions(self) -> tuple[tuple[int, float], ...]:
+        """Return the rows and seconds of each partition, without those that one worker took whole."""
+        return tuple((shard.rows, shard.seconds) for shard in self._shards.values())
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.pe.meters import Latency
-from penstock.pe.stations import SinkStation, Station
+from penstock.pe.stations import PartitionedStation, SinkStation, StatefulStation, Station
 from penstock.pe.workers import WorkerView
 
 
@@ -29,6 +29,14 @@ class OperatorStats:
     """Batches that are done and wait for an earlier one."""
     oldest_gap: float
     """Seconds since the batch that they wait for came in; 0 where none waits."""
+    errors: int = 0
+    """Rows that failed and were passed over."""
+    keys: int | None = None
+    """Keys that have state; None where the operator has none."""
+    partitions: tuple[tuple[int, float], ...] = ()
+    """Rows and seconds of each partition, where workers share a keyed operator."""
+    permits: int | None = None
+    """How many workers it admits; None for any number."""
 
     @property
     def selectivity(self) -> float | None:
@@ -50,6 +58,12 @@ class ElementStats:
     """Of the last batches; None before the first one is out."""
     queries: dict[str, Latency]
     """For each sink, the latency of what reaches it."""
+    capacity: int = 0
+    """Batches that an input port holds."""
+    most_in_flight: int = 0
+    """Batches that may be in the element at once."""
+    oldest: float = 0.0
+    """Seconds since the oldest batch in flight came in."""
 
     def stuck(self, seconds: float = 10.0) -> tuple[WorkerView, ...]:
         """Return the workers that have been in one operator for longer than that."""
@@ -65,7 +79,7 @@ def query_latencies(stations: Iterable[Station]) -> dict[str, Latency]:
 def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, float]) -> tuple[OperatorStats, ...]:
     """Describe all operators; `entered` says when each batch that is still inside came in."""
     found = []
-    for station in stations:
+    for station in list(stations):
         meter = station.meters.total()
         oldest, waiting = station.progress()
         gap = now - entered[oldest] if waiting and oldest in entered else 0.0
@@ -81,6 +95,10 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                 tuple(port.size() for port in station.ports),
                 waiting,
                 gap,
+                meter.errors,
+                sum(map(len, station.state())) if isinstance(station, StatefulStation) else None,
+                station.partitions() if isinstance(station, PartitionedStation) else (),
+                len(station.partitions()) if isinstance(station, PartitionedStation) else station.permits,
             )
         )
     return tuple(found)

@@ -24,6 +24,7 @@ from penstock.spark.lease import Lease
 from penstock.spark.outputs import Outputs
 from penstock.spark.routing import check_table, default_tables, slice_bounds
 from penstock.spark.spec import EpochSpec
+from penstock.spark.spent import epoch_split, operator_seconds
 from penstock.spark.stages import Stages
 from penstock.timing import FOREVER
 
@@ -82,6 +83,8 @@ class SparkEngine:
         self._position = Position()
         self._last_offsets: dict[str, Any] = {}
         """The newest offset of each source that is not a directory: a manifest has all of them."""
+        self._driver_seconds = (0.0, 0.0)
+        """What the last epoch took here: publishing its sinks, and the commit."""
         self.outputs: Outputs | None = None
 
     # Control, from any thread -----------------------------------------------------------------------------------
@@ -330,7 +333,9 @@ class SparkEngine:
         position = self._position
         assert self.outputs is not None
         self._lease.check()
+        began = time.monotonic()
         counts = self.outputs.publish(spec.epoch, outcome.parts)
+        published = time.monotonic()
         for name, blocks in outcome.state:
             for operator, shard, full, size, keys, timer in blocks:
                 position.state.setdefault(operator, ShardIndex()).add(name, shard, full, size, keys, timer)
@@ -355,6 +360,7 @@ class SparkEngine:
         self._checkpoint.commit(position, self._lease.fence, {**whole, **offsets}, full, counts)
         if spec.epoch % CLEAN_EVERY == 0:
             self._checkpoint.clean(position)
+        self._driver_seconds = (published - began, time.monotonic() - published)
         return counts
 
     def _stats(
@@ -389,6 +395,9 @@ class SparkEngine:
             max(spec.tasks),
             levels,
             attempts,
+            {node.name: spec.tables[node.name] for node in self._plan.keyed},
+            operator_seconds(outcome.timings),
+            epoch_split(outcome.timings, seconds, *self._driver_seconds),
         )
 
 
