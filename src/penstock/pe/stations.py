@@ -211,6 +211,7 @@ class SinkStation(Station):
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         meter = self.meters.mine()
+        wall, cpu = time.perf_counter(), time.thread_time()
         meter.batches += 1
         meter.rows_in += 0 if group[0] is None else len(group[0])
         self.latencies.add(self._around.clock() - header.entered)
@@ -219,6 +220,8 @@ class SinkStation(Station):
             offer(self._around.published, header.number, (header, complete))
             for taken in self._around.published.drain():
                 self._around.publish(taken)
+        meter.wall += time.perf_counter() - wall
+        meter.cpu += time.thread_time() - cpu
         yield from ()
 
 

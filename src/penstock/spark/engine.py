@@ -395,9 +395,9 @@ class SparkEngine:
             max(spec.tasks),
             levels,
             attempts,
-            {node.name: spec.tables[node.name] for node in self._plan.keyed},
-            operator_seconds(outcome.timings),
-            epoch_split(outcome.timings, seconds, *self._driver_seconds),
+            tables={node.name: spec.tables[node.name] for node in self._plan.keyed},
+            spent=operator_seconds(outcome.timings),
+            split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import pickle
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -51,6 +52,7 @@ class Task:
         self._rows_in: dict[str, int] = {}
         self._rows_out: dict[str, int] = {}
         self._load: dict[str, list[tuple[int, int, float]]] = {}
+        self._seconds: dict[str, float] = {}
         self._spent = Spent()
 
     def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
@@ -173,11 +175,13 @@ class Task:
             files = FileReader(f"{self._spec.checkpoint}/state")
             shards: dict[str, OperatorShards] = {}
             for node in self._stages.entries(self._level):
+                began = time.perf_counter()
                 if isinstance(node.operator, Sink):
                     yield from self._run_sink(node, spool)
                 else:
                     shards[node.name] = OperatorShards(node, self._spec, self._task, CACHE, files, self._spent)
                     yield from self._run_keyed(node, spool, shards[node.name])
+                self._seconds[node.name] = time.perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
             if not self._failures.fatal:
                 with self._spent.on("state"):
@@ -351,7 +355,7 @@ class Task:
     def timings(self) -> dict[str, Any]:
         """Return how long the operators and shards of this task took."""
         spent = {"parts": self._spent.parts, "operators": self._spent.operators}
-        return {"level": self._level, "task": self._task, "load": self._load, **spent}
+        return {"level": self._level, "task": self._task, "seconds": self._seconds, "load": self._load, **spent}
 
 
 class _Loader:
