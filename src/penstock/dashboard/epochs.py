@@ -16,7 +16,7 @@ Json = dict[str, Any]
 RECENT_SECONDS = 5.0
 KEPT = 1000
 """Epochs that are remembered: latencies are of these."""
-SHOWN = 60
+SHOWN = 48
 
 
 @dataclass
@@ -39,6 +39,7 @@ class EpochView:
         self._recent: deque[tuple[float, EpochStats]] = deque(maxlen=KEPT)
         self._sums = _Sums()
         self._shards = ShardTracker(keys)
+        self._sinks: set[str] = set()
 
     def take(self, stats: EpochStats, at: float) -> None:
         """Take in an epoch that was committed just now."""
@@ -81,6 +82,7 @@ class EpochView:
         if last is not None and last.backlog is not None:
             lag = last.backlog / rate if rate else (0.0 if not last.backlog else None)
         state = last.state_bytes if last is not None else {}
+        self._sinks = {node["name"] for node in graph["nodes"] if node["kind"] == "sink"}
         operators = {node["name"]: self._operator(node["name"], window, span, state) for node in graph["nodes"]}
         seconds = {name: each["seconds"] for name, each in operators.items()}
         mean_rows = rows // max(1, len(window))
@@ -95,7 +97,9 @@ class EpochView:
                 "errors": sum(self._sums.errors.values()),
             },
             "operators": operators,
-            "pressure": pressure_in_epochs(graph["edges"], last.backlog if last else None, mean_rows, seconds),
+            "pressure": pressure_in_epochs(
+                graph["edges"], last.backlog if last else None, mean_rows, seconds, fixed_share(window)
+            ),
             "shards": self._shards.describe(window),
             "order": {"depth": 0, "gap": 0.0, "operator": None},
             "epochs": [describe_epoch(stats, at) for at, stats in epochs[-SHOWN:]],
@@ -129,7 +133,7 @@ class EpochView:
             "cpu": round(all_cpu, 4),
             "cpu_share": round(min(1.0, cpu / wall), 4) if wall > 0 else None,
             "cost": round(1e6 * all_wall / all_rows, 3) if all_rows and all_wall else None,
-            "selectivity": round(all_out / all_rows, 4) if all_rows else None,
+            "selectivity": round(all_out / all_rows, 4) if all_rows and name not in self._sinks else None,
             "queue": None,
             "errors": self._sums.errors.get(name, 0),
             "keys": None,
@@ -169,6 +173,12 @@ def recent(epochs: Sequence[tuple[float, EpochStats]], now: float) -> tuple[list
         found.append(stats)
         began = committed - stats.seconds
     return found, max(at - began, 1e-3)
+
+
+def fixed_share(epochs: Sequence[EpochStats]) -> float:
+    """Return the part of the epochs' time that went into Spark's own work."""
+    seconds = sum(stats.seconds for stats in epochs)
+    return sum(stats.split.get("fixed", 0.0) for stats in epochs) / seconds if seconds else 0.0
 
 
 def quantiles(weighted: Sequence[tuple[float, int]]) -> Json | None:

@@ -57,6 +57,8 @@ class HistoryWriter:
         os.makedirs(self._directory, exist_ok=True)
         if self._remote:
             self._fetch()
+        for name in (SAMPLES, DECISIONS):
+            _end_line(self._file(name))
         self._lines = _count_lines(self._file(SAMPLES))
         self._cut = False
 
@@ -188,6 +190,15 @@ def _read(path: str) -> bytes | None:
             return content
     except OSError:
         return None
+
+
+def _end_line(path: str) -> None:
+    """End a line that a crash cut short: what is added must not be lost with it."""
+    if os.path.exists(path) and os.path.getsize(path):
+        with open(path, "rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
 
 
 def _count_lines(path: str) -> int:

@@ -35,16 +35,21 @@ def pressure_in_queues(
     return _told(edges, reasons)
 
 
-def pressure_in_epochs(edges: list[Json], backlog: int | None, rows: int, busy: Mapping[str, float]) -> Json:
-    """Judge by epochs: more waits than one of them takes, and the operator with most of the time is the cause."""
+def pressure_in_epochs(
+    edges: list[Json], backlog: int | None, rows: int, busy: Mapping[str, float], fixed: float = 0.0
+) -> Json:
+    """Judge by epochs: more waits than one of them takes, and the operator with most of the time is the cause.
+
+    `fixed` is the part of an epoch that no operator has: where it is most of it, larger epochs help more.
+    """
     if not backlog or backlog <= rows or not any(busy.values()):
         return _told(edges, {})
     name = max(busy, key=lambda each: busy[each])
     share = busy[name] / sum(busy.values())
-    return _told(
-        edges,
-        {name: f"{backlog:,} rows wait, more than an epoch takes, and {share:.0%} of the operators' time is here"},
-    )
+    why = f"{backlog:,} rows wait, more than an epoch takes, and {share:.0%} of the operators' time is here"
+    if fixed > 0.5:
+        why += f"; but {fixed:.0%} of an epoch is Spark's fixed cost, so larger epochs would help more"
+    return _told(edges, {name: why})
 
 
 def _told(edges: list[Json], reasons: Mapping[str, str]) -> Json:

@@ -11,7 +11,7 @@ from penstock.reports import EpochStats
 
 Json = dict[str, Any]
 
-KEPT_MOVES = 100
+KEPT_MOVES = 24
 HOTTEST = 5
 KEPT_KEYS = 12
 HOT = 3.0

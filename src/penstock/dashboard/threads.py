@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from penstock.dashboard.pressure import pressure_in_queues
@@ -15,6 +16,9 @@ from penstock.run import Run
 Json = dict[str, Any]
 
 KEPT_PERIODS = 60
+RECENT_SECONDS = 3.0
+"""Rates are of as many seconds: operators count a batch when it is done, so a shorter time would flicker."""
+PERIOD_SECONDS = 1.0
 SIZE_EVERY = 4
 """Looks from one guess of the state's size to the next."""
 
@@ -24,15 +28,19 @@ class ThreadsView:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._before: ElementStats = run.stats
+        self._earlier: deque[ElementStats] = deque([run.stats])
+        self._period_began = self._earlier[0]
         self._sizes: dict[str, int] = {}
         self._looks = 0
         self._periods: list[Json] = []
 
     def describe(self, graph: Json, now: float) -> Json:
         """Return the engine's part of a sample."""
-        stats, before = self._run.stats, self._before
-        self._before = stats
+        stats = self._run.stats
+        self._earlier.append(stats)
+        while len(self._earlier) > 2 and self._earlier[1].at < stats.at - RECENT_SECONDS:
+            self._earlier.popleft()
+        before = self._earlier[0]
         seconds = max(stats.at - before.at, 1e-9)
         workers = max(1, sum(worker.state != "suspended" for worker in stats.workers))
         earlier = {each.name: each for each in before.operators}
@@ -45,7 +53,7 @@ class ThreadsView:
         }
         inside = stats.batches_in - stats.batches_out
         busy = {name: each["seconds"] for name, each in operators.items()}
-        self._period(stats, operators, seconds, workers, now)
+        self._period(stats, workers, now)
         worst = max(stats.operators, key=lambda each: each.oldest_gap, default=None)
         return {
             "totals": {
@@ -130,17 +138,30 @@ class ThreadsView:
                     self._sizes[name] = self._sizes.get(name, 0) if size is None else size
         self._looks += 1
 
-    def _period(self, stats: ElementStats, operators: Json, seconds: float, workers: int, now: float) -> None:
-        """Split the workers' time since the last look, as an epoch of Spark's is split."""
-        kinds = {each.name: each.kind for each in stats.operators}
+    def _period(self, stats: ElementStats, workers: int, now: float) -> None:
+        """Split the workers' time of a second, as an epoch of Spark's is split."""
+        began = self._period_began
+        seconds = stats.at - began.at
+        if seconds < PERIOD_SECONDS:
+            return
+        self._period_began = stats
+        before = {each.name: each.wall for each in began.operators}
         spent = {"user": 0.0, "sink": 0.0}
-        for name, each in operators.items():
-            spent["sink" if kinds.get(name) == "sink" else "user"] += each["seconds"] / workers
-        rows = round(sum(each["rate_out"] for name, each in operators.items() if kinds.get(name) == "source") * seconds)
+        for each in stats.operators:
+            part = "sink" if each.kind == "sink" else "user"
+            spent[part] += max(0.0, each.wall - before.get(each.name, 0.0)) / workers
         split = {part: round(min(each, seconds), 4) for part, each in spent.items()}
         split["idle"] = round(max(0.0, seconds - sum(split.values())), 4)
-        period = {"epoch": self._looks, "at": now, "rows": rows, "seconds": round(seconds, 4), "split": split}
-        self._periods = [*self._periods, {**period, "tasks": workers, "attempts": 1}][-KEPT_PERIODS:]
+        period = {
+            "epoch": len(self._periods) + 1,
+            "at": round(now, 3),
+            "rows": stats.rows_in - began.rows_in,
+            "seconds": round(seconds, 4),
+            "split": split,
+            "tasks": workers,
+            "attempts": 1,
+        }
+        self._periods = [*self._periods, period][-KEPT_PERIODS:]
 
 
 def latency(found: Latency | None) -> Json | None:

@@ -212,6 +212,7 @@ class Task:
         for group, bound in merged(self._runs(node, spool)):
             now, marks = marks.before(bound)
             parts = [(port, chunk, _shards(chunk)) for port, chunk in group]
+            self._count(self._rows_in, node.name, sum(len(chunk) for _, chunk in group))
             with self._spent.on("user", node.name):
                 made = runner.run(parts, now, water)
             for port, out in made.items():
