@@ -137,7 +137,10 @@ def run(args: argparse.Namespace) -> int:
             )
             if started.page is not None:
                 display.say("page", f"page at {started.page}", address=started.page)
-            return _watch(started, interrupts, display, progress, session)
+            try:
+                return _watch(started, interrupts, display, progress, session)
+            finally:
+                started.close_page()
     except Exception as error:
         if isinstance(error, UsageError):
             raise
