@@ -46,6 +46,18 @@ export function each(parent, items, make, update) {
   });
 }
 
+/** Follow an element's size: asking for it between two changes would make the browser lay the page out each time. */
+export function roomOf(element, changed) {
+  const room = { width: element.clientWidth, height: element.clientHeight };
+  new ResizeObserver(() => {
+    const [width, height] = [element.clientWidth, element.clientHeight];
+    if (width === room.width && height === room.height) return;
+    Object.assign(room, { width, height });
+    changed();
+  }).observe(element);
+  return room;
+}
+
 /** Let Enter and the space bar do what a click does, for elements that are no buttons by birth. */
 export function pressable(element, act) {
   element.addEventListener("click", act);

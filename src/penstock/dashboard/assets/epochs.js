@@ -1,6 +1,6 @@
 // Where the time of each epoch went: one bar an epoch, stacked.
 
-import { attribute, byId, each, h, s, text } from "./dom.js";
+import { attribute, byId, each, h, roomOf, s, text } from "./dom.js";
 import { clock, count, percent, seconds } from "./format.js";
 
 const HEIGHT = 132;
@@ -15,8 +15,9 @@ const NAMES = {
 };
 
 export class EpochsView {
-  constructor() {
+  constructor(redraw) {
     this.svg = byId("epochs");
+    this.room = roomOf(this.svg.parentElement, redraw);
     attribute(this.svg, "height", HEIGHT);
     this.legend = byId("epoch-legend");
     this.svg.addEventListener("pointermove", (event) => {
@@ -37,7 +38,7 @@ export class EpochsView {
     this.epochs = epochs;
     const threads = sample.engine === "threads";
     text(byId("epochs-title"), threads ? "Time" : "Epochs");
-    const width = this.svg.parentElement.clientWidth || 400;
+    const width = this.room.width || 400;
     attribute(this.svg, "width", width);
     // A first epoch takes long, and must not make all others small: what is above the top is cut off.
     const sorted = epochs.map((epoch) => epoch.seconds).sort((a, b) => a - b);

@@ -1,6 +1,6 @@
 // Draw the flow: operators by kind, coloured by busy time, rows a second on edges, back-pressure at its cause.
 
-import { attribute, byId, s, text } from "./dom.js";
+import { attribute, byId, roomOf, s, text } from "./dom.js";
 import { heat, percent, short } from "./format.js";
 import { HEIGHT, WIDTH, layout } from "./layout.js";
 
@@ -17,6 +17,7 @@ export class GraphView {
   constructor(select) {
     this.select = select;
     this.svg = byId("graph");
+    this.room = roomOf(this.svg.parentElement, () => this.fit());
     this.world = s("g");
     this.edgeLayer = s("g", { class: "edges" });
     this.nodeLayer = s("g", { class: "nodes" });
@@ -136,7 +137,6 @@ export class GraphView {
       event.preventDefault();
       this.scale(event.deltaY < 0 ? 1.12 : 1 / 1.12);
     }, { passive: false });
-    new ResizeObserver(() => this.fit()).observe(this.svg.parentElement);
   }
 
   key(event) {
@@ -175,7 +175,7 @@ export class GraphView {
 
   fit() {
     if (!this.plan) return;
-    const room = this.svg.parentElement.getBoundingClientRect();
+    const { room } = this;
     const [wide, high] = [this.plan.width + 40, this.plan.height + 56];
     const k = Math.min(1.15, room.width / wide, room.height / high);
     this.view = { k, x: (room.width - this.plan.width * k) / 2, y: (room.height - this.plan.height * k) / 2 + 6 * k };
@@ -183,7 +183,7 @@ export class GraphView {
   }
 
   scale(by) {
-    const room = this.svg.parentElement.getBoundingClientRect();
+    const { room } = this;
     const k = Math.max(0.05, Math.min(2.5, this.view.k * by));
     const [cx, cy] = [room.width / 2, room.height / 2];
     const ratio = k / this.view.k;

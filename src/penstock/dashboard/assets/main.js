@@ -14,10 +14,10 @@ class Page {
     this.store = new Store();
     this.panel = new Panel(() => this.select(null));
     this.graph = new GraphView((name) => this.select(name));
-    this.timeline = new TimelineView({ openDecisions: (found) => this.open(found), lookAt: (at) => this.lookAt(at) });
+    this.timeline = new TimelineView({ openDecisions: (found) => this.open(found), lookAt: (at) => this.lookAt(at), redraw: () => this.draw() });
     this.list = new DecisionList((found) => this.open(found));
-    this.shards = new ShardsView();
-    this.epochs = new EpochsView();
+    this.shards = new ShardsView(() => this.draw());
+    this.epochs = new EpochsView(() => this.draw());
     this.queries = new QueriesView(() => this.load());
     this.pending = false;
     this.loading = null;
@@ -27,7 +27,6 @@ class Page {
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.store.past) this.lookAt(null);
     });
-    new ResizeObserver(() => this.draw()).observe(document.body);
   }
 
   async load() {

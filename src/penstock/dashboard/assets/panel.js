@@ -101,7 +101,7 @@ export class Panel {
   }
 
   drawSpark(trail) {
-    const width = this.body.clientWidth || 280;
+    const width = 300;
     const most = Math.max(1e-9, ...trail.map((point) => point.rate));
     const step = width / Math.max(1, trail.length - 1);
     const places = trail.map((point, index) => `${(index * step).toFixed(1)} ${(43 - (point.rate / most) * 40).toFixed(1)}`);

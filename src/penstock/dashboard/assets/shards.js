@@ -1,6 +1,6 @@
 // The heat map of shards: one cell a shard, grouped by the task that holds it, coloured by its part of the load.
 
-import { attribute, byId, each, h, s, text } from "./dom.js";
+import { attribute, byId, each, h, roomOf, s, text } from "./dom.js";
 import { clock, count, percent, times } from "./format.js";
 
 const CELL = 13;
@@ -8,8 +8,9 @@ const LABEL = 116;
 const GROUP_GAP = 7;
 
 export class ShardsView {
-  constructor() {
+  constructor(redraw) {
     this.svg = byId("shards");
+    this.room = roomOf(this.svg.parentElement, redraw);
     this.choice = byId("shard-operator");
     this.cells = s("g");
     this.labels = s("g");
@@ -49,7 +50,7 @@ export class ShardsView {
 
   draw(shards, sample) {
     this.shards = shards;
-    const width = this.svg.parentElement.clientWidth || 600;
+    const width = this.room.width || 600;
     const key = `${this.operator}/${shards.share.length}/${width}/${shards.table ? shards.table.join(",") : ""}`;
     if (key !== this.layoutKey) {
       this.layoutKey = key;

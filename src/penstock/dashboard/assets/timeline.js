@@ -1,6 +1,6 @@
 // Draw the run over time: throughput, latency, lag and size, with every decision marked.
 
-import { attribute, byId, each, h, pressable, s, text } from "./dom.js";
+import { attribute, byId, each, h, pressable, roomOf, s, text } from "./dom.js";
 import { clock, rate, seconds, short } from "./format.js";
 
 const LEFT = 64;
@@ -16,10 +16,11 @@ const LANES = [
 ];
 
 export class TimelineView {
-  constructor({ openDecisions, lookAt }) {
+  constructor({ openDecisions, lookAt, redraw }) {
     this.openDecisions = openDecisions;
     this.lookAt = lookAt;
     this.svg = byId("timeline");
+    this.room = roomOf(this.svg.parentElement, redraw);
     this.axis = s("g", { class: "axis" });
     this.svg.append(this.axis);
     this.lanes = new Map();
@@ -51,7 +52,7 @@ export class TimelineView {
 
   update(store) {
     this.store = store;
-    const width = this.svg.parentElement.clientWidth || 800;
+    const width = this.room.width || 800;
     attribute(this.svg, "width", width);
     const points = store.points;
     if (!points.length) return;
