@@ -3,7 +3,8 @@
 import { attribute, byId, each, h, roomOf, s, text } from "./dom.js";
 import { clock, count, percent, times } from "./format.js";
 
-const CELL = 13;
+/** Few shards get large cells; a thousand must fit. */
+const cellSize = (shards) => (shards <= 32 ? 30 : shards <= 128 ? 19 : 13);
 const LABEL = 116;
 const GROUP_GAP = 7;
 
@@ -71,7 +72,8 @@ export class ShardsView {
   }
 
   place(shards, width) {
-    const across = Math.max(8, Math.floor((width - LABEL) / CELL));
+    const size = cellSize(shards.share.length);
+    const across = Math.max(8, Math.floor((width - LABEL) / size));
     const groups = shards.table
       ? Array.from({ length: shards.tasks }, (_, task) => shards.table.flatMap((owner, shard) => (owner === task ? [shard] : [])))
       : [shards.share.map((_, shard) => shard)];
@@ -82,20 +84,20 @@ export class ShardsView {
     this.cells.replaceChildren();
     let top = 0;
     this.groups = groups.map((members) => {
-      const label = s("text", { x: 0, y: top + 10, class: "shard-label" });
+      const label = s("text", { x: 0, y: top + (size - 2) / 2 + 4, class: "shard-label" });
       this.labels.append(label);
       members.forEach((shard, index) => {
         const cell = s("rect", {
-          class: "cell", "data-shard": shard, width: CELL - 2, height: CELL - 2, rx: 2,
-          x: LABEL + (index % across) * CELL, y: top + Math.floor(index / across) * CELL,
+          class: "cell", "data-shard": shard, width: size - 2, height: size - 2, rx: size > 20 ? 5 : 2,
+          x: LABEL + (index % across) * size, y: top + Math.floor(index / across) * size,
         });
         this.byShard[shard] = cell;
         this.cells.append(cell);
       });
-      top += Math.max(1, Math.ceil(members.length / across)) * CELL + GROUP_GAP;
+      top += Math.max(1, Math.ceil(members.length / across)) * size + GROUP_GAP;
       return { label, members };
     });
-    attribute(this.svg, "height", Math.max(CELL, top - GROUP_GAP));
+    attribute(this.svg, "height", Math.max(size, top - GROUP_GAP));
     attribute(this.svg, "width", width);
   }
 
