@@ -44,7 +44,7 @@ export class Panel {
     if (node.fields.length) facts.push(`fields ${node.fields.join(", ")}`);
     if (node.on_error !== "fail") facts.push(`rows that fail: ${node.on_error.replace("_", " ")}`);
     this.note = h("p", { class: "note", hidden: true });
-    this.spark = s("svg", { class: "spark", height: 44, role: "img", "aria-label": "rows a second over the last minutes" }, s("path", { class: "line line-area" }));
+    this.spark = s("svg", { class: "spark", height: 44, role: "img", "aria-label": "rows a second over the last minutes" }, s("path", { class: "line line-fill" }));
     this.share = h("div", { class: "share", role: "img" }, h("i", { class: "share-cpu" }));
     this.cells = new Map();
     const cell = (id, name, title) => {

@@ -103,7 +103,7 @@ export class ShardsView {
 
   facts(shards) {
     const used = shards.share.some((share) => share > 0);
-    const unbalanced = shards.imbalance > 1.2;
+    const unbalanced = shards.table !== null && shards.imbalance > 1.2;
     const parts = [];
     if (!used) parts.push(shards.table ? "No rows lately." : "One worker takes batches whole; parts are used once there are more workers.");
     else parts.push(`${shards.share.length} ${shards.table ? "shards" : "parts"}`);

@@ -3,13 +3,13 @@
 import { attribute, byId, each, h, pressable, roomOf, s, text } from "./dom.js";
 import { clock, rate, seconds, short } from "./format.js";
 
-const LEFT = 64;
+const LEFT = 84;
 const RIGHT = 12;
 const LANE_GAP = 14;
 const MARKS_HEIGHT = 26;
 const MARK_ROOM = 11; // pixels: decisions that are nearer share a mark
 const LANES = [
-  { id: "rate", title: "Throughput", height: 92, lines: [["rate", "area"]], unit: (value) => rate(value) },
+  { id: "rate", title: "Throughput", height: 92, lines: [["rate", "fill"], ["rate", "rate"]], unit: (value) => rate(value) },
   { id: "latency", title: "Latency", height: 80, lines: [["p99", "p99"], ["p50", "p50"]], unit: seconds },
   { id: "lag", title: "Lag", height: 56, lines: [["lag", "lag"]], unit: seconds },
   { id: "size", title: "Size", height: 44, lines: [["size", "step"]], unit: short, step: true },
@@ -213,7 +213,6 @@ function path(points, field, x, top, height, style) {
   let open = false;
   let begin = 0;
   let lastX = 0;
-  let lastY = 0;
   for (const point of points) {
     const value = point[field];
     if (value === null || value === undefined) {
@@ -227,10 +226,10 @@ function path(points, field, x, top, height, style) {
     } else if (style === "step") d += `H${px.toFixed(1)}V${py.toFixed(1)}`;
     else d += `L${px.toFixed(1)} ${py.toFixed(1)}`;
     open = true;
-    [lastX, lastY] = [px, py];
+    lastX = px;
   }
-  if (style === "area" && d) d += `L${lastX.toFixed(1)} ${height}L${begin.toFixed(1)} ${height}Z`;
-  return lastY === undefined ? "" : d;
+  if (style === "fill" && d) d += `L${lastX.toFixed(1)} ${height}L${begin.toFixed(1)} ${height}Z`;
+  return d;
 }
 
 function nice(value) {
