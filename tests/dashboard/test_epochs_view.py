@@ -82,6 +82,16 @@ def test_moves_are_seen_whoever_made_them():
     assert found["share"] == pytest.approx([0.7, 0.1, 0.0, 0.2])
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_hot_keys_are_named_only_where_asked_for(named):
+    view = EpochView("spark", named)
+    stats = epoch(1)
+    object.__setattr__(stats, "hot_keys", {"sum": {0: [("ann@example.org", 0.9)]}})
+    view.take(stats, 1.0)
+    (key,) = view.describe(GRAPH, 1.0)["shards"]["sum"]["hot_keys"]
+    assert key == {"shard": 0, "share": 0.9, "key": "ann@example.org" if named else None}
+
+
 def test_latency_is_that_of_rows_not_of_epochs():
     assert quantiles([(0.1, 1000), (9.0, 1), (0.2, 0)]) == {"p50": 0.1, "p99": 0.1}
     assert quantiles([(0.1, 50), (9.0, 50)]) == {"p50": 0.1, "p99": 9.0}

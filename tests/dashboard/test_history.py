@@ -48,6 +48,14 @@ def test_what_is_written_is_read_and_replayed(tmp_path):
     assert result.actions > 0
 
 
+def test_a_local_path_may_be_a_uri(tmp_path):
+    writer = HistoryWriter(f"file://{tmp_path}/history")
+    writer.write_graph(GRAPH)
+    writer.write_sample(sample(1))
+    writer.close()
+    assert read_history(str(tmp_path)).samples == read_history(f"file://{tmp_path}").samples != []
+
+
 def test_a_second_run_goes_on_in_the_same_files(tmp_path):
     for at in (1, 2):
         writer = HistoryWriter(str(tmp_path))

@@ -83,6 +83,7 @@ def test_files_are_those_of_the_package_and_no_others(server):
 
 def test_a_site_that_points_its_name_here_is_turned_away(server):
     assert ask(server, "/api/page", Host="evil.example")[0] == 403
+    assert ask(server, "/api/page", Host="[::1")[0] == 403
     assert ask(server, "/api/page", Host="localhost:99")[0] == 200
 
 

@@ -132,9 +132,12 @@ async def stream(page: Page) -> AsyncIterator[bytes]:
 
 async def _read_change(request: Request) -> tuple[str, str]:
     """Read what is to be changed; a body that is too long is not read to its end."""
-    if int(request.headers.get("content-length", "0")) > MOST_BODY:
-        raise ValueError("too long")
-    body: Any = json.loads(await request.body())
+    content = b""
+    async for part in request.stream():
+        content += part
+        if len(content) > MOST_BODY:
+            raise ValueError("too long")
+    body: Any = json.loads(content)
     if not isinstance(body, dict):
         raise ValueError("no object")
     action, name = body["action"], body["query"]

@@ -46,6 +46,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _host_name(netloc: str) -> str:
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return ""
+
+
 class Guard:
     """Let requests through to the page that may see it, and give every answer the headers that protect it."""
 
@@ -69,7 +76,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if self._open_here and not is_loopback(urlsplit(f"//{headers.get('host', '')}").hostname or ""):
+        if self._open_here and not is_loopback(_host_name(headers.get("host", ""))):
             return PlainTextResponse("this page is for 127.0.0.1 only", 403)
         if not self._open_here and not self._knows_token(scope, headers):
             given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]

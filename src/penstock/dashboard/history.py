@@ -51,8 +51,9 @@ class HistoryWriter:
         self.path = path
         self._most_samples, self._most_bytes = most_samples, most_sample_bytes
         self._most_decisions = most_decision_bytes
-        self._remote = locate(path)[0].type_name != "local"
-        self._directory = tempfile.mkdtemp(prefix="penstock-history-") if self._remote else path
+        system, inside = locate(path)
+        self._remote = system.type_name != "local"
+        self._directory = tempfile.mkdtemp(prefix="penstock-history-") if self._remote else inside
         self._copied = time.monotonic()
         os.makedirs(self._directory, exist_ok=True)
         if self._remote:

@@ -35,6 +35,7 @@ class PageServer:
         self.host, self.port = host, int(self._socket.getsockname()[1])
         config = uvicorn.Config(
             make_app(page, self._token, self._here),
+            log_config=None,  # the user's own logging stays as it is
             log_level="critical",
             access_log=False,
             lifespan="off",
