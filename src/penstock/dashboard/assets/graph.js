@@ -110,7 +110,7 @@ export class GraphView {
     const banner = byId("pressure");
     const cause = sample.pressure.causes[0];
     attribute(banner, "hidden", !cause);
-    if (cause) text(banner, `Back-pressure: ${cause.operator} holds the flow back. ${cause.why}.`);
+    if (cause) text(banner, `Back-pressure: ${cause.operator} holds the flow back: ${cause.why}.`);
   }
 
   // Moving about ---------------------------------------------------------------------------------------------------
