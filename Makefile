@@ -11,7 +11,7 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python;
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint bench chaos screenshot clean check-python check-java
+.PHONY: help env demo test lint bench chaos docs screenshot clean check-python check-java
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -40,7 +40,7 @@ demo: check-java $(STAMP)  ## run the demonstration: about a minute
 	@$(BIN)/python -m penstock.demo
 
 test: check-java $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --dist loadgroup
 
 lint: $(STAMP)  ## check style, format and types
 	$(BIN)/ruff check .
@@ -52,6 +52,9 @@ bench: check-java $(STAMP)  ## list the benchmarks; run one with: make bench ARG
 
 chaos: check-java $(STAMP)  ## run the tests that kill processes, and the other slow ones
 	$(BIN)/python -m pytest -m slow
+
+docs: $(STAMP)  ## build the documentation, to site/index.html
+	$(BIN)/python -m mkdocs build --strict
 
 screenshot: $(STAMP)  ## take the picture of the page that the README shows
 	$(BIN)/python -m tests.browser.screenshot docs/images/page.png

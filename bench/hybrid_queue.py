@@ -1,5 +1,8 @@
 """Repeat Ordered's skew experiment: the hybrid against the partitioned queue, Gaussian keys in range partitions.
 
+Elasticutor's elastic executor runs beside them, with as many partitions as the hybrid queue and a replica a worker; its
+table is balanced while it runs.
+
 The partitioned queue has as many partitions as workers, the hybrid one many more; the wider the Gaussian, the more
 even the partitions. Two kinds of work: NumPy, with two workers, and one that only waits, so that more workers than the
 machine has cores can be busy. With two workers a Gaussian around the middle of the keys falls in two equal halves
@@ -9,7 +12,7 @@ however narrow it is, so NumPy is measured with one around the middle of a half,
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,11 +28,11 @@ from penstock.order.partitioning import RangePartitioning
 from penstock.order.queues import HybridQueue, PartitionedQueue
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Settings
-from penstock.pe.stations import PartitionedStation
 
 DESCRIPTION = "Ordered's skew experiment: hybrid against partitioned queue, throughput and latency by sigma"
 
 QUEUES: dict[str, Any] = {"hybrid": HybridQueue, "partitioned": PartitionedQueue}
+SIDES = (*QUEUES, "executor")
 KEY_SPACE = 1_000_000
 
 
@@ -77,7 +80,7 @@ class Experiment:
 
     def __init__(self, keys: npt.NDArray[np.int64], kind: Kind, args: argparse.Namespace) -> None:
         self._keys, self._kind, self._args = keys, kind, args
-        self.latencies: dict[str, list[float]] = {name: [] for name in QUEUES}
+        self.latencies: dict[str, list[float]] = {name: [] for name in SIDES}
 
     def turn(self, name: str) -> float:
         """Run the operator behind one kind of queue; check the outputs; keep the latency; return the seconds."""
@@ -100,12 +103,16 @@ class Experiment:
         source.key_by("key").scan(step, 0, name="step").sink("out", ps.write.callback(leave))
         workers = self._kind.workers
         partitions = workers if name == "partitioned" else self._args.partitions
-        settings = Settings(workers=workers, partitions=partitions)
-        station = partial(PartitionedStation, queue=QUEUES[name])
-        with local_side.engine_with(PartitionedStation=station, key_shards=range_shards):
-            engine, seconds = local_side.run_flow(flow, Options(self._args.batch_rows, settings=settings))
+        settings = Settings(workers=workers, partitions=partitions, partitioned=name)
+        with local_side.engine_with(key_shards=range_shards):
+            options = Options(self._args.batch_rows, settings=settings)
+            if name == "executor":
+                options = replace(options, steer=frozenset({"shards"}), period=self._args.balance_seconds)
+            engine, seconds = local_side.run_flow(flow, options)
         built: Any = engine.element.stations["step"]
-        local_side.check_part(name, built._queue, QUEUES[name])
+        local_side.check_part(name, built._queue, QUEUES.get(name, HybridQueue))
+        if len(built.squad.hired) != (workers if name == "executor" else 0):
+            raise AssertionError(f"{name}: the operator has {len(built.squad.hired)} replicas")
         check_ranges(name, built, self._keys)
         local_side.check_order(name, found, rows)
         # As the paper has it: without the first and the last fifth, which are starting and ending.
@@ -123,14 +130,14 @@ def largest_share(keys: npt.NDArray[np.int64], workers: int) -> float:
 
 
 def measured(kind: Kind, center: float, sigma: float, args: argparse.Namespace) -> dict[str, Any]:
-    """Run both queues in turns on one distribution and compare them."""
+    """Run all sides in turns on one distribution and compare them."""
     keys = gaussian_keys(args.seed, args.rows, center, sigma)
     experiment = Experiment(keys, kind, args)
     turns = {
         name: local_side.clocked(
             f"{kind.name}, center {center}, sigma {sigma}, {name}", args.rows, partial(experiment.turn, name)
         )
-        for name in QUEUES
+        for name in SIDES
     }
     speeds = measure.interleave(turns, args.rounds, args.warmup)
     late = {name: each[args.warmup :] for name, each in experiment.latencies.items()}
@@ -141,7 +148,9 @@ def measured(kind: Kind, center: float, sigma: float, args: argparse.Namespace) 
         "center": center,
         "sigma": sigma,
         "largest_share": largest_share(keys, kind.workers),
-        **local_side.compare(speeds, {"ratio": ("hybrid", "partitioned")}, args.seed),
+        **local_side.compare(
+            speeds, {"ratio": ("hybrid", "partitioned"), "executor_ratio": ("executor", "hybrid")}, args.seed
+        ),
         **{f"{name}_latency_ms": measure.median(each, seed=args.seed).median for name, each in late.items()},
         "latency_ratio": measure.ratio(late["hybrid"], late["partitioned"], seed=args.seed).median,
     }
@@ -169,6 +178,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait-workers", type=int, default=8)
     parser.add_argument("--wait-microseconds", type=float, default=1_000)
     parser.add_argument("--partitions", type=int, default=100, help="of the hybrid queue; the other has the workers'")
+    parser.add_argument("--balance-seconds", type=float, default=0.05, help="of the executor, from move to move")
     parser.add_argument("--rows", type=int, default=2_048, help="rows of a turn")
     parser.add_argument("--batch-rows", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5, help="measured turns of every side")

@@ -17,12 +17,12 @@ import pyarrow as pa
 import penstock as ps
 from bench import data, measure
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe import building, element, stations
+from penstock.pe import building, element, partitioned_station, stations
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 
 EngineClass = type[LocalEngine]
-BUILDERS = (stations, building, element)
+BUILDERS = (stations, partitioned_station, building, element)
 """The modules that build an engine's parts."""
 
 

@@ -34,6 +34,12 @@ class PenstockSide:
         options = self._options | options
         self._run = ps.start(flow, checkpoint=str(self._checkpoint), on_epoch=self._took, **options)
 
+    @property
+    def run(self) -> ps.Run:
+        """Return the run, once the side is started."""
+        assert self._run is not None, "start the side first"
+        return self._run
+
     def run_epochs(self, n: int) -> list[Epoch]:
         """Release `n` epochs and return rows and seconds of each."""
         assert self._run is not None, "start the side first"

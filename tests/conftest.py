@@ -1,4 +1,8 @@
-"""What all tests share: how Hypothesis draws, and one Spark session for the whole suite."""
+"""What all tests share: how Hypothesis draws, and one Spark session for the whole suite.
+
+`make test` runs tests in as many processes as there are cores. All tests that need Spark are in one of them, with its
+one session, and begin first because they take the longest.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,14 @@ from hypothesis import settings
 # line that repeats it.
 settings.register_profile("penstock", deadline=None, print_blob=True)
 settings.load_profile("penstock")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of Spark together, and let them begin."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 @pytest.fixture(scope="session")

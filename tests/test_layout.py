@@ -20,9 +20,11 @@ PURE = {"order", "policies", "elastic"}
 ENGINES = {"local", "spark", "sim"}
 CORE = {
     "checks",
+    "drawing",
     "errors",
     "flow",
     "graph",
+    "hints",
     "ingress",
     "keys",
     "operators",

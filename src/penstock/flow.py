@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
-from penstock import checks
+from penstock import checks, hints
 from penstock.errors import FlowError
 from penstock.graph import Graph, Node, Port
 from penstock.operators import aggregates, coroutine
@@ -151,6 +152,15 @@ class Flow:
     def __repr__(self) -> str:
         return f"Flow({self.name!r}, {len(self._nodes)} operators)"
 
+    def _repr_svg_(self) -> str | None:
+        """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""
+        from penstock.drawing import draw_svg
+
+        try:
+            return draw_svg(self)
+        except FlowError:
+            return None
+
 
 class Stream:
     """Rows on their way from one operator to the next."""
@@ -203,6 +213,15 @@ class Stream:
                 f"ps.map(f), or a function from stream to stream"
             )
         return stage(self)
+
+    def threaded(self) -> Stream:
+        """Give what reads this stream a thread of its own for it; `engine="threads"` only, others pass over it."""
+        return Stream(self.flow, replace(self.port, threaded=True))
+
+    def parallel(self, replicas: int) -> Stream:
+        """Begin with so many replicas of the operator that reads this stream; `engine="threads"` only."""
+        count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
+        return Stream(self.flow, replace(self.port, parallel=count))
 
     # Without memory -----------------------------------------------------------------------------------------
 

@@ -13,10 +13,14 @@ from penstock.timing import TimeKind
 
 @dataclass(frozen=True)
 class Port:
-    """Name an output of a node."""
+    """Name an output of a node, and how whoever reads it is to run."""
 
     node: str
     index: int = 0
+    threaded: bool = False
+    """Whether the reader's input gets a thread of its own."""
+    parallel: int | None = None
+    """How many replicas of the reader there are to be."""
 
 
 @dataclass(frozen=True)

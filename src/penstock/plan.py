@@ -9,6 +9,7 @@ from functools import cached_property
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.graph import Edge, Graph, Node
+from penstock.hints import check_hints
 from penstock.operators.base import Keyed, Sink, Source
 from penstock.positions import Layout, layout
 
@@ -83,6 +84,7 @@ def make_plan(flow: Flow) -> Plan:
     _check_connected(plan)
     _check_reaches_sink(plan)
     _check_order_by(plan)
+    check_hints(plan.nodes.values())
     return plan
 
 

@@ -25,7 +25,7 @@ class Files:
     """Files in a directory. `follow` waits for more; otherwise the source ends with what is there."""
 
     path: str
-    format: FileFormat
+    format: FileFormat | Literal["text"]
     schema: Any = None
     follow: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -98,6 +98,11 @@ def csv(path: str, *, schema: Any = None, follow: bool = False, header: bool = T
     return Files(str(path), "csv", schema, follow, {"header": header, "delimiter": delimiter})
 
 
+def text(path: str, *, follow: bool = False) -> Files:
+    """Read a directory (or file) of lines of text; a row has the one field `value`, as Spark's text files have."""
+    return Files(str(path), "text", {"value": str}, follow)
+
+
 def items(values: Iterable[Any], *, schema: Any = None) -> Items:
     """Read a Python iterable: for tests and first steps."""
     return Items(values, schema)
@@ -155,7 +160,7 @@ def as_reader(value: Any) -> Reader:
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
         return Items(value)
     raise TypeError(
-        f"{value!r} is no source; use ps.read.parquet(...), json, csv, items, generate, rate, socket, "
+        f"{value!r} is no source; use ps.read.parquet(...), json, csv, text, items, generate, rate, socket, "
         f"frame, a Spark DataFrame or an iterable"
     )
 

@@ -16,7 +16,7 @@ from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, lru_cache, partial
-from itertools import chain
+from itertools import chain, starmap
 from operator import attrgetter, index, itemgetter
 from typing import Any, Literal
 
@@ -55,6 +55,10 @@ class Record(tuple[Any, ...]):
             except ValueError:
                 raise KeyError(f"no field {index!r}; the fields are {', '.join(self._fields)}") from None
         return tuple.__getitem__(self, index)
+
+    if typing.TYPE_CHECKING:  # a type checker cannot know the fields
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def asdict(self) -> dict[str, Any]:
         """Return the row as a dict of field to value."""
@@ -106,6 +110,11 @@ class RowType:
 
     def decode(self, columns: pa.RecordBatch | pa.Table) -> list[Row]:
         """Make the rows of a record batch."""
+        rows = self.iterate(columns)
+        return rows if isinstance(rows, list) else list(rows)
+
+    def iterate(self, columns: pa.RecordBatch | pa.Table) -> Iterable[Row]:
+        """Make the rows of a record batch one by one: they need not all be there at once."""
         lists = [column_values(columns.column(i)) for i in range(len(self.schema))]
         if self.form == "scalar":
             return lists[0]
@@ -114,12 +123,11 @@ class RowType:
         rows = zip(*lists, strict=True)
         if self.form == "dict":
             names = self.schema.names
-            return [dict(zip(names, row, strict=True)) for row in rows]
+            return (dict(zip(names, row, strict=True)) for row in rows)
         if self.form == "dataclass":
             assert self.cls is not None
-            cls = self.cls
-            return [cls(*row) for row in rows]
-        return list(map(partial(tuple.__new__, self.row_class), rows))
+            return starmap(self.cls, rows)
+        return map(partial(tuple.__new__, self.row_class), rows)
 
     def encode(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Make a record batch of rows; raise `RowTypeError` naming the first value that does not fit."""
@@ -172,8 +180,8 @@ class RowType:
         """Tell whether columns would give back the same rows, looking at them column by column."""
         width = len(self._python_types)
         if self.form == "scalar":
-            flat = list(rows)
-        elif self.form in ("record", "tuple") and width and set(map(type, rows)) == {self.row_class}:
+            return _comes_back(rows, self._python_types[0])
+        if self.form in ("record", "tuple") and width and set(map(type, rows)) == {self.row_class}:
             # Much faster than `zip(*rows)`; rows of other lengths are no rows of this class, or their types tell.
             flat = list(chain.from_iterable(rows))
         else:
@@ -260,9 +268,9 @@ class RowType:
         return RowTypeError(0, field.name, rows[0], str(field.type))
 
 
-def _comes_back(values: list[Any], kind: type | None) -> bool:
+def _comes_back(values: Sequence[Any], kind: type | None) -> bool:
     """Tell whether a column would give back the same values."""
-    if kind not in (int, float, str, bool) or set(map(type, values)) != {kind}:
+    if kind not in (int, float, str, bool) or list(map(type, values)).count(kind) != len(values):
         return False  # a date may do, too, but takes a look at each
     if kind is int:
         try:

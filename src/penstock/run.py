@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
+from penstock.pe.element import Settings
+from penstock.pe.stations import Partitioned
 from penstock.pe.statistics import ElementStats
 from penstock.pe.workers import ModelName
 from penstock.plan import Plan, make_plan
 from penstock.policies import Policy, by_name
 from penstock.rows import Row
 from penstock.timing import seconds
+
+if TYPE_CHECKING:
+    from penstock.local.engine import SteeringName
 
 EngineName = Literal["spark", "threads", "sequential"]
 
@@ -82,12 +88,22 @@ class Run:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what Penstock has decided by itself so far, each with what it saw and why; of the threads engine."""
+        """Return what Penstock has decided by itself so far, each with what it saw and why."""
         return list(getattr(self._engine, "decisions", []))
 
     def set_threads(self, threads: int) -> None:
         """Set the number of workers of the threads engine, while it runs."""
         self._engine.element.set_workers(threads)
+
+    def set_replicas(self, operator: str, replicas: int) -> int:
+        """Set how many replicas of an operator there are, while it runs, order and state kept; threads engine only.
+
+        Returns the number of the first batch that they share.
+        """
+        if not hasattr(self._engine, "set_replicas"):
+            raise PenstockError('replicas come and go only with engine="threads"; on Spark, use run.set_tasks')
+        number: int = self._engine.set_replicas(operator, replicas)
+        return number
 
     @property
     def queries(self) -> list[str]:
@@ -170,10 +186,13 @@ def start(
     tasks: int | None = None,
     epoch_rows: int = 1_000_000,
     every: str | float = 0.0,
+    latency: str | float | None = None,
     end: bool = True,
-    threads: int | None = None,
+    threads: int | Literal["utilization"] | None = None,
     model: ModelName = "dynamic",
     policy: str | Policy | None = None,
+    replicas: int | Mapping[str, int] | Literal["auto"] | None = None,
+    partitioned: Partitioned | None = None,
     batch_rows: int = 4096,
     on_epoch: Callable[[Any], None] | None = None,
     page: bool | int | None = None,
@@ -187,13 +206,18 @@ def start(
     `checkpoint` is where the run is kept: start again with the same one and it goes on where it left off. Without it
     the run is kept in a temporary directory and forgotten. `tasks` is the number of tasks of the keyed stages (by
     default one a core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch
-    to epoch. With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
+    to epoch. `latency` is how long a row may take from source to sink: epochs, tasks and executors are chosen for it.
+    With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
     run.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
-    number of workers (by default it is found while the flow runs), `model` the threading model (dynamic, manual,
-    dedicated, bound), `policy` what chooses the next operator in the dynamic one (None is the Streams scheduler),
-    `batch_rows` the rows that go through it together.
+    number of workers (by default it is found while the flow runs, by their throughput; with "utilization" by how busy
+    they are), `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next operator
+    in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together. `replicas`
+    gives operators replicas, by name, each with a queue of its own and one worker at a time; a number is for all that
+    can have some, and with "auto" the bottleneck gets more while the flow runs. `partitioned` is how workers share a
+    keyed operator: by a queue (hybrid, partitioned, shared), or each with partitions of its own (executor), which move
+    to where they are balanced.
 
     `page=True`, or a port, serves a live page of the run on 127.0.0.1 (`run.page` is its address), or on `page_host`,
     where it asks for `page_token`; `page_keys` lets it name hot keys, which are values of rows. `history` is the
@@ -202,9 +226,13 @@ def start(
     _refuse_while_loading()
     plan = make_plan(flow)
     _refuse_options(
-        engine, {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None}, only="spark"
+        engine,
+        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None, "latency": latency},
+        only="spark",
     )
-    _refuse_options(engine, {"threads": threads, "policy": policy}, only="threads")
+    _refuse_options(
+        engine, {"threads": threads, "policy": policy, "replicas": replicas, "partitioned": partitioned}, only="threads"
+    )
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -214,9 +242,9 @@ def start(
     if engine == "sequential":
         target = _sequential(plan, run, epoch_rows, end)
     elif engine == "threads":
-        target = _threads(plan, run, model, threads, policy, batch_rows, end)
+        target = _threads(plan, run, model, threads, policy, replicas, partitioned or "hybrid", batch_rows, end)
     elif engine == "spark":
-        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end)
+        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end, _target(latency))
     else:
         raise FlowError(f'there is no engine {engine!r}; use "spark", "threads" or "sequential"')
 
@@ -308,6 +336,7 @@ def _spark(
     epoch_rows: int,
     every: float,
     end: bool,
+    latency: float | None,
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
@@ -316,7 +345,8 @@ def _spark(
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")
-    engine = SparkEngine(plan, SparkBackend(session), Options(path, tasks, epoch_rows, every, end), run._took_epoch)
+    options = Options(path, tasks, epoch_rows, every, end, latency)
+    engine = SparkEngine(plan, SparkBackend(session), options, run._took_epoch)
     run._engine = engine
     run._results = lambda: dict(engine.outputs.results) if engine.outputs is not None else {}
 
@@ -327,6 +357,16 @@ def _spark(
             if checkpoint is None:
                 shutil.rmtree(path, ignore_errors=True)
 
+    return target
+
+
+def _target(latency: str | float | None) -> float | None:
+    """Read the latency target in seconds."""
+    if latency is None:
+        return None
+    target = seconds(latency, "latency")
+    if target <= 0:
+        raise FlowError(f"latency={latency!r}; give a time above zero, such as '2 s'")
     return target
 
 
@@ -347,16 +387,21 @@ def _threads(
     plan: Plan,
     run: Run,
     model: ModelName,
-    threads: int | None,
+    threads: int | Literal["utilization"] | None,
     policy: str | Policy | None,
+    replicas: int | Mapping[str, int] | Literal["auto"] | None,
+    partitioned: Partitioned,
     batch_rows: int,
     end: bool,
 ) -> Callable[[], None]:
     from penstock.local.engine import LocalEngine, Options
-    from penstock.pe.element import Settings
 
-    if threads is not None and threads < 1:
-        raise FlowError(f"threads={threads}; a flow needs at least one")
+    pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
+    if pool and model != "dynamic":
+        raise FlowError(f'threads="utilization" needs model="dynamic"; model={model!r} has the threads that it has')
+    threads = None if threads == "utilization" else threads
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise FlowError(f'threads={threads!r}; a flow needs at least one, or leave it out, or give "utilization"')
     if batch_rows < 1:
         raise FlowError(f"batch_rows={batch_rows}; a batch needs at least one row")
     if model not in get_args(ModelName):
@@ -365,9 +410,31 @@ def _threads(
         chosen = by_name(policy) if isinstance(policy, str) else policy
     except ValueError as error:
         raise FlowError(str(error)) from None
-    settings = Settings(model=model, workers=threads or 1, policy=chosen)
+    settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
     elastic = threads is None and model == "dynamic"
-    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic), run._took_epoch)
+    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic, steer | pool), run._took_epoch)
     run._engine = engine
     run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
     return engine.run
+
+
+def _shared_out(
+    settings: Settings, replicas: int | Mapping[str, int] | Literal["auto"] | None, partitioned: Partitioned
+) -> tuple[Settings, frozenset[SteeringName]]:
+    """Return the settings with replicas and partitions as they are asked for, and what is to be found while it runs."""
+    if partitioned not in get_args(Partitioned):
+        raise FlowError(f"there is no partitioned={partitioned!r}; use {', '.join(get_args(Partitioned))}")
+    if replicas is not None and replicas != "auto" and not isinstance(replicas, (int, Mapping)):
+        raise FlowError(f'replicas={replicas!r}; give "auto", a number, or the number for each operator by name')
+    if replicas == "auto" and settings.model not in ("dynamic", "dedicated"):
+        raise FlowError(
+            f'replicas="auto" needs model="dynamic" or "dedicated"; model={settings.model!r} has no full queues'
+        )
+    count = 1 if replicas == "auto" else {} if replicas is None else replicas
+    found: dict[SteeringName, bool] = {
+        "replicas": replicas == "auto",
+        "shards": partitioned == "executor" or replicas == "auto",
+        "rebinding": settings.model == "bound",
+    }
+    steer = frozenset(name for name, wanted in found.items() if wanted)
+    return dataclasses.replace(settings, replicas=count, partitioned=partitioned), steer

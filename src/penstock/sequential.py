@@ -82,6 +82,10 @@ class SequentialEngine:
             raise SourceError(late_row_message(source, row))
         self._drain(self._leave(node, 1, Item(row, self._time(source, operator, row))))
 
+    def mark(self, source: str, mark: Ticks) -> None:
+        """Take word that a source will give nothing earlier."""
+        self._mark(self.plan.nodes[source], mark)
+
     def end(self, source: str) -> None:
         """Take the end of a source: its final mark."""
         self._mark(self.plan.nodes[source], FOREVER)

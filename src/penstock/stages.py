@@ -53,6 +53,8 @@ aggregate = _stage("aggregate")
 process = _stage("process")
 window = _stage("window")
 sort = _stage("sort")
+threaded = _stage("threaded")
+parallel = _stage("parallel")
 sink = _stage("sink")
 
 

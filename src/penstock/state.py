@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -25,10 +26,58 @@ class OperatorState:
     shards: int
 
 
+@dataclass(frozen=True)
+class ShardSize:
+    """How much one shard of an operator has."""
+
+    shard: int
+    keys: int
+    bytes: int
+    files: int
+    """How many files a worker must read to have it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the state of one key differs between two epochs."""
+
+    key: Any
+    change: Literal["added", "changed", "removed"]
+    before: Any
+    after: Any
+
+
 def epochs(checkpoint: str) -> list[int]:
     """Return the committed epochs whose state can be read, ascending."""
+    if not Checkpoint(checkpoint).epochs():
+        raise CheckpointError(f"{checkpoint} is no checkpoint, or has no committed epoch yet")
     found = [epoch for epoch in Checkpoint(checkpoint).epochs() if Checkpoint(checkpoint).manifest(epoch)]
     return [epoch for epoch in found if epoch > found[-1] - RETAIN]
+
+
+def shards(checkpoint: str, operator: str, epoch: int | None = None) -> list[ShardSize]:
+    """Return the sizes of an operator's shards."""
+    number, body = _manifest(checkpoint, epoch)
+    index = _index(checkpoint, operator, number, body)
+    return [
+        ShardSize(shard, index.keys.get(shard, 0), sum(index.sizes[shard]), len(chain))
+        for shard, chain in sorted(index.chains.items())
+    ]
+
+
+def compare(checkpoint: str, operator: str, before: int, after: int | None = None) -> list[Change]:
+    """Return the keys of an operator whose state differs between two epochs, ordered where they can be."""
+    old, new = values(checkpoint, operator, before), values(checkpoint, operator, after)
+    changes = []
+    for key in _in_order([*old, *(key for key in new if key not in old)]):
+        if key not in new:
+            changes.append(Change(key, "removed", old[key], None))
+        elif key not in old:
+            changes.append(Change(key, "added", None, new[key]))
+        elif old[key] != new[key] and pickle.dumps(old[key]) != pickle.dumps(new[key]):
+            # By content too: objects of classes without a comparison are never equal.
+            changes.append(Change(key, "changed", old[key], new[key]))
+    return changes
 
 
 def operators(checkpoint: str, epoch: int | None = None) -> list[OperatorState]:
@@ -44,13 +93,7 @@ def operators(checkpoint: str, epoch: int | None = None) -> list[OperatorState]:
 def values(checkpoint: str, operator: str, epoch: int | None = None) -> dict[Any, Any]:
     """Return an operator's state by key, as Python values."""
     number, body = _manifest(checkpoint, epoch)
-    known = (read_json(f"{checkpoint}/flow.json") or {"operators": {}})["operators"]
-    if operator not in body["state"]:
-        if operator in known:
-            return {}
-        names = ", ".join(sorted(known)) or "none"
-        raise CheckpointError(f"{checkpoint} has no stateful operator {operator!r} at epoch {number}; it has {names}")
-    index = ShardIndex.from_json(body["state"][operator])
+    index = _index(checkpoint, operator, number, body)
     files = FileReader(f"{checkpoint}/state")
     states: dict[Any, Any] = {}
     for shard, chain in sorted(index.chains.items()):
@@ -70,17 +113,30 @@ def read(checkpoint: str, operator: str, epoch: int | None = None) -> pa.Table:
     A value that has no Arrow type is shown as text.
     """
     found = values(checkpoint, operator, epoch)
-    try:
-        keys = sorted(found)
-    except TypeError:
-        keys = list(found)
+    keys = _in_order(list(found))
     return pa.table({"key": _column(keys), "value": _column([_plain(found[key]) for key in keys])})
+
+
+def _in_order(keys: list[Any]) -> list[Any]:
+    try:
+        return sorted(keys)
+    except TypeError:
+        return keys
+
+
+def _index(checkpoint: str, operator: str, number: int, body: dict[str, Any]) -> ShardIndex:
+    """Return where an operator's shards are; one that has no state yet has none."""
+    if operator in body["state"]:
+        return ShardIndex.from_json(body["state"][operator])
+    known = (read_json(f"{checkpoint}/flow.json") or {"operators": {}})["operators"]
+    if operator in known:
+        return ShardIndex()
+    names = ", ".join(sorted(known)) or "none"
+    raise CheckpointError(f"{checkpoint} has no stateful operator {operator!r} at epoch {number}; it has {names}")
 
 
 def _manifest(checkpoint: str, epoch: int | None) -> tuple[int, dict[str, Any]]:
     kept = Checkpoint(checkpoint)
-    if not kept.epochs():
-        raise CheckpointError(f"{checkpoint} is no checkpoint, or has no committed epoch yet")
     readable = epochs(checkpoint)
     number = readable[-1] if epoch is None else epoch
     body = kept.manifest(number)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.ingress.paths import absolute
 from penstock.read import FileFormat
 
 
@@ -49,17 +50,17 @@ Writer = Directory | Memory | Console | Callback | FrameCallback
 
 def parquet(path: str) -> Directory:
     """Write Parquet: exactly once, in order."""
-    return Directory(str(path), "parquet")
+    return Directory(absolute(str(path)), "parquet")
 
 
 def json(path: str) -> Directory:
     """Write JSON lines: exactly once, in order."""
-    return Directory(str(path), "json")
+    return Directory(absolute(str(path)), "json")
 
 
 def csv(path: str, *, header: bool = True) -> Directory:
     """Write CSV: exactly once, in order."""
-    return Directory(str(path), "csv", header)
+    return Directory(absolute(str(path)), "csv", header)
 
 
 def memory() -> Memory:

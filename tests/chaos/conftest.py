@@ -8,23 +8,24 @@ from typing import Any
 
 import pytest
 
-KILLS = pytest.StashKey[Counter[str]]()
+from tests.reporting import reported
 
 
 @pytest.fixture
 def count_kills(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
     """Return a function that takes note of kills."""
-    counter = request.config.stash.setdefault(KILLS, Counter())
 
     def count(victim: str, kills: int) -> None:
-        counter[victim] += kills
+        request.node.user_properties.append(("kills", (victim, kills)))  # reaches whoever reports, in any process
 
     return count
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Report the kills."""
-    counter = config.stash.get(KILLS, None)
+    counter: Counter[str] = Counter()
+    for victim, kills in reported(terminalreporter, "kills"):
+        counter[victim] += kills
     if counter:
         parts = ", ".join(f"{kills} {victim}s" for victim, kills in sorted(counter.items()))
         terminalreporter.write_line(f"{counter.total()} kills: {parts}")

@@ -1,4 +1,4 @@
-"""A flow in threads while everything around it changes: workers, bindings, queries; slow rows and rows that fail."""
+"""A flow in threads while everything changes: workers, replicas, bindings, queries; slow rows and rows that fail."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def soak(model: str, seconds: float, seed: int) -> tuple[int, int, float]:
     began, early = time.monotonic(), resident_mb()
     while time.monotonic() - began < seconds and run.running:
         choice = draw.random()
-        if choice < 0.4 and model == "dynamic":
+        if choice < 0.2:
+            run.set_replicas(draw.choice(["work", "count"]), draw.randint(1, 5))
+        elif choice < 0.4 and model == "dynamic":
             run.set_threads(draw.randint(1, 6))
         elif choice < 0.4:
             run._engine.element.model.rebind(draw.choice(["work", "count", "main"]), draw.randrange(2))

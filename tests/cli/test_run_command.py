@@ -111,11 +111,23 @@ class TestUsage:
         assert main(["run", "x.py", "--every", "soon"]) == 2
         assert "--every 'soon' is no duration" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("arguments", [[], ["nothing"], ["run"], ["run", "x.py", "--tasks", "0"]])
+    @pytest.mark.parametrize("arguments", [[], ["nothing"], ["run", "x.py", "--tasks", "0"]])
     def test_what_argparse_refuses(self, arguments):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["run"], "name a file, or a workload"),
+            (["run", "no-such-workload"], "there is no workload 'no-such-workload'"),
+            (["run", "x.py", "-o", "rows=3"], "-o is for workloads"),
+        ],
+    )
+    def test_what_cannot_be_run(self, capsys, arguments, message):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
 
     def test_help_tells_the_commands(self, capsys):
         with pytest.raises(SystemExit) as caught:

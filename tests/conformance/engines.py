@@ -110,6 +110,18 @@ ENGINES = [
     Engine("threads-dynamic-3", Threads(1, workers=3, partitions=3, capacity=2, in_flight=8), examples=60),
     Engine("threads-dedicated", Threads(2, model="dedicated", capacity=2), every_cut=False, examples=30),
     Engine("threads-bound", Threads(2, model="bound", workers=3), every_cut=False, examples=30),
+    Engine(
+        "threads-replicas",
+        Threads(2, workers=2, partitions=4, capacity=4, in_flight=16, replicas=3),
+        every_cut=False,
+        examples=15,
+    ),
+    Engine(
+        "threads-executor",
+        Threads(2, model="bound", workers=2, partitions=4, partitioned="executor", replicas=2),
+        every_cut=False,
+        examples=10,
+    ),
     *(
         Engine(
             f"threads-{name}",

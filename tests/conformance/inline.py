@@ -47,6 +47,7 @@ class InlineBackend:
 
     session = None
     one_executor = True
+    executors = None
 
     def __init__(self, cores: int, seed: int) -> None:
         self.cores = cores

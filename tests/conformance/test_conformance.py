@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 
 from penstock.errors import PenstockError
 from penstock.flow import Flow
+from penstock.testing.exact import assert_same
 
 from .engines import ENGINES, REFERENCE, Engine, Epochs, at_most, one_by_one, whole
-from .exact import assert_same
 from .flows import CASES, Case
 from .strategies import Drawn, drawn_flows
 

@@ -84,3 +84,18 @@ def test_never_leaves_its_bounds(low: int, more: int, log: list[tuple[float, flo
     for rows, seconds, arrivals, backlog in log:
         state, _ = controller.step(state, BatchStatistics(rows, seconds, arrivals, backlog))
         assert low <= state.size <= low + more
+
+
+def test_a_slow_spell_does_not_leave_batches_small_for_ever() -> None:
+    # All of the input is there: 0.05 s a batch and 10 us a row, five times that for a while; the target allows 1 s.
+    controller = BatchSize(initial=50_000, high=1 << 20, target=2.0)
+    state, backlog, sizes = controller.start(), 10_000_000.0, []
+    for period in range(40):
+        seconds = (0.05 + 1e-5 * state.size) * (5 if period < 8 else 1)
+        backlog -= state.size
+        state, _ = controller.step(state, BatchStatistics(state.size, seconds, 0.0, backlog))
+        sizes.append(state.size)
+    assert min(sizes[:8]) < 25_000
+    # 50,000 rows take 0.55 s; twice as many would take 1.05 s.
+    assert sizes[-1] == 50_000
+    assert len(set(sizes[-20:])) == 1

@@ -19,13 +19,18 @@ from penstock.elastic import (
     CoreAllocation,
     EpochStatistics,
     EpochTasks,
+    EpochWait,
+    ExecutorCount,
     ExecutorLoad,
     ExecutorPlace,
+    ExecutorStatistics,
     GreedyRebinding,
     HotKey,
     NaiveAssignment,
+    OneTask,
     OperatorLoad,
     OperatorStatistics,
+    PaceStatistics,
     Pilot,
     PoolStatistics,
     Rebinding,
@@ -43,6 +48,7 @@ from penstock.elastic import (
     UtilizationPool,
     WaitingConcurrency,
     WaitingStatistics,
+    WorkStatistics,
     from_json,
     replay,
     to_json,
@@ -84,6 +90,12 @@ def statistics_for(name: str, chance: random.Random) -> Any:
             ExecutorPlace(f"e{i}", i, chance.randint(1, 4), rate(), 1e3 * rate(), (i % 2, 1, 0)) for i in range(3)
         )
         return AssignmentStatistics(places, (3, 3, 3))
+    if name == "epoch_wait":
+        return PaceStatistics(fraction(), chance.choice([0, 0, 50]))
+    if name == "executor_count":
+        return ExecutorStatistics(chance.randint(1, 4), 2, 1 + fraction(), 8 * fraction())
+    if name == "one_task":
+        return WorkStatistics(chance.randrange(10**5), fraction(), chance.randrange(10**5), 4)
     assert name == "batch_size"
     return BatchStatistics(rate(), fraction(), rate(), rate())
 
@@ -93,8 +105,11 @@ CONTROLLERS_TO_RUN: list[Any] = [
     BatchSize(target=0.5),
     CoreAllocation(0.01),
     EpochTasks(target=0.2, high=8),
+    EpochWait(target=1.5),
+    ExecutorCount(target=0.5, high=4, patience_up=1, patience_down=2),
     GreedyRebinding(),
     NaiveAssignment(),
+    OneTask(),
     Rebinding(),
     Replicas(high=4),
     ResourceCentric(),

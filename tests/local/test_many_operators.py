@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
+from penstock.local.engine import LocalEngine, Options
+from penstock.pe.element import Settings
+from penstock.plan import make_plan
 
 ROWS = 40
 
@@ -42,8 +45,19 @@ EXPECTED = {
 def test_a_thousand_operators(graph, workers):
     flow = ps.Flow("thousand")
     graph(flow.source("in", ps.read.items(range(ROWS)))).sink("out")
-    run = ps.run(flow, engine="threads", threads=workers, batch_rows=10)
+    # Not fused: what is tested is that so many can be scheduled.
+    engine = LocalEngine(make_plan(flow), Options(batch_rows=10, settings=Settings(workers=workers, fuse=False)))
+    engine.run()
+    assert engine.results["out"] == EXPECTED[graph.__name__]
+
+
+@pytest.mark.parametrize("graph", [pipeline, mix])
+def test_a_thousand_operators_in_chains(graph):
+    flow = ps.Flow("thousand")
+    graph(flow.source("in", ps.read.items(range(ROWS)))).sink("out")
+    run = ps.run(flow, engine="threads", threads=2, batch_rows=10)
     assert run.results["out"] == EXPECTED[graph.__name__]
+    assert len(run.stats.operators) > 1000  # each is still told of by itself
 
 
 def test_a_thousand_operators_without_threads():

@@ -8,7 +8,8 @@ from typing import Any
 import penstock as ps
 from penstock.elastic.decisions import replay
 from penstock.local.engine import LocalEngine, Options
-from penstock.local.pilot import ThreadPilot, machine_usage
+from penstock.local.pilot import FlowPilot
+from penstock.local.steering.threads import ThreadSteering, machine_usage
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 
@@ -39,7 +40,8 @@ def test_an_operator_that_waits_gets_more_workers():
     flow.source("in", ps.read.items([{"v": v} for v in range(2000)])).map(waits, name="wait").sink("out")
     clock = Clock()
     engine = LocalEngine(make_plan(flow), Options(batch_rows=1, settings=Settings(in_flight=512)), clock=clock)
-    engine._pilot = pilot = ThreadPilot(engine.element, period=3600, most=8, cpu_usage=lambda: 0.1)
+    steering = ThreadSteering(engine.element, most=8, cpu_usage=lambda: 0.1)
+    engine._pilot = pilot = FlowPilot(engine.statistics, [steering], period=3600)
     thread = threading.Thread(target=engine.run)
     thread.start()
     element = engine.element

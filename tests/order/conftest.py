@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.testing.explorer import Report
-
-_seen: list[tuple[str, Report]] = []
+from tests.reporting import reported
 
 
 @pytest.fixture
@@ -16,7 +15,7 @@ def sound(request: pytest.FixtureRequest) -> Callable[[Report], None]:
     """Assert that an exploration was complete and found nothing."""
 
     def judge(report: Report) -> None:
-        _seen.append((request.node.nodeid.split("test_explorer_")[-1], report))
+        note(request, report)
         assert report.violation is None, str(report.violation)
         assert report.complete, str(report)
 
@@ -28,16 +27,23 @@ def broken(request: pytest.FixtureRequest) -> Callable[[Report, str], None]:
     """Assert that an exploration found a planted bug by its symptom."""
 
     def judge(report: Report, symptom: str) -> None:
-        _seen.append((request.node.nodeid.split("test_explorer_")[-1], report))
+        note(request, report)
         assert report.violation is not None, "the planted bug was not found"
         assert symptom in report.violation.message, str(report.violation)
 
     return judge
 
 
+def note(request: pytest.FixtureRequest, report: Report) -> None:
+    """Take note of what an exploration saw, for whoever reports, in any process."""
+    name = request.node.nodeid.split("test_explorer_")[-1]
+    found = f"; found: {report.violation.message.splitlines()[0]}" if report.violation else ""
+    request.node.user_properties.append(("explored", f"{name}: {report}{found}"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _seen:
+    lines = reported(terminalreporter, "explored")
+    if lines:
         terminalreporter.section("explorer")
-    for name, report in _seen:
-        found = f"; found: {report.violation.message.splitlines()[0]}" if report.violation else ""
-        terminalreporter.write_line(f"{name}: {report}{found}")
+    for line in lines:
+        terminalreporter.write_line(line)

@@ -128,6 +128,16 @@ def test_nothing_is_lost_with_an_executor(ran, monkeypatch):
 
 def test_the_executor_that_comes_in_its_place_gets_its_part(ran):
     survivors = set(ran.places(1).values()) - {int((ran.work / "killed").read_text())}
-    last = set(ran.places(driver.EPOCHS).values())
+    last = set(ran.places(driver.RETURNED_AT).values())
     assert len(last) == 2
     assert survivors < last
+
+
+def test_an_executor_is_given_back_and_another_asked_for_while_the_flow_runs(ran):
+    # What was put out and kept until then is compared with the sequential engine above.
+    found = {line["epoch"]: line["found"] for line in ran.lines}
+    assert len(found[driver.RETURNED_AT]) == 2
+    for epoch in range(driver.RETURNED_AT + 1, driver.ASKED_AT + 1):
+        assert len(found[epoch]) == len(set(ran.places(epoch).values())) == 1
+    assert len(found[driver.EPOCHS]) == len(set(ran.places(driver.EPOCHS).values())) == 2
+    assert not set(found[driver.EPOCHS]) <= set(found[driver.RETURNED_AT])

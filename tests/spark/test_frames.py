@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,25 @@ def test_a_streaming_frame_of_files_keeps_its_order_and_goes_on_after_a_stop(spa
         assert run.await_end(120)
     assert read_back(out) == expected(rows_of(0, 55))
     assert ps.state.values(str(tmp_path / "ck"), "running").keys() == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_streaming_frame_of_text_files_keeps_its_order(spark: Any, tmp_path: Path, form: str) -> None:
+    """Their rows have no number in Spark's stream, only in the batches that it hands over."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for number, start in enumerate((0, 30)):
+        lines = [
+            json.dumps({"serial": s, "key": k, "value": v}) if form == "json" else f"{s},{k},{v!r}"
+            for s, k, v in rows_of(start, start + 30)
+        ]
+        (data / f"{number}.{form}").write_text("\n".join(lines))
+        os.utime(data / f"{number}.{form}", (number + 1, number + 1))
+    frame = spark.readStream.schema("serial long, key long, value double").format(form).load(str(data))
+    run = ps.start(flow_over(frame, out), spark=spark)
+    run.on_epoch(partial(stop_after_rows, run))
+    assert run.await_end(120)
+    assert read_back(out) == expected(rows_of(0, 60))
 
 
 def test_a_batch_frame_is_read_in_epochs(spark: Any, tmp_path: Path) -> None:

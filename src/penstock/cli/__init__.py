@@ -1,6 +1,7 @@
 """The `penstock` command. Each command is a file of this package with HELP, `add_arguments` and `run`.
 
-Exit codes: 0 done, 1 the flow failed, 2 wrong usage, 130 stopped by Ctrl-C (143 by SIGTERM).
+Exit codes: 0 done, 1 the flow failed (or the doctor found something broken), 2 wrong usage, 130 stopped by Ctrl-C
+(143 by SIGTERM). `bench` passes on the code of the benchmark.
 """
 
 from __future__ import annotations

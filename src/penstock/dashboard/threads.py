@@ -78,10 +78,10 @@ class ThreadsView:
             ),
             "shards": {
                 each.name: describe_shards(
-                    [rows for rows, _ in each.partitions], [spent for _, spent in each.partitions], None, [], 0
+                    [rows for rows, _ in each.partitions], [spent for _, spent in each.partitions], table(each), [], 0
                 )
                 for each in stats.operators
-                if each.partitions and each.name in names
+                if len(each.partitions) > 1 and each.name in names
             },
             "order": {
                 "depth": sum(each.reorder_depth for each in stats.operators),
@@ -162,6 +162,12 @@ class ThreadsView:
             "attempts": 1,
         }
         self._periods = [*self._periods, period][-KEPT_PERIODS:]
+
+
+def table(operator: OperatorStats) -> list[int] | None:
+    """Return the replica that has each partition; None where any worker takes any."""
+    owners = {partition: number for number, replica in enumerate(operator.replicas) for partition in replica.partitions}
+    return [owners.get(partition, 0) for partition in range(len(operator.partitions))] if owners else None
 
 
 def latency(found: Latency | None) -> Json | None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import penstock as ps
+from penstock.workloads.scatter import scatter
 
 SENSORS = 2_000
 HOT = 8
@@ -25,7 +26,6 @@ WINDOW = "5 s"
 FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SCHEMA = {"at": pa.timestamp("us", "UTC"), "sensor": pa.int64(), "value": pa.float64()}
 
-Numbers = npt.NDArray[np.uint64]
 State = tuple[int, float, float]
 """How many readings, their mean, and the sum of squared distances from it."""
 
@@ -63,8 +63,8 @@ class Readings:
     def __call__(self, start: int, stop: int) -> pa.Table:
         number = np.arange(start, stop, dtype=np.uint64)
         micros = number.astype(np.int64) * 1_000_000 // self.rows_per_second
-        noise = _mix(number)
-        value = 20.0 + (_mix(noise) % np.uint64(2_000)).astype(np.float64) / 1_000
+        noise = scatter(number)
+        value = 20.0 + (scatter(noise) % np.uint64(2_000)).astype(np.float64) / 1_000
         value[noise % np.uint64(500) == 0] += 9.0  # now and then one is far off
         first = np.datetime64(FIRST.replace(tzinfo=None), "us").astype(np.int64)
         return pa.table(
@@ -75,18 +75,10 @@ class Readings:
         """Return the sensors of a range of rows: every other row is one of the sensors that are hot then."""
         number = np.arange(start, stop, dtype=np.uint64)
         turn = number // np.uint64(self.rows_per_second * HOT_SECONDS)
-        noise = _mix(number)
-        hot = _mix(turn * np.uint64(HOT) + noise % np.uint64(HOT)) % np.uint64(SENSORS)
+        noise = scatter(number)
+        hot = scatter(turn * np.uint64(HOT) + noise % np.uint64(HOT)) % np.uint64(SENSORS)
         any_other = (noise >> np.uint64(20)) % np.uint64(SENSORS)
         return np.where((noise >> np.uint64(10)) % np.uint64(2) == 0, hot, any_other).astype(np.int64)
-
-
-def _mix(number: Numbers) -> Numbers:
-    """Scatter integers (the finalizer of SplitMix64): random to the eye, the same in every process."""
-    mixed = (number + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def make_flow(readings: Readings, rows: int, out: Path) -> ps.Flow:

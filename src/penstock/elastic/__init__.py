@@ -10,6 +10,9 @@
     shard_balance        which task owns a shard
     core_allocation      cores of each executor for a latency target (`queueing`)
     epoch_model          tasks of a Spark stage for a latency target
+    one_task             whether one task runs a whole epoch
+    epoch_wait           how long an epoch waits for rows
+    executor_count       executors of a Spark application
     assignment           which node's cores an executor gets
     batch_size           rows of a batch
 
@@ -23,8 +26,11 @@ from penstock.elastic.batch_size import BatchSize, BatchStatistics
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.elastic.decisions import Decision, Pilot, Replay, from_json, replay, to_json
 from penstock.elastic.epoch_model import EpochStatistics, EpochTasks
+from penstock.elastic.epoch_wait import EpochWait, PaceStatistics
+from penstock.elastic.executor_count import ExecutorCount, ExecutorStatistics
 from penstock.elastic.greedy_rebinding import GreedyRebinding
 from penstock.elastic.naive_assignment import NaiveAssignment
+from penstock.elastic.one_task import OneTask, WorkStatistics
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.resource_centric import ResourceCentric
@@ -50,13 +56,18 @@ __all__ = [
     "Decision",
     "EpochStatistics",
     "EpochTasks",
+    "EpochWait",
+    "ExecutorCount",
     "ExecutorLoad",
     "ExecutorPlace",
+    "ExecutorStatistics",
     "GreedyRebinding",
     "HotKey",
     "NaiveAssignment",
+    "OneTask",
     "OperatorLoad",
     "OperatorStatistics",
+    "PaceStatistics",
     "Pilot",
     "PoolStatistics",
     "Rebinding",
@@ -75,6 +86,7 @@ __all__ = [
     "UtilizationPool",
     "WaitingConcurrency",
     "WaitingStatistics",
+    "WorkStatistics",
     "from_json",
     "lowest_level",
     "replay",

@@ -5,7 +5,8 @@ fixed time over more of them and so raise what can be processed; fewer rows wait
 The size doubles when the input backs up or the time is nearly all used, unless the fixed time is too small a
 part for that to help, and halves when half the size is expected to keep up. A backlog that is already
 shrinking is left to shrink: a hiccup must not make batches larger for good. A size that fell behind is
-remembered and not tried again until the input slows down.
+remembered and not tried again until the input slows down. Against a target the size also doubles where rows
+wait and the target leaves room.
 """
 
 from dataclasses import dataclass, replace
@@ -56,6 +57,8 @@ class BatchSize:
     sensitivity: float = 0.05
     """Double the size must be expected to save this part of the time for each row."""
     load_change: float = 0.2
+    room: float = 0.7
+    """The size doubles if that is expected to use no more than this part of what the target allows."""
 
     def start(self) -> BatchState:
         """Begin with the initial size."""
@@ -70,9 +73,16 @@ class BatchSize:
         state = replace(state, points=points, backlog=statistics.backlog)
         busy = statistics.arrivals * statistics.seconds / statistics.rows
         size = state.size
-        backs_up = statistics.backlog > 2 * size and statistics.backlog >= before
+        # Where nothing comes in, what waits is work to do, and no sign of being too slow.
+        backs_up = statistics.arrivals > 0 and statistics.backlog > 2 * size and statistics.backlog >= before
         if backs_up or busy > self.full:
             return self._grow(state, statistics, busy)
+        if self._has_room(state, statistics):
+            why = (
+                f"{statistics.backlog:.4g} rows wait, and batches of {2 * size} are expected to take "
+                f"{self._latency(state, 2 * size, statistics.arrivals):.3g} s, the target is {self.target:.3g} s"
+            )
+            return self._change(state, clamp(2 * size, self.low, self.high), why)
         half = clamp(size // 2, self.low, self.high)
         if half == size or (half <= state.behind_at and not self._slower(state, statistics)):
             return state, ()
@@ -97,6 +107,20 @@ class BatchSize:
             f"a row costs {now:.3g} s, in batches of {after} {then:.3g} s"
         )
         return self._change(replace(state, behind_at=size, behind_arrivals=statistics.arrivals), after, why)
+
+    def _has_room(self, state: BatchState, statistics: BatchStatistics) -> bool:
+        """Tell whether the target leaves room for a larger batch, which is cheaper, and rows wait that would fill it.
+
+        Without this a few slow batches would leave them small for ever.
+        """
+        double = 2 * state.size
+        if self.target is None or double > self.high or statistics.backlog < double:
+            return False
+        expected = self._latency(state, double, statistics.arrivals)
+        if len(state.points) < 2:
+            # One point does not tell the fixed part: assume here that there is none, so that the target holds.
+            expected += state.points[-1][1]
+        return expected <= self.room * self.target / 2
 
     def batch_seconds(self, state: BatchState, rows: float) -> float:
         """Return what a batch of this size is expected to take."""

@@ -8,8 +8,11 @@ from penstock.elastic.base import NoState
 from penstock.elastic.batch_size import BatchSize, BatchState, BatchStatistics
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation
 from penstock.elastic.epoch_model import EpochState, EpochStatistics, EpochTasks
+from penstock.elastic.epoch_wait import EpochWait, PaceState, PaceStatistics
+from penstock.elastic.executor_count import ExecutorCount, ExecutorState, ExecutorStatistics
 from penstock.elastic.greedy_rebinding import GreedyRebinding
 from penstock.elastic.naive_assignment import NaiveAssignment, TurnState
+from penstock.elastic.one_task import OneTask, OneTaskState, WorkStatistics
 from penstock.elastic.rebinding import BindingStatistics, Rebinding
 from penstock.elastic.replicas import Replicas, ReplicaState, ReplicaStatistics
 from penstock.elastic.resource_centric import ResourceCentric
@@ -35,8 +38,11 @@ _ENTRIES = (
     Entry(BatchSize, BatchState, BatchStatistics),
     Entry(CoreAllocation, NoState, AllocationStatistics),
     Entry(EpochTasks, EpochState, EpochStatistics),
+    Entry(EpochWait, PaceState, PaceStatistics),
+    Entry(ExecutorCount, ExecutorState, ExecutorStatistics),
     Entry(GreedyRebinding, NoState, BindingStatistics),
     Entry(NaiveAssignment, TurnState, AssignmentStatistics),
+    Entry(OneTask, OneTaskState, WorkStatistics),
     Entry(Rebinding, NoState, BindingStatistics),
     Entry(Replicas, ReplicaState, ReplicaStatistics),
     Entry(ResourceCentric, ShardState, ShardStatistics),

@@ -70,6 +70,8 @@ class ShardBalance:
     name: ClassVar[str] = "shard_balance"
 
     threshold: float = 1.2
+    least_gain: float = 0.0
+    """Seconds that the busiest task must exceed the mean by: less is not worth a move, and may be noise."""
     most_moves: int = 1 << 30
     reported_keys: int = 3
 
@@ -81,7 +83,8 @@ class ShardBalance:
         """Return the moves that bring the busiest task within the threshold, and the hot shards."""
         plan = _Plan(statistics)
         moves = plan.evacuate()
-        moves += plan.balance(self.threshold, self.most_moves - len(moves))
+        if plan.gain() > self.least_gain or not all(plan.shards):
+            moves += plan.balance(self.threshold, self.most_moves - len(moves))
         actions = [Action("shard", str(move.shard), move.before, move.after, move.why) for move in _net(moves)]
         actions += [self._report(statistics, shard, plan) for shard in plan.hot if shard not in state.hot]
         return ShardState(tuple(sorted(plan.hot))), tuple(actions)
@@ -150,6 +153,10 @@ class _Plan:
             self._place(shard, task)
             heapq.heappush(least, (self.sums[task], task))
         return moves
+
+    def gain(self) -> float:
+        """Return the seconds by which the busiest task exceeds the mean."""
+        return max(self.sums) - self.mean
 
     def balance(self, threshold: float, most: int) -> list[Move]:
         """Move shards from the busiest task to the least busy until the busiest is within the threshold."""

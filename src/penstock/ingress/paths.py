@@ -31,6 +31,11 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     return _local(), str(Path(path).absolute())
 
 
+def absolute(path: str) -> str:
+    """Return a path that means the same in every process: workers need not stand where the driver stands."""
+    return path if "://" in path else str(Path(path).absolute())
+
+
 @lru_cache(maxsize=1)
 def _local() -> fs.FileSystem:
     return fs.LocalFileSystem()

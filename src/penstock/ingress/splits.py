@@ -183,7 +183,10 @@ def _read_parquet(row: RowType, file: Any, split: Split, source: str) -> Iterato
 
 
 def _open_text(reader: Files, row: RowType, file: Any) -> Iterator[pa.RecordBatch]:
-    """Open a CSV or JSON file as a stream of batches."""
+    """Open a file of CSV, JSON or plain lines as a stream of batches."""
+    if reader.format == "text":
+        yield from _read_lines(row, file)
+        return
     if reader.format == "csv":
         header = reader.options.get("header", True)
         read = pa.csv.ReadOptions(use_threads=False, block_size=4 << 20, column_names=None if header else row.names)
@@ -194,3 +197,22 @@ def _open_text(reader: Files, row: RowType, file: Any) -> Iterator[pa.RecordBatc
     options = pa.json.ReadOptions(use_threads=False, block_size=4 << 20)
     parse_json = pa.json.ParseOptions(explicit_schema=row.schema, unexpected_field_behavior="ignore")
     yield from pa.json.open_json(file, read_options=options, parse_options=parse_json)
+
+
+def _read_lines(row: RowType, file: Any) -> Iterator[pa.RecordBatch]:
+    """Read lines of text; bytes that are no UTF-8 are replaced, because a log may hold anything that somebody sent."""
+    begun = b""
+    while block := file.read(4 << 20):
+        whole, newline, rest = block.rpartition(b"\n")
+        if not newline:
+            begun += rest
+            continue
+        yield _line_batch(row, begun + whole)
+        begun = rest
+    if begun:
+        yield _line_batch(row, begun)
+
+
+def _line_batch(row: RowType, lines: bytes) -> pa.RecordBatch:
+    text = lines.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\r")
+    return pa.RecordBatch.from_arrays([pa.array(text.split("\n"), pa.string())], schema=row.schema)

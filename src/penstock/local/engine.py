@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event
+from typing import Literal
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
@@ -18,7 +19,13 @@ from penstock.graph import Node
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
-from penstock.local.pilot import ThreadPilot
+from penstock.local.pilot import FlowPilot
+from penstock.local.steering.base import Steering
+from penstock.local.steering.pool import PoolSteering
+from penstock.local.steering.rebinding import RebindingSteering
+from penstock.local.steering.replicas import ReplicaSteering
+from penstock.local.steering.shards import ShardSteering
+from penstock.local.steering.threads import ThreadSteering
 from penstock.operators.base import Source
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
@@ -29,8 +36,9 @@ from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
 
-IDLE_SECONDS = 0.002
-"""How long to wait before asking sources again that had nothing."""
+SteeringName = Literal["pool", "rebinding", "replicas", "shards"]
+IDLE_SECONDS = (0.0002, 0.002)
+"""How long to wait before asking sources again that had nothing: at first, and at last."""
 REPORT_SECONDS = 0.5
 FILE_ROWS = 131_072
 FEW = 2
@@ -49,6 +57,10 @@ class Options:
     settings: Settings = field(default_factory=Settings)
     elastic: bool = False
     """Whether the number of workers is found while the flow runs; for the dynamic model."""
+    steer: frozenset[SteeringName] = frozenset()
+    """What else is found while the flow runs; `pool` is another way to find the number of workers."""
+    period: float | None = None
+    """Seconds from decision to decision; None is the pilot's own."""
 
 
 class LocalEngine:
@@ -71,10 +83,26 @@ class LocalEngine:
         self._backlogs: dict[str, int | None] = {}
         """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
-        self._changes: deque[tuple[Plan, Future[int]]] = deque()
+        self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
-        self._pilot = ThreadPilot(self.element) if options.elastic else None
+        steerings = self._steerings()
+        self._pilot = FlowPilot(self.statistics, steerings, period=options.period) if steerings else None
+
+    def _steerings(self) -> list[Steering]:
+        """Return what finds settings while the flow runs, in the order of its turns."""
+        steer, found = self._options.steer, list[Steering]()
+        # Whoever sets the number of workers comes first: all others wait until it has settled.
+        if self._options.elastic:
+            found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element))
+        if "rebinding" in steer:
+            found.append(RebindingSteering(self.element))
+        if "replicas" in steer:
+            found.append(ReplicaSteering(self.element, self.ask))
+        if "shards" in steer:
+            keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
+            found += [ShardSteering(self.element, self.ask, name) for name in keyed]
+        return found
 
     @property
     def results(self) -> dict[str, list[Row]]:
@@ -138,6 +166,7 @@ class LocalEngine:
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         open_sources = list(feeds)
+        idle, longest = IDLE_SECONDS
         while open_sources and not self._stop.is_set():
             self._make_changes()
             slices = {}
@@ -149,6 +178,8 @@ class LocalEngine:
                 elif self._backlogs.get(name):
                     self._backlogs[name] = 0
             ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
+            if slices:
+                idle = IDLE_SECONDS[0]
             rows = 0
             for cut in self._cutter.cut(slices):
                 rows += cut.count
@@ -163,27 +194,39 @@ class LocalEngine:
                     return
             elif not slices:
                 self._outputs.tick()
-                self._stop.wait(IDLE_SECONDS)
+                self._stop.wait(idle)
+                idle = min(2 * idle, longest)
 
     def change(self, plan: Plan) -> int:
         """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""
         if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
             raise FlowError("the sources of a flow that runs cannot change; start a flow of its own for the query")
+        return self.ask(lambda: self._change(plan)).result()
+
+    def _change(self, plan: Plan) -> int:
+        self._outputs.add(plan)
+        number = self.element.change(plan)
+        self._plan = self._cutter.plan = plan
+        return number
+
+    def set_replicas(self, operator: str, replicas: int) -> int:
+        """Have so many replicas of an operator, from one of the next batches on; return that batch's number."""
+        return self.ask(lambda: self.element.set_replicas(operator, replicas)).result()
+
+    def ask(self, change: Callable[[], int]) -> Future[int]:
+        """Ask for a change between two batches; it is made by the thread that brings them in."""
         done: Future[int] = Future()
-        self._changes.append((plan, done))
+        self._changes.append((change, done))
         if self._ended:
             self._refuse_changes()
-        return done.result()
+        return done
 
     def _make_changes(self) -> None:
         """Make the changes that were asked for: here, because only this thread brings batches in."""
         while self._changes:
-            plan, done = self._changes.popleft()
+            change, done = self._changes.popleft()
             try:
-                self._outputs.add(plan)
-                number = self.element.change(plan)
-                self._plan = self._cutter.plan = plan
-                done.set_result(number)
+                done.set_result(change())
             except Exception as error:
                 done.set_exception(error)
 
@@ -198,7 +241,7 @@ class LocalEngine:
             if self.element.error is None:
                 self.element.error = cut.late.error
             return False
-        return self.element.submit(cut.rows, cut.marks, cut.steps)
+        return self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._options.batch_rows)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         report = self._report

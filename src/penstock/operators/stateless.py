@@ -18,9 +18,14 @@ from penstock.rows import Row, RowType
 SKIPPED = object()
 """Stands in an output list for a row whose function failed and was skipped."""
 
-DEFAULT_THREADS = 64
+
+class Unasked(int):
+    """A number that nobody asked for: an engine may find a better one."""
+
+
+DEFAULT_THREADS = Unasked(64)
 """Rows in flight of a plain function that waits: each has a thread."""
-DEFAULT_TASKS = 512
+DEFAULT_TASKS = Unasked(512)
 """Rows in flight of an `async def`: each is a suspended frame."""
 MOST_THREADS = 1024
 
@@ -43,7 +48,8 @@ class PerRow(Stateless):
     """Base of the operators that call one function for each row; it may be one that waits."""
 
     in_flight: int | None = dataclasses.field(default=None, kw_only=True)
-    """How many rows are waited for at once; None for a function that does not wait."""
+    """How many rows are waited for at once (`Unasked` where the user did not say); None for a function that does not
+    wait."""
 
     def user_function(self) -> Callable[[Row], Any]:
         """Return the user's function."""

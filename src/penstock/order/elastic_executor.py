@@ -36,8 +36,9 @@ class ElasticExecutor(Generic[T]):
     """Route shards to worker queues, and move a shard between workers in order.
 
     `wake(worker)` is called after something has been put into a worker's queue. A worker's queue belongs to
-    one thread at a time. To add a worker, give it shards; to remove one, move its shards away and let it
-    work until `owned` is empty.
+    one thread at a time. To add a worker, `grow` and give it shards; to remove one, move its shards away and
+    let it work until `owned` is empty. With `arriving`, the shards were somebody else's until now: what is
+    submitted is held back until `labelled` says of each shard that the other one has done with it.
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class ElasticExecutor(Generic[T]):
         routes: Sequence[int],
         workers: int,
         wake: Callable[[int], None] = _nobody,
+        arriving: bool = False,
     ) -> None:
         if not all(0 <= worker < workers for worker in routes):
             raise ValueError(f"every shard needs a worker from 0 to {workers - 1}: {list(routes)}")
-        self._router: ShardRouter[T] = ShardRouter(routes)
+        self._router: ShardRouter[T] = ShardRouter(routes, arriving)
         self._queues: list[Fifo[Entry[T]]] = [primitives.fifo(f"queue[{w}]") for w in range(workers)]
-        self._wake = wake
+        self._wake, self._primitives = wake, primitives
         self._receiver: Combiner[Entry[T] | _Reassign] = Combiner(primitives, self._receive)
         self._states: list[dict[Any, Any]] = [{} for _ in routes]
 
@@ -64,6 +66,15 @@ class ElasticExecutor(Generic[T]):
         if not 0 <= to < len(self._queues):
             raise ValueError(f"no worker {to}; there are {len(self._queues)}")
         self._receiver.submit(_Reassign(shard, to))
+
+    def labelled(self, shard: int) -> None:
+        """Note that whoever had an arriving shard has come to its label."""
+        self._receiver.submit(Label(shard))
+
+    def grow(self) -> int:
+        """Make a queue for one more worker and return the worker's number; by the thread that reassigns."""
+        self._queues.append(self._primitives.fifo(f"queue[{len(self._queues)}]"))
+        return len(self._queues) - 1
 
     def work(self, worker: int) -> Generator[tuple[int, T], None, None]:
         """Iterate over the items in a worker's queue, passing labels back.
@@ -90,6 +101,11 @@ class ElasticExecutor(Generic[T]):
     def routes(self) -> tuple[int, ...]:
         """The worker of each shard (a snapshot)."""
         return self._router.routes
+
+    @property
+    def workers(self) -> int:
+        """How many workers have a queue."""
+        return len(self._queues)
 
     def owned(self, worker: int) -> list[int]:
         """List the shards that a worker has or will not be rid of before its label comes out."""

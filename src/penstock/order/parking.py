@@ -17,6 +17,9 @@ class ParkingLot:
         self._idle: Fifo[int] = primitives.fifo("idle")
         self._parkers = [primitives.parker(f"parker[{worker}]") for worker in range(workers)]
         self._primitives = primitives
+        self.held = False
+        """Whether workers are left asleep, because somebody else is at the work; who sets it looks for work after it
+        has let go of it, which finds what came in between."""
 
     def grow(self) -> int:
         """Make room for one more worker, and return its number; before it is started, and by one thread."""
@@ -46,7 +49,9 @@ class ParkingLot:
             self.wake_one()
 
     def wake_one(self) -> bool:
-        """Wake the worker that has been idle longest; False if none is idle."""
+        """Wake the worker that has been idle longest; False if none is idle, or all are to sleep on."""
+        if self.held:
+            return False
         worker = self._idle.pop()
         if worker is EMPTY:
             return False

@@ -48,9 +48,10 @@ class _Move(Generic[T]):
 class ShardRouter(Generic[T]):
     """Turn items, reassignments and returned labels into deliveries, to be carried out in order."""
 
-    def __init__(self, routes: Sequence[int]) -> None:
+    def __init__(self, routes: Sequence[int], arriving: bool = False) -> None:
+        """Begin with a table; with `arriving`, every shard is on its way in from elsewhere and has a label there."""
         self._routes = list(routes)
-        self._moving: dict[int, _Move[T]] = {}
+        self._moving: dict[int, _Move[T]] = {shard: _Move(to) for shard, to in enumerate(routes) if arriving}
 
     @property
     def routes(self) -> tuple[int, ...]:

@@ -6,16 +6,21 @@ Operators that are in both plans go on as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
 from penstock.graph import Edge, Node
+from penstock.hints import is_placed
 from penstock.operators.base import Keyed, Sink, Union
 from penstock.operators.stateless import PerRow
+from penstock.order.queues import HybridQueue
+from penstock.pe.chains import find_chains
+from penstock.pe.fused_station import FusedStation
+from penstock.pe.partitioned_station import QUEUES, PartitionedStation
+from penstock.pe.replicas import Dealers
 from penstock.pe.stations import (
     Link,
-    PartitionedStation,
     SinkStation,
     StatefulStation,
     StatelessStation,
@@ -27,23 +32,49 @@ from penstock.pe.waiting_station import SpanningStation, WaitingStation
 from penstock.plan import Plan
 
 
-def extend(stations: dict[str, Station], around: Surroundings, alone: bool, settled: int = 0) -> list[Station]:
+def extend(
+    stations: dict[str, Station],
+    around: Surroundings,
+    *,
+    alone: bool,
+    fuse: bool,
+    apart: Iterable[str] = (),
+    settled: int = 0,
+) -> list[Station]:
     """Make the stations that a plan needs and that are not there; link all as it says, from batch `first` on.
 
-    `alone` says that an operator never has more than one worker, `settled` that all batches before that number are
-    out, so that the ways that only they took can be forgotten. Returns the new stations.
+    `alone` says that an operator never has more than one worker, `fuse` that consecutive operators without memory may
+    share a station, but for those that are to stay `apart`, `settled` that all batches before that number are out, so
+    that the ways that only they took can be forgotten. Returns the new stations.
     """
     plan = around.plan
-    made = [make_station(node, around, alone) for name, node in plan.nodes.items() if name not in stations]
+    known = by_operator(stations)
+    # What was placed by hand is where it was placed.
+    beside = {*known, *apart, *(name for name, node in plan.nodes.items() if is_placed(node))}
+    chains = {nodes[0].name: nodes for nodes in find_chains(plan, beside=beside)} if fuse else {}
+    inside = {node.name for nodes in chains.values() for node in nodes[1:]}
+    made: list[Station] = [
+        _dealing(FusedStation(chains[name], around)) if name in chains else make_station(node, around, alone)
+        for name, node in plan.nodes.items()
+        if name not in known and name not in inside
+    ]
     stations.update({station.name: station for station in made})
+    known = by_operator(stations)
     wanted: dict[str, list[Link]] = {name: [] for name in stations}
     for edge in plan.graph.edges:
-        wanted[edge.source.node].append(_link(plan, edge, stations, around.first))
+        source, target = known[edge.source.node], known[edge.target]
+        if source is not target:
+            wanted[source.name].append(_link(plan, edge, source, target, around.first))
     for name, station in stations.items():
         # A new list, not the old one changed: workers may be reading it.
         links = [link for link in station.links if link.until > settled]
         station.links = _changed(links, wanted[name], around.first)
     return made
+
+
+def by_operator(stations: Mapping[str, Station]) -> dict[str, Station]:
+    """Return the station of each operator."""
+    return {node.name: station for station in stations.values() for node in station.nodes}
 
 
 def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
@@ -54,18 +85,27 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if isinstance(operator, Union):
         return UnionStation(node, around)
     if isinstance(operator, Keyed):
-        split = operator.kind == "partitioned" and around.partitions > 1 and not alone
-        return PartitionedStation(node, around) if split else StatefulStation(node, around)
+        if operator.kind == "partitioned" and around.partitions > 1:
+            return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
+        return StatefulStation(node, around)
     if isinstance(operator, PerRow) and operator.in_flight is not None:
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
-    return StatelessStation(node, around) if node.inputs else Station(node, around)
+    if not node.inputs:
+        return Station(node, around)
+    return _dealing(StatelessStation(node, around))
 
 
-def _link(plan: Plan, edge: Edge, stations: dict[str, Station], first: int) -> Link:
+def _dealing(station: StatelessStation) -> StatelessStation:
+    """Let a station have replicas."""
+    station.squad = Dealers(station)
+    return station
+
+
+def _link(plan: Plan, edge: Edge, above: Station, below: Station, first: int) -> Link:
     source = edge.source
     return Link(
-        source.index,
-        stations[edge.target].ports[edge.port],
+        above.output_of(source.node, source.index),
+        below.ports[edge.port],
         edge.index if source.node in plan.layout.fanouts else None,
         plan.nodes[source.node].types[source.index] if plan.is_cut(edge) else None,
         edge.target in plan.timed,
@@ -95,15 +135,16 @@ def check_change(stations: Mapping[str, Station], new: Plan) -> None:
 
     Running ones are as they were when they were made, whatever plans came after that.
     """
+    running = by_operator(stations)
     for name, node in new.nodes.items():
-        if name in stations:
-            if node != stations[name].node:
+        if name in running:
+            if node not in running[name].nodes:
                 raise FlowError(
                     f"operator {name!r} runs already, and is another one now; give the new one its own name"
                 )
             continue
         for port in node.inputs:
-            above = stations.get(port.node)
+            above = running.get(port.node)
             if above is not None and above.shape != new.layout.shapes[port.node]:
                 raise FlowError(
                     f"operator {name!r} brings streams together that part above {port.node!r}, which runs already and "

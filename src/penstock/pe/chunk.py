@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,14 @@ class Chunk:
             assert self.type is not None
             self.rows, self.loose = self.type.records(self.rows), False
         return self.rows
+
+    def iterate_rows(self) -> Iterable[Row]:
+        """Return the rows for one pass, without keeping them if they are not there yet."""
+        if self.rows is not None:
+            return self.get_rows()
+        assert self.type is not None
+        assert self.columns is not None
+        return self.type.iterate(self.columns)
 
     def get_columns(self) -> pa.RecordBatch:
         """Return the rows as columns; raises `RowTypeError` where a value does not fit the declared type."""

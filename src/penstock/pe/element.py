@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
-from penstock.errors import PenstockError
+from penstock.errors import FlowError, PenstockError
+from penstock.hints import check_count, refuse_replicas
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import ReorderBuffer
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header, Taken
-from penstock.pe.building import check_change, extend
+from penstock.pe.building import by_operator, check_change, extend
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure, first_failure
 from penstock.pe.marks import Steps
 from penstock.pe.meters import Latencies
-from penstock.pe.stations import Rows, Station, Surroundings
+from penstock.pe.own_threads import threaded_ports
+from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
+from penstock.pe.replicas import Replica
+from penstock.pe.stations import Partitioned, Rows, Station, Surroundings
 from penstock.pe.statistics import ElementStats, operator_stats, query_latencies
 from penstock.pe.workers import Bound, Dedicated, Dynamic, Manual, Model, ModelName
 from penstock.plan import Plan
@@ -45,7 +50,13 @@ class Settings:
     """Batches that an input port holds."""
     in_flight: int = 64
     """Batches that may be in the element at once."""
+    fuse: bool = True
+    """Whether consecutive maps and filters are run as one, in the dynamic and the manual model."""
     time_slice: float = 0.05
+    partitioned: Partitioned = "hybrid"
+    """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
+    replicas: int | Mapping[str, int] = field(default_factory=dict)
+    """Replicas of operators, by name; a number is for all that can have some."""
     barrier: bool = False
     """Rebind with everybody standing still: the baseline of the bound model."""
     seed: int = 0
@@ -62,7 +73,9 @@ class Element:
         *,
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
+        first: int = 0,
     ) -> None:
+        """Make the stations; `first` is the number of the first batch, where an earlier element had those before."""
         self._plan, self._publish, self._clock = plan, publish, clock
         self._settings = settings
         self._primitives = primitives or Threads()
@@ -76,17 +89,22 @@ class Element:
             settings.in_flight,
             settings.partitions,
             settings.time_slice,
-            ReorderBuffer(self._primitives, settings.in_flight + 1),
+            ReorderBuffer(self._primitives, settings.in_flight + 1, first=first),
             lambda: self.model.active,
+            first,
+            settings.partitioned,
         )
+        check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"
+        # The other models are about which thread runs which operator.
+        self._fuse = settings.fuse and settings.model in ("dynamic", "manual")
         self.stations: dict[str, Station] = {}
-        extend(self.stations, self._around, self._alone)
+        self._engage(self._extend())
         self._retired: list[tuple[int, Station]] = []
         self.model = self._make_model(settings)
         self._moved = threading.Condition()
         self._stopped = False
-        self._issued = self._published = 0
+        self._issued = self._published = first
         self._failures: list[tuple[int, Failure]] = []
         self.error: BaseException | None = None
         self._entered: dict[int, float] = {}
@@ -96,13 +114,19 @@ class Element:
 
     def _make_model(self, settings: Settings) -> Model:
         if settings.model == "manual":
-            return Manual(self._primitives, self._is_stopped)
+            return Manual(self._primitives, self._everybody(), self._is_stopped, self._crashed, self._clock)
         if settings.model == "dedicated":
-            return Dedicated(self._primitives, self.stations, self._is_stopped, self._crashed, self._clock)
+            return Dedicated(self._primitives, self._everybody(), self._is_stopped, self._crashed, self._clock)
         if settings.model == "bound":
+            if threaded_ports(self._everybody()):
+                name = threaded_ports(self._everybody())[0].station.name
+                raise FlowError(
+                    f'operator {name!r} reads a threaded() stream, and model="bound" gives operators to workers by '
+                    f'itself; leave out threaded(), or use model="dynamic"'
+                )
             return Bound(
                 self._primitives,
-                self.stations,
+                self._everybody(),
                 self._is_stopped,
                 self._crashed,
                 workers=settings.workers,
@@ -114,6 +138,7 @@ class Element:
             self.stations,
             self._is_stopped,
             self._crashed,
+            threaded=threaded_ports(self._everybody()),
             workers=settings.workers,
             policy=settings.policy,
             time_slice=settings.time_slice,
@@ -129,14 +154,17 @@ class Element:
             station.start(self.model.deliver)
         self.model.start()
 
-    def submit(self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps]) -> bool:
+    def submit(
+        self, rows: Mapping[str, Rows], marks: Mapping[str, Ticks], steps: Mapping[str, Steps], *, small: bool = False
+    ) -> bool:
         """Bring in the next batch: the rows of each source by output port; False if nothing is taken any more.
 
-        Waits while there are as many batches in flight as there may be: a slow sink slows the sources.
+        Waits while there are as many batches in flight as there may be: a slow sink slows the sources. A `small` batch
+        may be run by the calling thread, which has nothing better to do while its sources have so little.
         """
         with self._moved:
-            while self._issued - self._published >= self._settings.in_flight and not self._stopped:
-                self._moved.wait()
+            if self._issued - self._published >= self._settings.in_flight:
+                self._await_room()
             if self._stopped:
                 return False
             number = self._issued
@@ -148,15 +176,24 @@ class Element:
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
         self._entered[number] = header.entered
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
-        for node in self._plan.sources:
-            station = self.stations[node.name]
-            made = rows.get(node.name, {})
-            meter = station.meters.mine()
-            meter.batches += 1
-            meter.rows_out += sum(map(len, made.values()))
-            for port, batch in station._leave(header, made):
-                self.model.deliver(port, batch)  # type: ignore[arg-type]
+        with self.model.standing_in() if small else nullcontext():
+            for node in self._plan.sources:
+                station = self.stations[node.name]
+                made = rows.get(node.name, {})
+                meter = station.meters.mine()
+                meter.batches += 1
+                meter.rows_out += sum(map(len, made.values()))
+                for port, batch in station.leave(header, made):
+                    self.model.deliver(port, batch)  # type: ignore[arg-type]
         return True
+
+    def _await_room(self) -> None:
+        """Wait until a batch is out; the sources are blocked meanwhile, by a flow that is full."""
+        began = time.perf_counter()
+        while self._issued - self._published >= self._settings.in_flight and not self._stopped:
+            self._moved.wait()
+        for node in self._plan.sources:
+            self.stations[node.name].meters.mine().below_full += time.perf_counter() - began
 
     def change(self, plan: Plan) -> int:
         """Run another plan from the next batch on, and return its number; from the thread that submits.
@@ -166,10 +203,15 @@ class Element:
         check_change(self.stations, plan)
         self._around = replace(self._around, plan=plan, first=self._issued)
         self._settle()
-        made = extend(self.stations, self._around, self._alone, self._published)
+        made = self._extend(self._published)
+        made += self._engage(made)
         self._plan = plan
-        gone = [name for name in self.stations if name not in plan.nodes]
-        self._retired += [(self._issued, self.stations.pop(name)) for name in gone]
+        names = [
+            name for name, each in self.stations.items() if not any(node.name in plan.nodes for node in each.nodes)
+        ]
+        gone = [self.stations.pop(name) for name in names]
+        gone += [replica for each in gone if each.squad is not None for replica in each.squad.disband()]
+        self._retired += [(self._issued, station) for station in gone]
         for station in made:
             station.start(self.model.deliver)
         self.model.add(made, self._issued)
@@ -177,11 +219,85 @@ class Element:
 
     def _settle(self) -> None:
         """Let stations go that were retired, once the last batch that they had is out."""
+        kept = []
         for first, station in self._retired:
-            if first <= self._published:
+            if isinstance(station, Replica) and station.hired:
+                continue  # it has come back
+            if first <= self._published and self._has_left(station):
                 station.close()
                 self.model.retire(station)
-        self._retired = [(first, station) for first, station in self._retired if first > self._published]
+            else:
+                kept.append((first, station))
+        self._retired = kept
+
+    def _has_left(self, station: Station) -> bool:
+        """Tell whether a replica has given away what it had; where the whole operator goes, nobody asks."""
+        owner = self.stations.get(station.name)
+        if not isinstance(station, Replica) or owner is None or owner.squad is None:
+            return True
+        return owner.squad.has_left(station)
+
+    def _extend(self, settled: int = 0) -> list[Station]:
+        """Make the stations of the plan that are not there; an operator with replicas of its own is not fused."""
+        named = self._settings.replicas
+        return extend(
+            self.stations,
+            self._around,
+            alone=self._alone,
+            fuse=self._fuse,
+            apart=named if isinstance(named, Mapping) else (),
+            settled=settled,
+        )
+
+    def _everybody(self) -> list[Station]:
+        """List all stations, with their replicas."""
+        stations = list(self.stations.values())
+        return [*stations, *(each for station in stations if station.squad for each in station.squad.hired)]
+
+    def _engage(self, stations: Sequence[Station]) -> list[Station]:
+        """Give new stations the replicas that they are to begin with; return these."""
+        made: list[Station] = []
+        for station in stations:
+            count = first_count(station, self._settings.replicas, self._settings.workers)
+            if count is not None and station.squad is not None:
+                made += station.squad.recruit(count)
+                station.squad.assign(self._around.first, self._around.first)
+        return made
+
+    def set_replicas(self, operator: str, count: int) -> int:
+        """Have so many replicas of an operator; from the thread that submits. Returns the next batch's number.
+
+        Batches that are in flight stay with those that have them, and state goes along with its partition.
+        """
+        station = self._station(operator)
+        refuse_replicas(station.node)
+        check_most(station, check_count(count, f"operator {operator!r}"))
+        assert station.squad is not None
+        before = station.squad.hired
+        made = station.squad.recruit(count)
+        self.model.add(made, self._issued)
+        self._retired += [(self._issued, each) for each in before if not each.hired]
+        station.squad.assign(self._issued, self._published)
+        self._settle()
+        return self._issued
+
+    def move_partition(self, operator: str, partition: int, replica: int) -> None:
+        """Give a partition of an operator to another of its replicas; from the thread that submits."""
+        squad = self._station(operator).squad
+        if not isinstance(squad, ShardSquad) or not squad.hired:
+            raise FlowError(f"operator {operator!r} has no partitions that belong to replicas; give it some first")
+        if not (0 <= partition < len(squad.table) and 0 <= replica < len(squad.hired)):
+            raise FlowError(
+                f"operator {operator!r}: no partition {partition} or no replica {replica}; there are "
+                f"{len(squad.table)} and {len(squad.hired)}"
+            )
+        squad.move(partition, replica)
+
+    def _station(self, operator: str) -> Station:
+        found = by_operator(self.stations)
+        if operator not in found:
+            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(found)}")
+        return found[operator]
 
     @property
     def leaving(self) -> int:
@@ -221,7 +337,7 @@ class Element:
         """Stop, and wait for the workers to end."""
         self.stop()
         self.model.stop()
-        for station in [*self.stations.values(), *(station for _, station in self._retired)]:
+        for station in [*self._everybody(), *(station for _, station in self._retired)]:
             station.close()
 
     def statistics(self) -> ElementStats:

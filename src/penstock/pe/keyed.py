@@ -25,6 +25,7 @@ from penstock.operators.base import Context, Key, Keyed, Logic
 from penstock.operators.stateless import SKIPPED
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
 from penstock.pe.failures import Failures
+from penstock.pe.hot_keys import HotKeys
 from penstock.pe.marks import Steps
 from penstock.positions import timed_width
 from penstock.rows import Row, RowType, any_getter, column_values
@@ -96,9 +97,11 @@ class KeyedRunner:
         shards: Shards,
         failures: Failures,
         clock: Callable[[], float] = time.perf_counter,
+        hot: HotKeys | None = None,
     ) -> None:
         operator = node.operator
         assert isinstance(operator, Keyed)
+        self._hot = hot
         self._node, self._operator, self._logic = node, operator, operator.logic
         self._width, self._epoch, self._shards, self._failures, self._clock = width, epoch, shards, failures, clock
         self._suffix = {"one": 0, "many": 1, "timed": timed_width(width)}[self._logic.emits]
@@ -139,6 +142,8 @@ class KeyedRunner:
             began = self._clock()
             self._fold_shard(shard, keys, rows, start, stop, bad, grouped, results, letters)
             shard.touch(keys[start:stop])
+            if self._hot is not None:
+                self._hot.add(number, keys, start, stop)
             shard.rows += stop - start
             shard.seconds += self._clock() - began
         return self._folded(grouped, order, results, letters)
@@ -226,7 +231,7 @@ class KeyedRunner:
         if columns is not None and key.fields and all(_exact(columns.schema.field(f).type) for f in key.fields):
             lists = [column_values(columns.column(name)) for name in key.fields]
             return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
-        return _read_keys(key, chunk.type, chunk.get_rows())
+        return read_keys(key, chunk.type, chunk.get_rows())
 
     # The general loop -------------------------------------------------------------------------------------------
 
@@ -271,6 +276,8 @@ class KeyedRunner:
                     shard, ports[i], rows[i], keys[i], time_list[i], water_list[i], positions[i], bad.get(i)
                 ):
                     break
+            if self._hot is not None:
+                self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
         if mark_values:
@@ -422,7 +429,8 @@ def _exact(kind: Any) -> bool:
     )
 
 
-def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
+def read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
+    """Return the key of each row, and the rows whose key cannot be had, by number."""
     read = key.function or (row.getter(key.fields) if row is not None else any_getter(key.fields))
     try:
         keys = list(map(read, rows))

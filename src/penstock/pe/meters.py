@@ -21,6 +21,10 @@ class Meter:
     rows_out: int = 0
     wall: float = 0.0
     cpu: float = 0.0
+    below_full: float = 0.0
+    """Seconds that the thread stood still because a queue below was full and somebody else was draining it."""
+    below_taken: float = 0.0
+    """Seconds that it stood still because another producer was at a queue below."""
     errors: int = 0
     """Rows that failed and were passed over."""
 
@@ -48,6 +52,8 @@ class Meters:
             sum_.rows_out += meter.rows_out
             sum_.wall += meter.wall
             sum_.cpu += meter.cpu
+            sum_.below_full += meter.below_full
+            sum_.below_taken += meter.below_taken
             sum_.errors += meter.errors
         return sum_
 

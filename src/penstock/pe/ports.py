@@ -17,6 +17,7 @@ milliseconds in Python. And sleepers are woken when a port is listed; the paper'
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from typing import Generic, TypeAlias, TypeVar
 
@@ -39,7 +40,14 @@ class OperatorGate(Generic[B]):
 class Port(Generic[B]):
     """Hold the batches that wait for an operator on one of its inputs."""
 
-    def __init__(self, primitives: Primitives, name: str, gate: OperatorGate[B], capacity: int) -> None:
+    def __init__(
+        self,
+        primitives: Primitives,
+        name: str,
+        gate: OperatorGate[B],
+        capacity: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"the queue of port {name} needs room for at least one batch, not {capacity}")
         self.name = name
@@ -48,6 +56,9 @@ class Port(Generic[B]):
         self.listed = primitives.try_lock(f"{name}.listed")
         self._queue: Fifo[B] = primitives.fifo(f"{name}.queue")
         self._producer = primitives.try_lock(f"{name}.producer")
+        self._clock = clock
+        self._full = 0.0
+        self._full_since: float | None = None
         gate.ports.append(self)
 
     def try_push(self, batch: B) -> bool:
@@ -58,8 +69,11 @@ class Port(Generic[B]):
         if not self._producer.try_acquire():
             return False
         try:
-            if self._queue.size() >= self.capacity:
+            waiting = self._queue.size()
+            if waiting >= self.capacity:
                 return False
+            if waiting + 1 >= self.capacity:
+                self._full_since = self._clock()  # before the batch is there: whoever takes one ends it
             self._queue.push(batch)
             return True
         finally:
@@ -67,7 +81,20 @@ class Port(Generic[B]):
 
     def pop(self) -> B | Empty:
         """Take the oldest batch, or `EMPTY`; for holders of a permit."""
+        since = self._full_since
+        if since is not None:
+            # Two who take batches at once may both count it: a statistic is not worth a lock.
+            self._full_since = None
+            self._full += self._clock() - since
         return self._queue.pop()
+
+    def full_seconds(self) -> float:
+        """Return how long the queue has been full, in all: C-Stream's measure of congestion."""
+        since = self._full_since
+        return self._full if since is None else self._full + self._clock() - since
+
+    def held_back(self, seconds: float, full: bool) -> None:
+        """Note that a worker of the operator stood still: a queue below was full, or another producer was at it."""
 
     def size(self) -> int:
         """Count the waiting batches."""
@@ -90,6 +117,15 @@ class PortScheduler(Generic[B]):
         self._primitives = primitives
         self._free: Fifo[Port[B]] = primitives.fifo("free ports")
         self._lot = lot
+        self._owned: dict[int, int] = {}
+
+    def own(self, port: Port[B], worker: int) -> None:
+        """Call this worker for a port from now on, instead of listing the port for all."""
+        self._owned[id(port)] = worker
+
+    def disown(self, port: Port[B]) -> None:
+        """List a port for all again."""
+        self._owned.pop(id(port), None)
 
     def push(self, port: Port[B], batch: B) -> bool:
         """Add a batch to a port's queue and see that somebody comes for it; False if there is no room."""
@@ -187,10 +223,19 @@ class PortScheduler(Generic[B]):
                     elif self.claim(target):
                         stack.append(_Frame(target, _outputs(), max(1, target.capacity // 4)))
                     else:
-                        self._primitives.pause(delay.next())
+                        self._wait(frame, target, delay)
         finally:
             while stack:
                 self._leave(stack.pop())
+
+    def _wait(self, frame: _Frame[B], target: Port[B], delay: Backoff) -> None:
+        """Stand still for a moment, because a port takes nothing and somebody else is draining it."""
+        if frame.port is None:
+            self._primitives.pause(delay.next())
+            return
+        began, full = time.perf_counter(), target.size() >= target.capacity
+        self._primitives.pause(delay.next())
+        frame.port.held_back(time.perf_counter() - began, full)
 
     def _leave(self, frame: _Frame[B]) -> None:
         frame.outputs.close()  # before the permit is free: it may hold the right to emit
@@ -198,7 +243,9 @@ class PortScheduler(Generic[B]):
             self.release(frame.port)
 
     def _list(self, port: Port[B]) -> None:
-        if port.listed.try_acquire():
+        if self._owned and (owner := self._owned.get(id(port))) is not None:
+            self._lot.wake(owner)
+        elif port.listed.try_acquire():
             self._free.push(port)
             self._lot.wake_one()
 

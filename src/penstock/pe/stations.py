@@ -10,10 +10,9 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from penstock.errors import PenstockError
 from penstock.graph import Node
 from penstock.operators.base import Keyed
 from penstock.order.fanin import BatchFanIn
-from penstock.order.parts import SplitBatch
 from penstock.order.primitives import EMPTY, Primitives
-from penstock.order.queues import HybridQueue, ShardQueue
 from penstock.order.reorder import Reorder, ReorderBuffer
 from penstock.pe.batch import Batch, Header, Taken
 from penstock.pe.chunk import Chunk, Ints, concat
@@ -31,13 +28,17 @@ from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
 from penstock.pe.keyed import KeyedRunner, Shard, key_shards
 from penstock.pe.marks import Steps, arrival, watermark
-from penstock.pe.meters import Latencies, Meters
+from penstock.pe.meters import Latencies, Meter, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
 from penstock.positions import Shape
 from penstock.rows import RowType
 
+if TYPE_CHECKING:
+    from penstock.pe.replicas import Squad
+
+Partitioned = Literal["hybrid", "partitioned", "shared", "executor"]
 T = TypeVar("T")
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
@@ -51,8 +52,20 @@ class InputPort(Port[Batch]):
     """An input of a station."""
 
     def __init__(self, primitives: Primitives, station: Station, index: int, capacity: int) -> None:
-        super().__init__(primitives, f"{station.name}[{index}]", station.gate, capacity)
+        super().__init__(primitives, f"{station.label}[{index}]", station.gate, capacity, station._around.clock)
         self.station, self.index = station, index
+
+    def sequence(self, batch: Batch) -> int:
+        """Number a batch among all that the station gets, without a gap: each port brings each batch once."""
+        return batch.header.number * len(self.station.ports) + self.index
+
+    def held_back(self, seconds: float, full: bool) -> None:
+        """Note that whoever runs the operator stood still, with something for a port below."""
+        meter = self.station.meters.mine()
+        if full:
+            meter.below_full += seconds
+        else:
+            meter.below_taken += seconds
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,8 @@ class Surroundings:
     """Tells how many workers there are."""
     first: int = 0
     """The first batch that the stations get."""
+    partitioned: Partitioned = "hybrid"
+    """How the workers of a partitioned operator share its partitions."""
 
     @property
     def slots(self) -> int:
@@ -108,9 +123,14 @@ class Station:
     """An operator that one worker runs at a time."""
 
     permits: int | None = 1
+    squad: Squad | None = None
+    """Its replicas, where it can have some."""
 
     def __init__(self, node: Node, around: Surroundings) -> None:
-        self.name, self.node, self._around = node.name, node, around
+        self.name = self.label = node.name
+        self.node, self._around = node, around
+        self.nodes: tuple[Node, ...] = (node,)
+        """The operators that run here: several where they are fused."""
         self.gate: OperatorGate[Batch] = OperatorGate(around.primitives, node.name, self.permits)
         self.ports = [InputPort(around.primitives, self, i, around.capacity) for i in range(len(node.inputs))]
         self.links: list[Link] = []
@@ -125,6 +145,10 @@ class Station:
     def close(self) -> None:
         """End what the station has started, behind the last batch."""
 
+    def first_task(self, first: int) -> int:
+        """Return what `InputPort.sequence` gives the first batch, if that has the number `first`."""
+        return first * max(1, len(self.ports))
+
     def take(self, port: int, batch: Batch) -> Outputs[Batch]:
         """Take a batch from a port; yield what goes on to which port."""
         if self._fan_in is None:
@@ -134,7 +158,7 @@ class Station:
             yield from self._take_group(group[0].header, [each.chunk for each in group])
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        yield from self._leave(header, self._measured(header, group, self.run))
+        yield from self.leave(header, self._measured(header, group, self.run))
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Do the operator's work for one batch."""
@@ -160,7 +184,8 @@ class Station:
             self._around.report(header.number, failure)
         return made
 
-    def _leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+    def leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+        """Send what a batch led to on its ways."""
         for link in self.links:
             if link.since <= header.number < link.until:
                 yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
@@ -185,6 +210,14 @@ class Station:
     def shape(self) -> Shape:
         """The layout of positions that the station was made for."""
         return self._around.plan.layout.shapes[self.name]
+
+    def output_of(self, node: str, port: int) -> int:
+        """Return the number of an operator's output among those of the station."""
+        return port
+
+    def measured(self) -> Iterator[tuple[Node, Meter]]:
+        """Tell what each operator did."""
+        yield self.node, self.meters.total()
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""
@@ -235,11 +268,23 @@ class StatelessStation(Station):
         self._width = around.plan.layout.shapes[node.name].width
         # Enough slots that no worker is ever refused.
         self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.slots, first=around.first)
+        self.deal: Callable[[Batch], InputPort | None] = _keep
+        """Says which replica is to do a batch; None is whoever asks."""
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
+        batch = Batch(header, group[0])
+        replica = self.deal(batch)
+        if replica is None:
+            yield from self.serve(batch)
+        else:
+            yield replica, batch
+
+    def serve(self, batch: Batch) -> Outputs[Batch]:
+        """Do the work for a batch, and send on what is next in order."""
+        header = batch.header
+        offer(self._reorder, header.number, (header, self._measured(header, [batch.chunk], self.run)))
         for ready, made in self._reorder.drain():
-            yield from self._leave(ready, made)
+            yield from self.leave(ready, made)
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Take the rows through the operator."""
@@ -251,7 +296,11 @@ class StatelessStation(Station):
         return self._reorder.progress()  # type: ignore[attr-defined, no-any-return]
 
 
-class _Partitions:
+def _keep(batch: Batch) -> None:
+    """Leave a batch to the worker that has it: the operator has no replicas."""
+
+
+class Partitions:
     """The shards of some partitions, as a keyed runner asks for them."""
 
     def __init__(self, shards: dict[int, Shard]) -> None:
@@ -274,20 +323,33 @@ class StatefulStation(Station):
         self._operator = operator
         # Without timers all partitions share one dict: they have no key in common, and no need to be told apart.
         self._one_dict = operator.logic.emits == "one"
-        states: dict[Any, Any] = {}
-        self._shards = {
-            number: Shard(states if self._one_dict else {}, all_touched=True)  # nobody asks what has changed
-            for number in range(self._count())
-        }
-        # What one worker takes whole is counted by itself: it would look like the load of the first partition.
-        self.whole = Shard(states, all_touched=True)
-        self._all = _Partitions({0: self.whole} if self._one_dict else self._shards)
-        self._each = {number: _Partitions({number: shard}) for number, shard in self._shards.items()}
+        self._have(self._make_shards(1, {}))
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
 
-    def _count(self) -> int:
-        return 1
+    def _make_shards(self, count: int, states: dict[Any, Any]) -> dict[int, Shard]:
+        """Make partitions that share their states if they may, and are empty if not."""
+        # Nobody asks what has changed, so nobody notes it.
+        return {number: Shard(states if self._one_dict else {}, all_touched=True) for number in range(count)}
+
+    def _have(self, shards: dict[int, Shard]) -> None:
+        self._shards = shards
+        # What one worker takes whole is counted by itself: it would look like the load of the first partition.
+        self.whole = Shard(shards[0].states, all_touched=True)
+        self._all = Partitions({0: self.whole} if self._one_dict else shards)
+        self._each = {number: Partitions({number: shard}) for number, shard in shards.items()}
+
+    def states(self) -> dict[Any, Any]:
+        """Return the state of each key, as it is held: for a station that no worker is in."""
+        return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
+
+    def restore(self, states: dict[Any, Any]) -> None:
+        """Take the states that another station of the operator had, and their timers; for one partition."""
+        assert len(self._shards) == 1
+        shard = self._shards[0]
+        shard.states.update(states)
+        if self._marked:
+            shard.load_timers(self._operator.logic)
 
     def state(self) -> list[Mapping[Any, Any]]:
         """Return the state of all keys, as it is: it may change while it is looked at."""
@@ -315,130 +377,10 @@ class StatefulStation(Station):
         return Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
 
     def _run_on(
-        self, shards: _Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures
+        self, shards: Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures
     ) -> Rows:
         water = watermark(self._shape.marks, dict(header.marks))
         return KeyedRunner(self.node, self._shape.width, header.number, shards, failures).run(parts, marks, water)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The rows of one partition in one batch."""
-
-    header: Header
-    parts: list[PartRows]
-    marks: Steps
-    number: int
-    whole: SplitBatch[Rows, Rows]
-
-
-class PartitionedStation(StatefulStation):
-    """Run the partitions of a keyed operator side by side.
-
-    One worker at a time cuts batches in parts; any worker takes a part from the hybrid queue, which keeps each
-    partition in order and with one worker. The last part of a batch brings it to the reorder buffer.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        around: Surroundings,
-        queue: Callable[[Primitives, int], ShardQueue[_Part]] = HybridQueue,
-    ) -> None:
-        super().__init__(node, around)
-        count = len(self._shards)
-        self._queue = queue(around.primitives, count)
-        self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(
-            around.primitives, around.slots, first=around.first
-        )
-        self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
-        self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
-
-    def _count(self) -> int:
-        return self._around.partitions
-
-    def take(self, port: int, batch: Batch) -> Outputs[Batch]:
-        """Cut a batch in parts, or, for a token, work on parts."""
-        return self._work() if port < 0 else super().take(port, batch)
-
-    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        if self._around.active() <= 1 and self._reorder.progress()[0] == header.number:
-            # Nothing is under way here and there is nobody to share the work with.
-            offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
-            yield from self._drain()
-            return
-        meter = self.meters.mine()
-        meter.batches += 1
-        meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
-        marks = self._marks(header)
-        cut = self._cut(group, every=len(marks) > 0)
-        if not cut:
-            offer(self._reorder, header.number, (header, {}))
-            yield from self._drain()
-            return
-        whole: SplitBatch[Rows, Rows] = SplitBatch(self._around.primitives, len(cut), self._merged)
-        for number, (partition, parts) in enumerate(cut.items()):
-            self._queue.put(partition, _Part(header, parts, marks, number, whole))
-            yield self.work, Batch(header, None)
-
-    def _cut(self, group: Group, every: bool) -> dict[int, list[PartRows]]:
-        """Cut the rows of all ports by partition; with `every`, partitions without rows are there too."""
-        count = len(self._shards)
-        found: dict[int, list[PartRows]] = {number: [] for number in range(count)} if every else {}
-        assert self._operator.keys is not None
-        for port, chunk in enumerate(group):
-            if chunk is None:
-                continue
-            shards = key_shards(self._operator.keys[port], chunk, count)
-            order = np.argsort(shards, kind="stable")
-            ordered = shards[order]
-            starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])).tolist()
-            for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-                part = chunk.select(order[start:stop])
-                found.setdefault(int(ordered[start]), []).append((port, part, ordered[start:stop]))
-        return found
-
-    def _work(self) -> Outputs[Batch]:
-        until = self._around.clock() + self._around.time_slice
-        work = self._queue.work()
-        for partition, part in work:
-            made = self._measured(part.header, [], partial(self._run_part, partition, part))
-            whole = part.whole.finish(part.number, made)
-            if whole is not EMPTY:
-                offer(self._reorder, part.header.number, (part.header, whole))
-                yield from self._drain()
-            if self._around.clock() > until:
-                work.close()
-                break
-        if self._queue.waiting() > 0:
-            # The tokens of these parts may be used up: what one worker leaves, another one must hear of.
-            yield self.work, _TOKEN
-
-    def _run_part(self, partition: int, part: _Part, header: Header, group: Group, failures: Failures) -> Rows:
-        return self._run_on(self._each[partition], part.header, part.parts, part.marks, failures)
-
-    def _merged(self, results: Sequence[Rows]) -> Rows:
-        ports = {port for result in results for port in result}
-        return {port: concat([result[port] for result in results if port in result]).sorted() for port in ports}
-
-    def _drain(self) -> Outputs[Batch]:
-        for header, made in self._reorder.drain():
-            yield from self._leave(header, made)
-
-    def progress(self) -> tuple[int, int]:
-        """Return the oldest batch that has not left and how many later ones wait for it."""
-        return self._reorder.progress()
-
-
-class _WorkPort(InputPort):
-    """Where the workers of a partitioned operator are called: a token for each part."""
-
-    def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch], capacity: int) -> None:
-        Port.__init__(self, primitives, f"{station.name}.parts", gate, capacity)
-        self.station, self.index = station, -1
-
-
-_TOKEN: Batch = Batch(None, None)  # type: ignore[arg-type]
 
 
 def offer(buffer: Reorder[T], number: int, value: T) -> None:

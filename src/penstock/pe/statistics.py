@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from penstock.pe.meters import Latency
-from penstock.pe.stations import PartitionedStation, SinkStation, StatefulStation, Station
-from penstock.pe.workers import WorkerView
+from penstock.pe.partitioned_station import PartitionedStation, ShardSquad
+from penstock.pe.stations import SinkStation, StatefulStation, Station
+from penstock.pe.worker import WorkerView
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStats:
+    """What one replica of an operator has done, and what waits for it."""
+
+    label: str
+    batches: int
+    """Batches, or parts of batches, that it worked on."""
+    rows: int
+    seconds: float
+    """Seconds that workers spent in it."""
+    queued: int
+    full: float
+    """Seconds that its queue was full."""
+    partitions: tuple[int, ...] = ()
+    """The partitions that belong to it, where they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +47,14 @@ class OperatorStats:
     """Batches that are done and wait for an earlier one."""
     oldest_gap: float
     """Seconds since the batch that they wait for came in; 0 where none waits."""
+    full: tuple[float, ...] = ()
+    """Seconds that the queue of each input port was full, so that whoever writes to it was blocked."""
+    blocked: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that workers in it stood still, by cause: `full`, a queue below was, and somebody else was draining it
+    (for a source: as many batches were in the flow as there may be);
+    `lock`, another producer was at a queue below; `wait`, its own code waited, for data or the interpreter's lock."""
+    replicas: tuple[ReplicaStats, ...] = ()
+    """Its replicas; none where its workers share it as its kind allows."""
     errors: int = 0
     """Rows that failed and were passed over."""
     keys: int | None = None
@@ -80,25 +106,57 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
     """Describe all operators; `entered` says when each batch that is still inside came in."""
     found = []
     for station in list(stations):
-        meter = station.meters.total()
         oldest, waiting = station.progress()
         gap = now - entered[oldest] if waiting and oldest in entered else 0.0
-        found.append(
-            OperatorStats(
-                station.name,
-                station.node.operator.kind,
-                meter.batches,
-                meter.rows_in,
-                meter.rows_out,
-                meter.wall,
-                meter.cpu,
-                tuple(port.size() for port in station.ports),
-                waiting,
-                gap,
-                meter.errors,
-                sum(map(len, station.state())) if isinstance(station, StatefulStation) else None,
-                station.partitions() if isinstance(station, PartitionedStation) else (),
-                len(station.partitions()) if isinstance(station, PartitionedStation) else station.permits,
+        last = station.nodes[-1]
+        for node, meter in station.measured():
+            # Fused operators share the first one's queue and replicas, and the last one's reorder buffer.
+            first = node is station.node
+            queued = tuple(port.size() for port in station.ports) if first else (0,)
+            full = tuple(port.full_seconds() for port in station.ports) if first else (0.0,)
+            order = (waiting, gap) if node is last else (0, 0.0)
+            found.append(
+                OperatorStats(
+                    node.name,
+                    node.operator.kind,
+                    meter.batches,
+                    meter.rows_in,
+                    meter.rows_out,
+                    meter.wall,
+                    meter.cpu,
+                    queued,
+                    *order,
+                    full,
+                    {
+                        "full": meter.below_full,
+                        "lock": meter.below_taken,
+                        "wait": max(0.0, meter.wall - meter.cpu),
+                    },
+                    replica_stats(station) if first else (),
+                    errors=meter.errors,
+                    keys=sum(map(len, station.state())) if isinstance(station, StatefulStation) else None,
+                    partitions=station.partitions() if isinstance(station, PartitionedStation) else (),
+                    permits=len(station.partitions()) if isinstance(station, PartitionedStation) else station.permits,
+                )
             )
-        )
     return tuple(found)
+
+
+def replica_stats(station: Station) -> tuple[ReplicaStats, ...]:
+    """Describe the replicas of an operator."""
+    squad = station.squad
+    if squad is None:
+        return ()
+    table = squad.table if isinstance(squad, ShardSquad) else ()
+    return tuple(
+        ReplicaStats(
+            each.label,
+            each.batches,
+            each.rows,
+            each.seconds,
+            each.port.size(),
+            each.port.full_seconds(),
+            tuple(partition for partition, owner in enumerate(table) if owner == each.index),
+        )
+        for each in squad.hired
+    )

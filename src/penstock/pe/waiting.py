@@ -1,10 +1,10 @@
 """Call functions that wait for many rows at once: a window of rows in flight, over the rows of one batch after another.
 
 The rows of a batch are a *job*. A window has as many runners as rows may be in flight: threads for plain functions,
-tasks of one event loop for `async def`. A runner takes the next row, waits for it, puts the result in the row's place,
-and goes on, into the next job where this one has no rows left; nothing is made for a row but its own frame. Rows are
-begun in order, so all rows before one that failed have been begun, and
-the first failure of a batch is the one that a run row by row would have met.
+tasks of one event loop for `async def`. The rows of all jobs are in one line. A runner takes the next row, waits for
+it, puts the result in the row's place, and goes on: nothing is made for a row but its own frame, and no lock is taken.
+Rows are begun in order, so all rows before one that failed have been begun, and the first failure of a batch is the one
+that a run row by row would have met.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.operators.stateless import SKIPPED
@@ -29,7 +30,7 @@ IDLE_SECONDS = 2.0
 class Job:
     """The rows of one batch, and what a function returned or raised for each."""
 
-    __slots__ = ("_done", "errors", "function", "missing", "pending", "results", "rows", "stops", "users")
+    __slots__ = ("_done", "errors", "function", "is_last", "is_stopped", "results", "rows", "stops")
 
     def __init__(
         self, function: Callable[[Row], Any], rows: list[Row], stops: bool, done: Callable[[Job], None]
@@ -37,13 +38,12 @@ class Job:
         self.function, self.rows = function, rows
         self.stops = stops
         """Whether nothing is begun behind a row that failed."""
-        self.pending = deque(enumerate(rows))
+        self.is_stopped = False
         self.results: list[Any] = [SKIPPED] * len(rows)
         self.errors: dict[int, Exception] = {}
-        self.missing = len(rows)
-        """How many rows are not done, where one thread does them all and can count."""
-        self.users = 0
-        """How many runners are in this job, where counting rows would need a lock for each."""
+        # One less than there are rows, so that who finds none left has done the last one: to take an item is one step
+        # for all threads, where to count would need a lock.
+        self.is_last = deque(range(1, len(rows))).pop
         self._done = done
 
     def failed(self, index: int, error: BaseException) -> None:
@@ -52,12 +52,15 @@ class Job:
             error = RuntimeError(f"the function raised {type(error).__name__}").with_traceback(error.__traceback__)
         self.errors[index] = error
         if self.stops:
-            self.missing -= len(self.pending)
-            self.pending.clear()
+            self.is_stopped = True
 
     def finish(self) -> None:
         """Say that all rows are done."""
         self._done(self)
+
+
+Waiting = deque[tuple[Job, int, Row]]
+"""Rows that are not begun: their jobs, and their places in them."""
 
 
 class Window(Protocol):
@@ -106,7 +109,7 @@ class ThreadWindow:
     ) -> None:
         self._limit, self._idle_seconds, self._spent = limit, idle_seconds, spent
         self._changed = threading.Condition(threading.Lock())
-        self._jobs: deque[Job] = deque()
+        self._rows: Waiting = deque()
         self._threads: set[threading.Thread] = set()
         self._flight = _Flight()
         self._idle = 0
@@ -115,7 +118,7 @@ class ThreadWindow:
     def submit(self, job: Job) -> None:
         """Begin a job behind those that are under way; never waits."""
         with self._changed:
-            self._jobs.append(job)
+            self._rows.extend(zip(repeat(job), count(), job.rows))
             self._call()
 
     def set_limit(self, limit: int) -> None:
@@ -127,7 +130,7 @@ class ThreadWindow:
 
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
-        return sum(len(job.pending) for job in list(self._jobs))
+        return len(self._rows)
 
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
@@ -137,8 +140,7 @@ class ThreadWindow:
         """Begin no more rows, end the threads and wait for them."""
         with self._changed:
             self._closed = True
-            for job in self._jobs:
-                job.pending.clear()
+            self._rows.clear()
             self._changed.notify_all()
             threads = list(self._threads)
         for thread in threads:
@@ -154,49 +156,50 @@ class ThreadWindow:
             thread.start()
 
     def _loop(self) -> None:
-        last = time.thread_time()
-        while (job := self._enter()) is not None:
-            function, take, results = job.function, job.pending.popleft, job.results
+        last, take = time.thread_time(), self._rows.popleft
+        while self._await_rows():
             while len(self._threads) <= self._limit:
                 try:
-                    index, row = take()
+                    job, index, row = take()
                 except IndexError:
                     break
+                if not job.is_stopped:
+                    try:
+                        job.results[index] = job.function(row)
+                    except BaseException as error:
+                        job.failed(index, error)
                 try:
-                    results[index] = function(row)
-                except BaseException as error:
-                    job.failed(index, error)
-            self._leave(job)
-            if self._spent is not None:
-                now = time.thread_time()
-                self._spent(now - last)
-                last = now
+                    job.is_last()
+                except IndexError:
+                    if self._closed:
+                        break
+                    last = self._tell(last)
+                    job.finish()
+            last = self._tell(last)
+            with self._changed:
+                self._flight.change(-1)
 
-    def _enter(self) -> Job | None:
-        """Return the first job with rows, or None for a thread that is to end."""
+    def _tell(self, last: float) -> float:
+        """Tell the processor time of this thread since it was `last`."""
+        now = time.thread_time()
+        if self._spent is not None:
+            self._spent(now - last)
+        return now
+
+    def _await_rows(self) -> bool:
+        """Wait until there are rows; False for a thread that is to end."""
         with self._changed:
             while not self._closed and len(self._threads) <= self._limit:
-                while self._jobs and not self._jobs[0].pending:
-                    self._jobs.popleft()
-                if self._jobs:
-                    self._jobs[0].users += 1
+                if self._rows:
                     self._flight.change(1)
-                    return self._jobs[0]
+                    return True
                 self._idle += 1
                 woken = self._changed.wait(self._idle_seconds)
                 self._idle -= 1
-                if not woken and not self._jobs:
+                if not woken and not self._rows:
                     break
             self._threads.discard(threading.current_thread())
-            return None
-
-    def _leave(self, job: Job) -> None:
-        with self._changed:
-            self._flight.change(-1)
-            job.users -= 1
-            done = job.users == 0 and not job.pending and not self._closed
-        if done:
-            job.finish()
+            return False
 
 
 class TaskWindow:
@@ -204,17 +207,16 @@ class TaskWindow:
 
     def __init__(self, limit: int, *, spent: Callable[[float], None] | None = None) -> None:
         self._limit, self._spent = limit, spent
-        self._jobs: deque[Job] = deque()
+        self._rows: Waiting = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flight = _Flight()
         self._closed = self._crowded = False
-        self._entries = 0
         self._joining = threading.Lock()
         self._home: _EventLoop | None = None
 
     def submit(self, job: Job) -> None:
         """Begin a job behind those that are under way; never waits."""
-        self._jobs.append(job)
+        self._rows.extend(zip(repeat(job), count(), job.rows))
         if self._home is None:
             with self._joining:  # not before there are rows: a window that is never used needs no thread
                 self._home = self._home or _EventLoop.join()
@@ -228,7 +230,7 @@ class TaskWindow:
 
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
-        return sum(len(job.pending) for job in list(self._jobs))
+        return len(self._rows)
 
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
@@ -246,8 +248,7 @@ class TaskWindow:
     async def _end(self) -> None:
         import asyncio
 
-        for job in self._jobs:
-            job.pending.clear()
+        self._rows.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -268,38 +269,26 @@ class TaskWindow:
         import asyncio
 
         self._flight.change(1)
-        while (job := self._next()) is not None:
-            function, pending, results = job.function, job.pending, job.results
-            self._entries += 1
-            mine = self._entries
-            while pending:
-                index, row = pending.popleft()
+        rows = self._rows
+        while rows and not self._crowded:
+            job, index, row = rows.popleft()
+            if not job.is_stopped:
                 try:
-                    results[index] = await function(row)
+                    job.results[index] = await job.function(row)
                 except BaseException as error:
                     if self._closed:
                         raise
                     job.failed(index, error)
-                job.missing -= 1
-                if not job.missing:
-                    self._finish(job)
-                if self._crowded:
-                    break
-            if self._entries == mine:
-                # Nobody came in behind this task: it may have found nothing to wait for, so let the others have a turn.
+            try:
+                job.is_last()
+            except IndexError:
+                self._finish(job)
+                # Functions may have found nothing to wait for: let the others on this loop have a turn.
                 await asyncio.sleep(0)
         self._flight.change(-1)
         # At once, not when the loop gets to it: the next one must not think that it is one too many.
         self._tasks.discard(asyncio.current_task())
         self._crowded = len(self._tasks) > self._limit
-
-    def _next(self) -> Job | None:
-        """Return the first job with rows, or None for a task that is to end."""
-        if self._crowded:
-            return None
-        while self._jobs and not self._jobs[0].pending:
-            self._jobs.popleft()
-        return self._jobs[0] if self._jobs else None
 
     def _finish(self, job: Job) -> None:
         if self._spent is not None and self._home is not None:

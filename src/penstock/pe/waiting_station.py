@@ -115,7 +115,7 @@ class SpanningStation(WaitingStation):
 
     def _drain(self) -> Outputs[Batch]:
         for header, made in self._reorder.drain():
-            yield from self._leave(header, made)
+            yield from self.leave(header, made)
 
 
 class _Done(Batch):

@@ -8,38 +8,26 @@ each operator belongs to one worker, and can be given to another while all of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from threading import Lock, Thread
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from threading import Lock
 from typing import Literal, Protocol
 
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.choosing import PolicyScheduler
-from penstock.pe.ports import Port, PortScheduler
+from penstock.pe.own_threads import OwnThreads, threaded_ports
+from penstock.pe.ports import PortScheduler
 from penstock.pe.rebinding import BarrierBinding, Binding
 from penstock.pe.stations import InputPort, Station, run_port
+from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
 from penstock.policies import Policy
 
 ModelName = Literal["manual", "dedicated", "dynamic", "bound"]
 
 MOST_WORKERS = 256
-IDLE_SECONDS = 0.1
-"""How long a worker sleeps at most before it looks around; it is woken when there is work, so this is a net."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerView:
-    """What one worker is doing (a snapshot)."""
-
-    number: int
-    state: Literal["idle", "busy", "suspended"]
-    operator: str | None
-    busy_for: float
-    """Seconds since it took the operator that it is in."""
-    busy_seconds: float
-    """Seconds that it has spent in operators."""
 
 
 class Model(Protocol):
@@ -55,6 +43,9 @@ class Model(Protocol):
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
 
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Return a context in which batches are delivered that the delivering thread may run, too, at its end."""
+
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Run more stations, whose first batch is number `first`."""
 
@@ -68,48 +59,19 @@ class Model(Protocol):
         """Tell what the workers are doing."""
 
 
-class _Worker:
-    """A thread with a flag of its own, which says what it is to do next."""
+class _Leaving:
+    """Leave all work to the workers."""
 
-    def __init__(
-        self,
-        number: int,
-        loop: Callable[[_Worker], None],
-        clock: Callable[[], float],
-        crashed: Callable[[BaseException], None],
-    ) -> None:
-        self.number, self._clock, self._body, self._crashed = number, clock, loop, crashed
-        self.suspended = self.leaving = False
-        self.operator: str | None = None
-        self.since = 0.0
-        self.busy_seconds = 0.0
-        self.thread = Thread(target=self._run, name=f"penstock-worker-{number}", daemon=True)
-
-    def _run(self) -> None:
-        try:
-            self._body(self)
-        except BaseException as error:  # a worker that went without a word would leave the flow waiting for it
-            self._crashed(error)
-
-    def enter(self, operator: str) -> None:
-        self.operator, self.since = operator, self._clock()
-
-    def leave(self) -> None:
-        self.busy_seconds += self._clock() - self.since
-        self.operator = None
-
-    def view(self) -> WorkerView:
-        operator = self.operator
-        state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
-        busy = self._clock() - self.since if operator else 0.0
-        return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy)
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
 
 
-class _Crew:
+class _Crew(_Leaving):
     """The workers of a model whose number is fixed: they start together and end together."""
 
     _lot: ParkingLot
-    _workers: list[_Worker]
+    _workers: list[Worker]
 
     @property
     def active(self) -> int:
@@ -134,20 +96,31 @@ class _Crew:
         return [worker.view() for worker in self._workers]
 
 
-class Manual:
-    """Run everything in the thread that brings batches in."""
+class Manual(_Leaving):
+    """Run everything in the thread that brings batches in, but for ports that were given a thread by hand."""
 
-    def __init__(self, primitives: Primitives, stopped: Callable[[], bool]) -> None:
-        self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, ParkingLot(primitives, 1))
+    def __init__(
+        self,
+        primitives: Primitives,
+        stations: Iterable[Station],
+        stopped: Callable[[], bool],
+        crashed: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        lot = ParkingLot(primitives, 1)
+        self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, lot)
         self._stopped = stopped
+        self._own = OwnThreads(self._scheduler, lot, stopped, clock, crashed, helps=True)
+        self._own.add(threaded_ports(stations))
 
     @property
     def active(self) -> int:
-        """There is one thread: the one that brings batches in."""
-        return 1
+        """There is the thread that brings batches in, and those that were placed by hand."""
+        return 1 + len(self._own)
 
     def start(self) -> None:
-        """Start nothing."""
+        """Start the threads that were placed by hand."""
+        self._own.start()
 
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch, and run operators until nothing waits any more."""
@@ -157,21 +130,24 @@ class Manual:
             scheduler.drain(found, run_port, _always, stopped)
 
     def add(self, stations: Sequence[Station], first: int) -> None:
-        """Do nothing: ports are found when something is put into them."""
+        """Start threads for ports that are to have one; the others are found when something is put into them."""
+        self._own.add(threaded_ports(stations))
 
     def retire(self, station: Station) -> None:
-        """Do nothing: nobody looks at a port that nothing is put into."""
+        """End the threads of the station's ports, if they have some."""
+        self._own.retire(station.ports)
 
     def stop(self) -> None:
-        """Stop nothing."""
+        """End the threads that were placed by hand."""
+        self._own.stop()
 
     def workers(self) -> list[WorkerView]:
-        """Tell that there are none."""
-        return []
+        """Tell what the threads that were placed by hand are doing."""
+        return self._own.workers()
 
 
 class Dynamic:
-    """Let any worker run any operator."""
+    """Let any worker run any operator, but for ports that were given a thread by hand."""
 
     def __init__(
         self,
@@ -180,6 +156,7 @@ class Dynamic:
         stopped: Callable[[], bool],
         crashed: Callable[[BaseException], None],
         *,
+        threaded: Sequence[InputPort],
         workers: int,
         policy: Policy | None,
         time_slice: float,
@@ -194,21 +171,30 @@ class Dynamic:
         )
         self._stopped, self._slice, self._clock, self._crashed = stopped, time_slice, clock, crashed
         self._changing = Lock()
-        self._workers: list[_Worker] = []
-        self.active = workers
+        self._workers: list[Worker] = []
+        self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
+        self._own = OwnThreads(self._scheduler, self._lot, stopped, clock, crashed)
+        self._own.add(threaded)
+        self._count = workers
         self._started = False
+
+    @property
+    def active(self) -> int:
+        """How many workers there are, with those that were placed by hand."""
+        return self._count + len(self._own)
 
     def start(self) -> None:
         """Start the first workers."""
         self._started = True
-        self.set_workers(self.active)
+        self.set_workers(self._count)
+        self._own.start()
 
     def set_workers(self, count: int) -> None:
         """Change the number of workers; one that is in an operator leaves when it comes out."""
         if not 0 < count <= MOST_WORKERS:
             raise ValueError(f"{count} workers; there may be 1 to {MOST_WORKERS}")
         with self._changing:
-            self.active = count
+            self._count = count
             if self._started:
                 self._set_workers(count)
 
@@ -221,7 +207,7 @@ class Dynamic:
         for _ in range(count - len(active)):
             taken = {worker.number for worker in self._workers}
             number = next(n for n in range(MOST_WORKERS) if n not in taken)
-            worker = _Worker(number, self._loop, self._clock, self._crashed)
+            worker = Worker(number, self._loop, self._clock, self._crashed)
             self._workers.append(worker)
             worker.thread.start()
 
@@ -243,14 +229,44 @@ class Dynamic:
         """Take a batch; where there is no room, drain the port first, as Streams' sources do."""
         self._scheduler.deliver(port, batch, run_port, self._stopped)
 
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Let the thread that delivers do the work of the one worker, which sleeps on.
+
+        Handing a small batch to another thread takes longer than running it: the interpreter's lock changes hands
+        for each, and at its own pace.
+        """
+        if self.active != 1:
+            yield
+            return
+        self._lot.held = True
+        try:
+            yield
+            self._run_what_is_there()
+        finally:
+            self._lot.held = False
+        self._run_what_is_there()  # what came before the lot was open again woke nobody
+
+    def _run_what_is_there(self) -> None:
+        scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
+        while not stopped() and (port := scheduler.find()) is not None:
+            assert isinstance(port, InputPort)
+            me.enter(port.station.name)
+            until = self._clock() + self._slice
+            scheduler.drain(port, run_port, lambda until=until: self._clock() < until, stopped)  # type: ignore[misc]
+            me.leave()
+
     def add(self, stations: Sequence[Station], first: int) -> None:
-        """Do nothing: ports are found when something is put into them."""
+        """Start threads for ports that are to have one; the others are found when something is put into them."""
+        self._own.add(threaded_ports(stations))
 
     def retire(self, station: Station) -> None:
-        """Do nothing: nobody looks at a port that nothing is put into."""
+        """End the threads of the station's ports, if they have some."""
+        self._own.retire(station.ports)
 
     def stop(self) -> None:
         """End all workers."""
+        self._own.stop()
         with self._changing:
             self._started = False
             workers = list(self._workers)
@@ -262,15 +278,22 @@ class Dynamic:
 
     def workers(self) -> list[WorkerView]:
         """Tell what the workers are doing."""
-        return [worker.view() for worker in self._workers if not worker.leaving]
+        views = [worker.view() for worker in self._workers if not worker.leaving]
+        return [*([self._stood_in(views[0]), *views[1:]] if views else []), *self._own.workers()]
 
-    def _worker(self, number: int) -> _Worker:
+    def _stood_in(self, view: WorkerView) -> WorkerView:
+        """Add to what the first worker did what was done in its place."""
+        other = self._stand_in.view()
+        shown = other if other.state == "busy" and view.state != "busy" else view
+        return replace(shown, number=view.number, busy_seconds=view.busy_seconds + other.busy_seconds)
+
+    def _worker(self, number: int) -> Worker:
         found = next((worker for worker in self._workers if worker.number == number and not worker.leaving), None)
         if found is None:
             raise ValueError(f"no worker {number}; there are {[worker.number for worker in self._workers]}")
         return found
 
-    def _loop(self, worker: _Worker) -> None:
+    def _loop(self, worker: Worker) -> None:
         scheduler, clock, stopped = self._scheduler, self._clock, self._stopped
         until = 0.0
 
@@ -294,42 +317,31 @@ class Dynamic:
         self._lot.wake_one()
 
 
-class _OwnPorts(PortScheduler[Batch]):
-    """Call the thread of a port instead of listing the port."""
-
-    def __init__(self, primitives: Primitives, lot: ParkingLot, ports: Sequence[InputPort]) -> None:
-        super().__init__(primitives, lot)
-        self._numbers = {id(port): number for number, port in enumerate(ports)}
-
-    def own(self, port: InputPort, number: int) -> None:
-        """Call thread `number` for a port from now on."""
-        self._numbers[id(port)] = number
-
-    def disown(self, port: InputPort) -> None:
-        """Forget a port that nothing is put into any more."""
-        del self._numbers[id(port)]
-
-    def _list(self, port: Port[Batch]) -> None:
-        self._lot.wake(self._numbers[id(port)])
-
-
-class Dedicated(_Crew):
+class Dedicated(_Leaving):
     """Give each input port a thread of its own."""
 
     def __init__(
         self,
         primitives: Primitives,
-        stations: Mapping[str, Station],
+        stations: Iterable[Station],
         stopped: Callable[[], bool],
         crashed: Callable[[BaseException], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        ports = [port for station in stations.values() for port in station.ports]
-        self._ports = dict(enumerate(ports))
-        self._lot = ParkingLot(primitives, len(ports))
-        self._scheduler = _OwnPorts(primitives, self._lot, ports)
-        self._stopped, self._clock, self._crashed = stopped, clock, crashed
-        self._workers = [_Worker(number, self._loop, clock, crashed) for number in self._ports]
+        lot = ParkingLot(primitives, 0)
+        self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, lot)
+        self._stopped = stopped
+        self._own = OwnThreads(self._scheduler, lot, stopped, clock, crashed)
+        self._own.add([port for station in stations for port in station.ports])
+
+    @property
+    def active(self) -> int:
+        """How many threads there are."""
+        return len(self._own)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._own.start()
 
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch."""
@@ -337,32 +349,19 @@ class Dedicated(_Crew):
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Start threads for the ports of more stations."""
-        for port in (port for station in stations for port in station.ports):
-            number = self._lot.grow()
-            self._ports[number] = port
-            self._scheduler.own(port, number)
-            self._workers.append(_Worker(number, self._loop, self._clock, self._crashed))
-            self._workers[-1].thread.start()
+        self._own.add([port for station in stations for port in station.ports])
 
     def retire(self, station: Station) -> None:
         """End the threads of a station."""
-        gone = [worker for worker in self._workers if self._ports[worker.number] in station.ports]
-        for worker in gone:
-            worker.leaving = True
-            self._lot.wake(worker.number)
-            worker.thread.join()
-            self._workers.remove(worker)
-            self._scheduler.disown(self._ports.pop(worker.number))
+        self._own.retire(station.ports)
 
-    def _loop(self, worker: _Worker) -> None:
-        port, scheduler, stopped = self._ports[worker.number], self._scheduler, self._stopped
-        while not worker.leaving and not stopped():
-            if port.size() == 0 or not scheduler.claim(port):
-                self._lot.sleep(worker.number, IDLE_SECONDS)
-                continue
-            worker.enter(port.station.name)
-            scheduler.drain(port, run_port, lambda: not worker.leaving, stopped)
-            worker.leave()
+    def stop(self) -> None:
+        """End all threads."""
+        self._own.stop()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the threads are doing."""
+        return self._own.workers()
 
 
 class Bound(_Crew):
@@ -371,7 +370,7 @@ class Bound(_Crew):
     def __init__(
         self,
         primitives: Primitives,
-        stations: Mapping[str, Station],
+        stations: Sequence[Station],
         stopped: Callable[[], bool],
         crashed: Callable[[BaseException], None],
         *,
@@ -380,23 +379,23 @@ class Bound(_Crew):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         # By the station, not by its name: a query that is cancelled and added again has stations of the same names.
-        self._numbers = {id(station): number for number, station in enumerate(stations.values())}
-        self._names = {station.name: station for station in stations.values()}
+        self._numbers = {id(station): number for number, station in enumerate(stations)}
+        self._names = {station.label: station for station in stations}
         self._lot = ParkingLot(primitives, workers)
         owners = [number % workers for number in range(len(stations))]
         kind = BarrierBinding if barrier else Binding
         self._binding: Binding[tuple[InputPort, Batch]] = kind(primitives, owners, workers, self._lot.wake)
         self._stopped = stopped
-        self._workers = [_Worker(number, self._loop, clock, crashed) for number in range(workers)]
+        self._workers = [Worker(number, self._loop, clock, crashed) for number in range(workers)]
 
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Queue a batch with the worker that has the operator."""
-        # Each port brings each batch once, so these numbers have no gaps.
-        sequence = batch.header.number * len(port.station.ports) + port.index
-        self._binding.submit(self._numbers[id(port.station)], sequence, (port, batch))
+        number = self._numbers.get(id(port.station))
+        if number is not None:  # else a call to a replica that is gone, which has nothing left to be called for
+            self._binding.submit(number, port.sequence(batch), (port, batch))
 
     def rebind(self, operator: str, worker: int) -> None:
-        """Give an operator to another worker; returns at once."""
+        """Give an operator, or a replica by its label, to another worker; returns at once."""
         self._binding.rebind(self._numbers[id(self._names[operator])], worker)
 
     def bindings(self) -> dict[str, int]:
@@ -409,16 +408,16 @@ class Bound(_Crew):
         for station in stations:
             owners = self._binding.owners()
             worker = min(range(len(self._workers)), key=owners.count)
-            self._numbers[id(station)] = self._binding.add(worker, first * max(1, len(station.ports)))
-            self._names[station.name] = station
+            self._numbers[id(station)] = self._binding.add(worker, station.first_task(first))
+            self._names[station.label] = station
 
     def retire(self, station: Station) -> None:
         """Forget the operator; its place in the table stays, for one more number costs nothing."""
         self._numbers.pop(id(station), None)
-        if self._names.get(station.name) is station:
-            del self._names[station.name]
+        if self._names.get(station.label) is station:
+            del self._names[station.label]
 
-    def _loop(self, worker: _Worker) -> None:
+    def _loop(self, worker: Worker) -> None:
         while not worker.leaving and not self._stopped():
             for task in self._binding.work(worker.number):
                 port, batch = task.payload

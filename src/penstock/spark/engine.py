@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Any
 
+from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError
 from penstock.ingress.feeds import Feed, FileFeed, Slice, cut_splits, make_feed
 from penstock.operators.base import Source
@@ -22,17 +23,18 @@ from penstock.spark.frames import FrameFeed, Handed, is_streaming
 from penstock.spark.job import Backend, JobLost, Outcome
 from penstock.spark.lease import Lease
 from penstock.spark.outputs import Outputs
-from penstock.spark.routing import check_table, default_tables, slice_bounds
+from penstock.spark.pilot import EpochPilot, Wishes
+from penstock.spark.routing import check_table, slice_bounds
 from penstock.spark.spec import EpochSpec
 from penstock.spark.spent import epoch_split, operator_seconds
 from penstock.spark.stages import Stages
+from penstock.spark.steering.measured import Measured, add_waits, join_hot_keys, level_seconds
+from penstock.spark.worker_state import shard_count
 from penstock.timing import FOREVER
 
 FULL_OFFSETS_EVERY = 50
 CLEAN_EVERY = 10
 IDLE_SECONDS = 0.05
-SOLO_ROWS = 10_000
-"""An epoch of at most as many rows is run by one task, unless the number of tasks was set."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Options:
     """Seconds from the beginning of one epoch to that of the next, at least."""
     end: bool = True
     """Whether the end of all sources closes windows and ends the flow, or only stops the run."""
+    latency: float | None = None
+    """Seconds within which a row should be out, if the user said."""
     retries: int = 3
     """How often an epoch is run again when Spark loses its job."""
 
@@ -77,7 +81,7 @@ class SparkEngine:
         self._control = Lock()
         self._tasks = options.tasks or backend.cores
         self._tasks_given = options.tasks is not None
-        self._last_rows: int | None = None
+        self._pilot: EpochPilot | None = None
         self._wanted_tables: dict[str, list[int]] = {}
         self._frames: FrameFeed | None = None
         self._position = Position()
@@ -86,6 +90,11 @@ class SparkEngine:
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self.outputs: Outputs | None = None
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Return what was decided about tasks, tables, rows in flight, epochs and executors, oldest first."""
+        return [] if self._pilot is None else self._pilot.decisions
 
     # Control, from any thread -----------------------------------------------------------------------------------
 
@@ -131,6 +140,16 @@ class SparkEngine:
         self._stages = Stages(self._plan)
         self._position = self._checkpoint.open(self._plan)
         self._backend.prepare(self._stages)
+        position, wishes = self._position, self._wishes()
+        known = wishes.tasks is None or position.tasks == wishes.tasks
+        self._pilot = EpochPilot(
+            self._stages,
+            wishes,
+            cores=self._backend.cores,
+            executors=self._backend.executors,
+            tables=position.tables if known else {},
+            epoch=position.epoch,
+        )
         self.outputs = Outputs(
             self._plan, self._options.checkpoint, self._checkpoint.id, self._lease.fence, self._backend.session
         )
@@ -167,7 +186,15 @@ class SparkEngine:
             self._frames.start(self._options.every, available_now=False)
         return feeds
 
+    def _wishes(self) -> Wishes:
+        """Return what the user set. Tables name tasks, so that who sets one sets the number of tasks too."""
+        options = self._options
+        with self._control:
+            tasks = self._tasks if self._tasks_given or self._wanted_tables else None
+            return Wishes(tasks, dict(self._wanted_tables), options.epoch_rows, options.every, options.latency)
+
     def _loop(self, feeds: dict[str, Feed]) -> None:
+        assert self._pilot is not None
         pending = self._checkpoint.intent(self._position.epoch + 1)
         while not self._stop.is_set():
             began = time.monotonic()
@@ -181,16 +208,19 @@ class SparkEngine:
                 self._log_intent(taken)
             pending = None
             self._epoch(taken, feeds, began)
-            wait = self._options.every - (time.monotonic() - began)
+            # What Penstock chose is for rows that are still to come; what the user set is for them to say.
+            every = self._options.every if self._exhausted(feeds) else self._pilot.every
+            wait = every - (time.monotonic() - began)
             if wait > 0:
                 self._stop.wait(wait)
 
     def _take(self, feeds: dict[str, Feed]) -> _Taken | None:
         """Take what is new from all sources; None where nothing is."""
         taken = _Taken()
+        assert self._pilot is not None
         for name, feed in feeds.items():
             if name not in self._position.ended:
-                found = feed.poll(self._options.epoch_rows)
+                found = feed.poll(self._pilot.epoch_rows)
                 if found is not None:
                     taken.slices[name] = found
         if self._frames is not None:
@@ -251,7 +281,7 @@ class SparkEngine:
 
     def _epoch(self, taken: _Taken, feeds: dict[str, Feed], began: float) -> None:
         spec = self._spec(taken)
-        started = time.monotonic()
+        started, started_at = time.monotonic(), time.time()
         keep = False
         try:
             outcome, attempts = self._attempt(spec, taken)
@@ -263,28 +293,31 @@ class SparkEngine:
         finally:
             if taken.handed is not None and self._frames is not None:
                 self._frames.finish(taken.handed, keep)
-        self._listener(self._stats(spec, taken, outcome, counts, time.monotonic() - began, job_seconds, attempts))
+        seconds = time.monotonic() - began
+        stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, attempts)
+        assert self._pilot is not None
+        self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), time.monotonic())
+        self._listener(stats)
 
     def _spec(self, taken: _Taken) -> EpochSpec:
         position, plan = self._position, self._plan
-        with self._control:
-            solo = not self._tasks_given and not self._wanted_tables and self._is_small(taken)
-            tasks = 1 if solo else self._tasks
-            known = position.tables if position.tasks == tasks else {}
-            tables = default_tables(self._stages, tasks, {} if solo else {**known, **self._wanted_tables})
-        if not solo:
-            position.tables, position.tasks = tables, tasks
+        assert self._pilot is not None
+        choice = self._pilot.choose(self._wishes(), _rows(taken), self._backend.cores, position.epoch + 1)
+        if not choice.solo:
+            position.tables, position.tasks = choice.tables, max(choice.levels[1:])
+        tables = {node.name: [0] * shard_count(node) for node in plan.keyed} if choice.solo else choice.tables
         slices: dict[str, list[int]] = {
-            node.name: [] if taken.handed is not None else slice_bounds(plan, node, taken.slices, tasks)
+            node.name: []
+            if taken.handed is not None
+            else slice_bounds(plan, node, taken.slices, choice.levels[self._stages.levels[node.name]])
             for node in plan.sinks
         }
         every_table = {name: tuple(table) for name, table in tables.items()}
         every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
         groups: list[list[tuple[str, Any]]] = []
         for name, found in taken.slices.items():
-            pieces = 1 if solo else self._backend.cores
-            groups += [[(name, split) for split in group] for group in cut_splits(found.splits, pieces)]
-        if solo:
+            groups += [[(name, split) for split in group] for group in cut_splits(found.splits, choice.levels[0])]
+        if choice.solo:
             groups = [[pair for group in groups for pair in group]]
         levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
         return EpochSpec(
@@ -301,19 +334,9 @@ class SparkEngine:
             self._checkpoint.id,
             {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
             self._lease.fence,
-            solo,
+            choice.in_flight,
+            choice.solo,
         )
-
-    def _is_small(self, taken: _Taken) -> bool:
-        """Tell whether an epoch is so small that one task is the fastest; where rows are not counted, by the last."""
-        if not self._backend.one_executor:
-            return False  # the one task would have to fetch the state of all others
-        counts = [found.rows for found in taken.slices.values()]
-        if taken.handed is not None:
-            return not counts and self._last_rows is not None and self._last_rows <= SOLO_ROWS
-        if any(count is None for count in counts):
-            return self._last_rows is not None and self._last_rows <= SOLO_ROWS
-        return sum(count or 0 for count in counts) <= SOLO_ROWS
 
     def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
         return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
@@ -345,8 +368,7 @@ class SparkEngine:
         position.marks.update(dict.fromkeys(taken.ends, FOREVER))
         position.highest = max(filter(None, (position.highest, outcome.highest)), default=None)
         position.ended += [name for name in taken.ends if name not in position.ended]
-        self._last_rows = sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
-        position.rows_in += self._last_rows
+        position.rows_in += sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
         for part in outcome.parts:
             if part.schema is not None:
                 position.sink_schemas[part.sink] = part.schema.hex()
@@ -395,10 +417,37 @@ class SparkEngine:
             max(spec.tasks),
             levels,
             attempts,
+            join_hot_keys(outcome.timings),
             tables={node.name: spec.tables[node.name] for node in self._plan.keyed},
             spent=operator_seconds(outcome.timings),
             split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
         )
+
+    def _measured(
+        self, spec: EpochSpec, taken: _Taken, stats: EpochStats, outcome: Outcome, started_at: float
+    ) -> Measured:
+        """Put together what the controllers look at."""
+        waiting = [found.backlog for found in taken.slices.values()]
+        return Measured(
+            spec,
+            stats,
+            None if None in waiting or taken.handed is not None else sum(each or 0 for each in waiting),
+            level_seconds(outcome.timings, started_at, stats.job_seconds),
+            add_waits(outcome.timings),
+            stats.hot_keys,
+            {
+                name: {shard: sum(sizes) for shard, sizes in index.sizes.items()}
+                for name, index in self._position.state.items()
+            },
+        )
+
+
+def _rows(taken: _Taken) -> int | None:
+    """Return how many rows an epoch will read, None where they are not counted."""
+    counts = [found.rows for found in taken.slices.values()]
+    if taken.handed is not None or any(count is None for count in counts):
+        return None
+    return sum(count or 0 for count in counts)
 
 
 def _write_frame(frame: Any, order_by: tuple[str, ...], path: str) -> None:

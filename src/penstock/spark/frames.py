@@ -34,12 +34,12 @@ def place_columns(frame: Any) -> list[Any]:
     """Return the columns that tell a row's place in a streaming DataFrame, in order of weight.
 
     Kafka's topic, partition and offset; a file's time, name and row; a rate stream's value. Otherwise partition and
-    row, which hold for one run only.
+    row, which hold for one run only: None stands for them, because Spark numbers the rows of a batch but not those of
+    a stream (see `numbered`).
     """
     from pyspark.sql import functions as F
 
     names = set(frame.columns)
-    running = F.monotonically_increasing_id()
     if {"topic", "partition", "offset"} <= names:
         return [F.xxhash64("topic"), F.col("partition").cast("long"), F.col("offset").cast("long")]
     if has_metadata(frame):
@@ -48,10 +48,10 @@ def place_columns(frame: Any) -> list[Any]:
         file = [when, F.xxhash64(meta + "file_path")]
         if "row_index" in metadata_fields(frame):
             return [*file, F.col(meta + "row_index")]
-        return [*file, F.col(meta + "file_block_start"), running]
+        return [*file, F.col(meta + "file_block_start"), None]
     if names == {"timestamp", "value"} and dict(frame.dtypes)["value"] == "bigint":
         return [F.col("value")]
-    return [running]
+    return [None]
 
 
 def has_metadata(frame: Any) -> bool:
@@ -92,7 +92,7 @@ def combined(plan: Plan) -> Any:
     for node in nodes:
         check_frame(node)
         frame = node.operator.reader.frame  # type: ignore[attr-defined]
-        places = [column.cast("long") for column in place_columns(frame)]
+        places = [F.lit(0).cast("long") if c is None else c.cast("long") for c in place_columns(frame)]
         places += [F.lit(0).cast("long")] * (wide - len(places))
         names = [f"`{name}`" for name in frame.columns]
         structs = [
@@ -112,6 +112,18 @@ def combined(plan: Plan) -> Any:
     for part in parts[1:]:
         made = made.unionAll(part)
     return made
+
+
+def numbered(plan: Plan, batch: Any) -> Any:
+    """Return a batch of the combined DataFrame with the numbers of rows whose sources do not tell them."""
+    from pyspark.sql import functions as F
+
+    for node in filter(is_streaming, plan.sources):
+        for index, column in enumerate(place_columns(node.operator.reader.frame)):  # type: ignore[attr-defined]
+            if column is None:
+                mine, place = F.col("source") == plan.sources.index(node), f"place{index}"
+                batch = batch.withColumn(place, F.when(mine, F.monotonically_increasing_id()).otherwise(F.col(place)))
+    return batch
 
 
 def _struct_type(node: Node) -> Any:
@@ -157,7 +169,7 @@ class FrameFeed:
     """The streaming query of all streaming DataFrames of a flow."""
 
     def __init__(self, plan: Plan, checkpoint: str) -> None:
-        self._frame = combined(plan)
+        self._plan, self._frame = plan, combined(plan)
         self._checkpoint = f"{checkpoint}/spark"
         self._handed: queue.Queue[Handed] = queue.Queue()
         self._query: Any = None
@@ -214,7 +226,7 @@ class FrameFeed:
         """Hand a batch over; runs in a thread of Spark's."""
         if self._stopping:
             raise _Stopped("stopped")
-        handed = Handed(frame, batch, threading.Event())
+        handed = Handed(numbered(self._plan, frame), batch, threading.Event())
         self._handed.put(handed)
         handed.done.wait()
         if not handed.keep:

@@ -11,6 +11,8 @@ from penstock.errors import PenstockError
 from penstock.pe.failures import Failure
 from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import Kind
+from penstock.spark.executors import Executors
+from penstock.spark.labels import job_label, stage_labels
 from penstock.spark.parts import Part
 from penstock.spark.session import engine_session
 from penstock.spark.ship import ship
@@ -41,10 +43,15 @@ class Outcome:
 class Backend(Protocol):
     """What runs epochs: Spark, or, in tests, one process that plays its part."""
 
-    cores: int
     session: Any
     one_executor: bool
     """Whether all tasks share one machine, so that any of them can have any shard."""
+    executors: Executors | None
+    """What can be changed of a cluster; None where there is none."""
+
+    @property
+    def cores(self) -> int:
+        """Return how many tasks run at once."""
 
     def prepare(self, stages: Stages) -> None:
         """Get ready to run the epochs of a flow."""
@@ -63,16 +70,23 @@ class SparkBackend:
     def __init__(self, session: Any) -> None:
         self.session = engine_session(session)
         self._context = self.session.sparkContext
-        self.cores = max(1, int(self._context.defaultParallelism))
         # In local mode there is one executor, so that every task is where its shards are.
         self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
         self._rows = RowShuffles(self.session, None if self.one_executor else Anchors(self._context))
+        self.executors = None if self.one_executor else Executors(self._context)
         self._bytes = ByteShuffles(self._context)
         self._timings = self._context.accumulator([], _list_parameter())
+
+    @property
+    def cores(self) -> int:
+        """Return how many tasks run at once; executors come and go."""
+        found = 0 if self.executors is None else self.executors.cores
+        return found or max(1, int(self._context.defaultParallelism))
 
     def prepare(self, stages: Stages) -> None:
         """Send the flow to the workers."""
         self._stages, self._packed = stages, ship(self._context, stages.plan)
+        self._labels = stage_labels(stages)
 
     def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
         """Run an epoch as one job."""
@@ -82,8 +96,8 @@ class SparkBackend:
         self._timings.value = []
         shuffles: Shuffles = self._bytes if frame is None and self.one_executor else self._rows
         try:
-            self._context.setJobDescription(f"{self._stages.plan.name}: epoch {spec.epoch}")
-            rows = shuffles.run(self._packed, spec, frame, self._timings)
+            self._context.setJobDescription(job_label(self._stages.plan.name, spec.epoch, self._labels))
+            rows = shuffles.run(self._packed, spec, frame, self._timings, self._labels)
         except OSError as error:
             raise PenstockError(
                 f"epoch {spec.epoch}: Spark does not answer any more ({error}); start the flow again with its "

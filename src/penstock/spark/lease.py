@@ -30,15 +30,14 @@ class Lease:
         """Take the lease, or refuse, naming the driver that has it."""
         make_directory(self._directory)
         numbers = self._numbers()
-        if numbers:
-            holder = read_json(self._path(numbers[-1]))
-            if holder is not None and self._alive(holder):
-                raise LeaseError(
-                    f"the checkpoint {os.path.dirname(self._directory)} is in use by process {holder['pid']} on "
-                    f"{holder['host']} (user {holder['user']}), which started {self._age(holder['started'])} ago "
-                    f"and was seen "
-                    f"{self._age(holder['renewed'])} ago; stop it first, or use another checkpoint"
-                )
+        holder = self.holder()
+        if holder is not None:
+            raise LeaseError(
+                f"the checkpoint {os.path.dirname(self._directory)} is in use by process {holder['pid']} on "
+                f"{holder['host']} (user {holder['user']}), which started {self._age(holder['started'])} ago "
+                f"and was seen "
+                f"{self._age(holder['renewed'])} ago; stop it first, or use another checkpoint"
+            )
         self.fence = (numbers[-1] if numbers else 0) + 1
         self._started = self._clock()
         if not write_json(self._path(self.fence), self._body(), only_if_absent=True):
@@ -50,6 +49,12 @@ class Lease:
             remove(self._path(number))
         self._renewer = threading.Thread(target=self._renew, daemon=True, name="penstock-lease")
         self._renewer.start()
+
+    def holder(self) -> dict[str, Any] | None:
+        """Return what the driver that has the lease says of itself; None where nobody alive has it."""
+        numbers = self._numbers()
+        found: dict[str, Any] | None = read_json(self._path(numbers[-1])) if numbers else None
+        return found if found is not None and self._alive(found) else None
 
     def check(self) -> None:
         """Refuse to go on where another driver has taken over."""

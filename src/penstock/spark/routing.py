@@ -9,7 +9,6 @@ from penstock.operators.base import Sink, Source
 from penstock.pe.source_rows import packed_place
 from penstock.plan import Plan
 from penstock.positions import base_width
-from penstock.spark.stages import Stages
 from penstock.spark.worker_state import shard_count
 from penstock.write import Directory, FrameCallback
 
@@ -35,20 +34,6 @@ def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None
         raise FlowError(
             f"the table of operator {operator!r} names tasks outside 0 to {tasks - 1}; set the number of tasks first"
         )
-
-
-def default_tables(stages: Stages, tasks: int, known: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Return the table of each keyed operator: the one it has, if it fits, or an even one."""
-    tables = {}
-    for number, node in enumerate(stages.plan.keyed):
-        count = shard_count(node)
-        table = known.get(node.name)
-        # Operators of one shard go to different tasks, so that they can run side by side.
-        fits = table is not None and len(table) == count and max(table) < tasks
-        tables[node.name] = (
-            table if fits and table is not None else even_table(count, tasks, number if count == 1 else 0)
-        )
-    return tables
 
 
 def slice_bounds(plan: Plan, node: Node, slices: dict[str, Slice], tasks: int) -> list[int]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import DDL
+from penstock.spark.labels import STAGE, solo_label
 from penstock.spark.spec import EpochSpec
 
 SPEC = "penstock.epoch"
@@ -29,8 +30,10 @@ SPEC_BYTES = 64 << 10
 class Shuffles(Protocol):
     """A way to run an epoch."""
 
-    def run(self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any) -> Iterable[tuple[int, Any]]:
-        """Run the job; return kind and payload of what its tasks send to the driver."""
+    def run(
+        self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any, labels: list[str]
+    ) -> Iterable[tuple[int, Any]]:
+        """Run the job; return kind and payload of what its tasks send to the driver. `labels` name its levels."""
 
 
 class ByteShuffles:
@@ -48,14 +51,16 @@ class ByteShuffles:
         self._starts: dict[int, Any] = {}
         self._functions: dict[tuple[bytes, int, bool], Any] = {}
 
-    def run(self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any) -> Iterable[tuple[int, Any]]:
+    def run(
+        self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any, labels: list[str]
+    ) -> Iterable[tuple[int, Any]]:
         """Run the job."""
-        from pyspark import RDD
-
         assert frame is None, "rows of a DataFrame need a DataFrame"
         last = 0 if spec.solo else len(spec.tasks) - 1
         made = self._start(1 if spec.solo else len(spec.splits))
         for level in range(last + 1):
+            # A call into the JVM each, a fraction of a millisecond: whoever opens Spark's page can read it.
+            self._context.setLocalProperty(STAGE, solo_label(labels) if spec.solo else labels[level])
             function = self._function(packed, level, level == last, timings)
             made = self._python_rdd(made.rdd(), function, False, False)
             if level < last:
@@ -69,11 +74,11 @@ class ByteShuffles:
             file.flush()
         self._context.setLocalProperty(SPEC, f"file:{file.name}" if file else base64.b64encode(packed_spec).decode())
         try:
-            rows: list[tuple[int, Any]] = RDD(made.asJavaRDD(), self._context, self._context.serializer).collect()
-            return rows
+            return _received(self._python_rdd.collectAndServe(made.asJavaRDD().rdd()), self._context.serializer)
         finally:
             with suppress(Exception):  # a Spark that is gone has nothing to clean
                 self._context.setLocalProperty(SPEC, None)
+                self._context.setLocalProperty(STAGE, None)
                 # Otherwise the files stay until the JVM happens to collect what refers to them.
                 made.cleanShuffleDependencies(False)
             if file is not None:
@@ -147,14 +152,23 @@ class RowShuffles:
     def __init__(self, session: Any, anchors: Anchors | None) -> None:
         self._session, self._anchors = session, anchors
 
-    def run(self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any) -> Iterable[tuple[int, Any]]:
+    def run(
+        self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any, labels: list[str]
+    ) -> Iterable[tuple[int, Any]]:
         """Run the job."""
+        # Spark makes all stages of a query at once, so that they have one name.
+        context = self._session.sparkContext
+        context.setLocalProperty(STAGE, solo_label(labels))
         try:
-            return self._job(packed, spec, frame, timings).collect()  # type: ignore[no-any-return]
+            made = self._job(packed, spec, frame, timings)
+            return _received(made._jdf.collectToPython(), _row_serializer())
         except Exception:
             if self._anchors is not None:
                 self._anchors.forget()
             raise
+        finally:
+            with suppress(Exception):  # a Spark that is gone has nothing to clean
+                context.setLocalProperty(STAGE, None)
 
     def _job(self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any) -> Any:
         session = self._session if frame is None else frame.sparkSession
@@ -173,6 +187,20 @@ class RowShuffles:
                 made = self._anchors.join(session, made, tasks)
             made = made.mapInArrow(_on_batches(packed, spec, level, timings), DDL)
         return made.select("kind", "payload")
+
+
+def _received(served: Any, serializer: Any) -> list[tuple[int, Any]]:
+    """Read what a job serves to the driver: as PySpark's `collect`, which would call the job after this file."""
+    from pyspark.util import _load_from_socket
+
+    with _load_from_socket(served, serializer) as stream:
+        return list(stream)
+
+
+def _row_serializer() -> Any:
+    from pyspark.serializers import BatchedSerializer, CPickleSerializer
+
+    return BatchedSerializer(CPickleSerializer())
 
 
 def _on_batches(

@@ -47,6 +47,8 @@ class EpochSpec:
     """The schema of a sink whose rows are not declared, once it is known."""
     fence: int
     """The number of the driver's lease: tasks of a driver that is gone write where nobody looks."""
+    in_flight: dict[str, int] = field(default_factory=dict)
+    """For operators that wait, how many rows at once, where it is not what the flow says."""
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 

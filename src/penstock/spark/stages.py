@@ -12,6 +12,7 @@ from functools import cached_property
 
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink
+from penstock.pe.chains import Chain, find_chains
 from penstock.plan import Plan, takes_marks
 from penstock.timing import Ticks
 
@@ -43,6 +44,12 @@ class Stages:
     def edges(self) -> list[Edge]:
         """Return the edges in a fixed order; envelopes name them by number."""
         return self.plan.graph.edges
+
+    @cached_property
+    def chains(self) -> dict[str, Chain]:
+        """Return the chains of operators that run as one loop, each by the name of its first operator."""
+        shapes = self.plan.layout.shapes
+        return {nodes[0].name: Chain(nodes, shapes[nodes[0].name].width) for nodes in find_chains(self.plan)}
 
     def entries(self, level: int) -> list[Node]:
         """Return the keyed operators and sinks that a level begins with."""

@@ -22,6 +22,7 @@ from penstock.errors import PenstockError, SourceError, operator_error
 from penstock.graph import Edge, Node
 from penstock.ingress.splits import Piece, read_split
 from penstock.operators.base import Keyed, Sink, Source
+from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns
@@ -29,7 +30,6 @@ from penstock.pe.keyed import KeyedRunner, key_shards
 from penstock.pe.marks import Steps, arrival, crossing, rises, watermark
 from penstock.pe.merge import Run, merged
 from penstock.pe.source_rows import end_mark, late_rows, source_chunk
-from penstock.pe.stateless import run_stateless
 from penstock.sequential import late_row_message
 from penstock.spark.envelope import Envelope, Kind, pack, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
@@ -37,6 +37,7 @@ from penstock.spark.spec import EpochSpec
 from penstock.spark.spent import Spent
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
+from penstock.spark.waits import Waits
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
 
 
@@ -53,6 +54,8 @@ class Task:
         self._rows_out: dict[str, int] = {}
         self._load: dict[str, list[tuple[int, int, float]]] = {}
         self._seconds: dict[str, float] = {}
+        self._hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = {}
+        self._waits = Waits(spec.in_flight)
         self._spent = Spent()
 
     def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
@@ -183,6 +186,7 @@ class Task:
                     yield from self._run_keyed(node, spool, shards[node.name])
                 self._seconds[node.name] = time.perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
+            self._hot_keys = {name: found.hot_keys() for name, found in shards.items()}
             if not self._failures.fatal:
                 with self._spent.on("state"):
                     name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
@@ -206,7 +210,9 @@ class Task:
 
     def _run_keyed(self, node: Node, spool: Spool, shards: OperatorShards) -> Iterator[None]:
         shape = self._plan.layout.shapes[node.name]
-        runner = KeyedRunner(node, shape.width, self._spec.epoch, shards, self._failures)
+        # Processor time: other load on the machine must not make a shard look heavy.
+        clock, failures = time.thread_time, self._failures
+        runner = KeyedRunner(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
         marks = arrival(shape.marks, self._steps(spool), self._spec.marks, shape.width)
         water = watermark(shape.marks, self._spec.marks)
         for group, bound in merged(self._runs(node, spool)):
@@ -277,11 +283,34 @@ class Task:
                     with self._spent.on("shuffle"):
                         self._post(edge, target, out)
                     continue
+                chain = self._stages.chains.get(target.name)
+                fused = None
+                if chain is not None:
+                    # The operators of a chain take turns row by row, so its time is the first one's.
+                    with self._spent.on("user", chain.nodes[0].name):
+                        fused = self._run_chain(chain, out)
+                if chain is not None and fused is not None:
+                    stack.append((chain.nodes[-1], 0, fused))
+                    continue
                 self._count(self._rows_in, target.name, len(out))
                 width = self._plan.layout.shapes[target.name].width
                 with self._spent.on("user", target.name):
-                    rows = run_stateless(target, out.widened(width), self._failures)
+                    rows = self._waits.run(target, out.widened(width), self._failures)
                 stack.extend((target, out_port, made) for out_port, made in rows.items())
+
+    def _run_chain(self, chain: Chain, chunk: Chunk) -> Chunk | None:
+        """Take rows through a chain at once; None where a row fails, so that each operator is to be run by itself."""
+        found = chain.run(chunk)
+        if found is None:
+            return None
+        made, left = found
+        rows = len(chunk)
+        for node, out in zip(chain.nodes, left, strict=True):
+            self._count(self._rows_in, node.name, rows)
+            if node is not chain.nodes[-1]:  # what leaves the last one is counted where it goes on
+                self._count(self._rows_out, node.name, out)
+            rows = out
+        return made
 
     def _post(self, edge: Edge, target: Node, chunk: Chunk) -> None:
         """Send rows across a shuffle, each to the task of its shard or slice."""
@@ -355,8 +384,16 @@ class Task:
 
     def timings(self) -> dict[str, Any]:
         """Return how long the operators and shards of this task took."""
-        spent = {"parts": self._spent.parts, "operators": self._spent.operators}
-        return {"level": self._level, "task": self._task, "seconds": self._seconds, "load": self._load, **spent}
+        return {
+            "level": self._level,
+            "task": self._task,
+            "seconds": self._seconds,
+            "load": self._load,
+            "hot_keys": self._hot_keys,
+            "waits": self._waits.measured,
+            "parts": self._spent.parts,
+            "operators": self._spent.operators,
+        }
 
 
 class _Loader:

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.graph import Node
 from penstock.keys import SHARDS, hash_value
 from penstock.operators.base import Keyed
+from penstock.pe.hot_keys import HotKeys
 from penstock.pe.keyed import Shard
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
 from penstock.spark.spec import EpochSpec, StatePointers
@@ -21,6 +22,8 @@ from penstock.spark.spent import Spent
 from penstock.timing import Ticks
 
 CACHE_BYTES = 512 << 20
+HOT_PART = 0.1
+"""A shard with as large a part of its task's rows is worth naming its hottest keys."""
 CHAIN_LIMIT = 8
 """A shard is written whole once its chain has as many files, if it changes."""
 
@@ -78,6 +81,7 @@ class OperatorShards:
         self._mine = {shard for shard, owner in enumerate(spec.tables[node.name]) if owner == task}
         self._open: dict[int, _Cached] = {}
         self._spent = spent or Spent()
+        self.hot = HotKeys()
 
     def get(self, shard: int) -> Shard:
         """Return a shard, caught up with what was committed."""
@@ -169,6 +173,12 @@ class OperatorShards:
             for number, cached in self._open.items()
             if cached.shard.rows
         ]
+
+    def hot_keys(self) -> dict[int, list[tuple[str, float]]]:
+        """Return the hottest keys of the shards that are a large part of this task's rows: names and shares only."""
+        loads = self.load()
+        large = HOT_PART * sum(rows for _, rows, _ in loads)
+        return {number: self.hot.hottest(number) for number, rows, _ in loads if rows >= large}
 
 
 class FileReader:

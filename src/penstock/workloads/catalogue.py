@@ -14,7 +14,11 @@ from typing import Any
 from penstock.errors import FlowError
 from penstock.flow import Flow
 
-WORKLOADS: dict[str, str] = {}
+WORKLOADS: dict[str, str] = {
+    "failed-logins": "penstock.workloads.failed_logins:failed_logins",
+    "mobile-fraud": "penstock.workloads.mobile_fraud:mobile_fraud",
+    "stock-exchange": "penstock.workloads.stock_exchange.flow:stock_exchange",
+}
 """Where the function of each workload is: `module:function`."""
 
 _READ: dict[str, Callable[[str], Any]] = {

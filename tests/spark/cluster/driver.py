@@ -1,18 +1,19 @@
 """Run a flow on `local-cluster[2,1,1024]`. Usage: driver.py SOURCES WORK.
 
-The tasks change places behind epoch `MOVED_AT`, and in the middle of epoch `KILLED_IN` an executor is killed. A line of
-JSON is printed for each epoch.
+The tasks change places behind epoch `MOVED_AT`, and in the middle of epoch `KILLED_IN` an executor is killed. Behind
+epoch `RETURNED_AT` an executor is given back, and behind `ASKED_AT` one is asked for. Each epoch prints a line of JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-EPOCHS, EPOCH_ROWS, KEYS = 21, 50, 37
-MOVED_AT, KILLED_IN = 12, 16
+EPOCHS, EPOCH_ROWS, KEYS = 29, 50, 37
+MOVED_AT, KILLED_IN, RETURNED_AT, ASKED_AT = 12, 16, 21, 24
 
 
 def rows() -> list[dict[str, Any]]:
@@ -41,6 +42,7 @@ def main(sources: str, work: Path) -> None:
     sys.path.insert(0, sources)
     import penstock as ps
     from penstock.keys import SHARDS
+    from penstock.spark.executors import Executors
     from penstock.spark.session import make_session
 
     # A JVM that lives for seconds has no time to optimize.
@@ -61,14 +63,20 @@ def main(sources: str, work: Path) -> None:
 
     def after(stats: Any) -> None:
         jobs = len(context.statusTracker().getJobIdsForGroup(None))
-        print(json.dumps({"epoch": stats.epoch, "seconds": round(stats.seconds, 3), "jobs": jobs}), flush=True)
+        line = {"epoch": stats.epoch, "seconds": round(stats.seconds, 3), "jobs": jobs, "found": executors.found()}
+        print(json.dumps(line), flush=True)
         if stats.epoch == MOVED_AT:
             for operator in ("running", "counts"):
                 run.set_table(operator, tables[1])
         if stats.epoch == KILLED_IN:
             wait_for_executors()
+        if stats.epoch in (RETURNED_AT, ASKED_AT):
+            executors.change(1 if stats.epoch == RETURNED_AT else 2)
+            while executors.changing:
+                time.sleep(0.05)
 
     wait_for_executors()
+    executors = Executors(context)
     run = ps.start(
         flow(work), spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, on_epoch=after
     )

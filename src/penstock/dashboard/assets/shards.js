@@ -51,6 +51,7 @@ export class ShardsView {
 
   draw(shards, sample) {
     this.shards = shards;
+    this.owner = sample.engine === "threads" ? "replica" : "task";
     const width = this.room.width || 600;
     const key = `${this.operator}/${shards.share.length}/${width}/${shards.table ? shards.table.join(",") : ""}`;
     if (key !== this.layoutKey) {
@@ -66,7 +67,7 @@ export class ShardsView {
     });
     this.groups.forEach(({ label, members }, index) => {
       const part = members.reduce((sum, shard) => sum + shards.share[shard], 0) * this.groups.length;
-      text(label, shards.table ? `task ${index}  ·  ${times(part)}` : "parts");
+      text(label, shards.table ? `${this.owner} ${index}  ·  ${times(part)}` : "parts");
     });
     this.facts(shards);
   }
@@ -128,7 +129,7 @@ export class ShardsView {
     if (!this.shards || !(shard in this.byShard)) return;
     for (const cell of this.cells.querySelectorAll("[data-active]")) cell.removeAttribute("data-active");
     attribute(this.byShard[shard], "data-active", true);
-    const where = this.shards.table ? `, on task ${this.shards.table[shard]}` : "";
+    const where = this.shards.table ? `, on ${this.owner} ${this.shards.table[shard]}` : "";
     const mean = this.shards.share[shard] * this.shards.share.length;
     text(byId("shard-reading"), `shard ${shard}${where}: ${percent(this.shards.share[shard])} of the load, ${times(mean)} the mean, ${count(this.shards.rows[shard])} rows lately`);
   }

@@ -1,0 +1,57 @@
+"""What ties a controller to a live flow: statistics in, decisions out to whoever can carry them out.
+
+The controllers themselves are in `elastic` and know no engine. An adapter here says what one of them is told about the
+last period, or that it is not its turn, and does what it decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.elastic.base import Action, Controller
+from penstock.pe.statistics import ElementStats
+
+
+@dataclass(frozen=True)
+class Period:
+    """The time from one decision to the next."""
+
+    before: ElementStats
+    now: ElementStats
+    quiet: Mapping[str, int] = field(default_factory=dict)
+    """For each adapter, how many periods ago it last changed something, or began; 0 is in this very step."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the period was."""
+        return self.now.at - self.before.at
+
+    @property
+    def rate(self) -> float:
+        """Rows a second, summed over all operators."""
+        rows = sum(each.rows_in for each in self.now.operators) - sum(each.rows_in for each in self.before.operators)
+        return rows / self.seconds if self.seconds > 0 else 0.0
+
+    def settled(self, name: str, periods: int) -> bool:
+        """Tell whether an adapter has changed nothing for so many periods; one that is not there never does."""
+        return self.quiet.get(name, periods) >= periods
+
+
+class Steering(Protocol):
+    """One controller on a live flow."""
+
+    @property
+    def name(self) -> str:
+        """What its lines in the log are called."""
+
+    @property
+    def controller(self) -> Controller[Any, Any]:
+        """What decides."""
+
+    def measure(self, period: Period) -> Any | None:
+        """Return what the controller is to see; None where it is not its turn."""
+
+    def act(self, action: Action) -> None:
+        """Do what it decided."""

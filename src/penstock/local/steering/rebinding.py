@@ -1,0 +1,69 @@
+"""Steer which worker has which operator, in the bound model (Rebinding)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.elastic.base import Action
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
+from penstock.local.steering.base import Period
+from penstock.pe.element import Element
+from penstock.pe.statistics import ElementStats
+from penstock.pe.workers import Bound
+
+GAIN = 0.1
+"""What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
+
+
+class RebindingSteering:
+    """Give operators, and replicas of operators, to other workers. It owns no numbers, only places."""
+
+    name = "rebinding"
+
+    def __init__(self, element: Element) -> None:
+        self._element = element
+        self.controller = Rebinding(gain=GAIN)
+
+    def measure(self, period: Period) -> BindingStatistics | None:
+        """Tell what came to each operator, what waits for it and what a batch costs it."""
+        model = self._element.model
+        if not isinstance(model, Bound):
+            return None
+        bindings = model.bindings()
+        before = {label: (batches, seconds) for label, batches, seconds in _done(period.before)}
+        waiting = self._waiting(period.now)
+        loads = []
+        for label, batches, seconds in _done(period.now):
+            batches_before, seconds_before = before.get(label, (0, 0.0))
+            came = batches - batches_before
+            # An operator that did nothing in the period costs what it did before.
+            cost = (seconds - seconds_before) / came if came else seconds / batches if batches else 0.0
+            if label in bindings:
+                loads.append(OperatorLoad(label, bindings[label], waiting.get(label, 0), cost, came))
+        return BindingStatistics(model.active, tuple(loads))
+
+    def _waiting(self, now: ElementStats) -> dict[str, int]:
+        """Return how many batches have left all operators above each operator, and not the operator."""
+        batches = {each.name: each.batches for each in now.operators}
+        found = {}
+        for name, station in list(self._element.stations.items()):
+            above = [batches[port.node] for port in station.node.inputs if port.node in batches]
+            if above and name in batches:
+                found[name] = max(0, min(above) - batches[name])
+        return found
+
+    def act(self, action: Action) -> None:
+        """Rebind an operator; its worker passes it on between two batches."""
+        model = self._element.model
+        # An operator may have gone with its query since it was measured.
+        if isinstance(model, Bound) and isinstance(action.after, int) and action.target in model.bindings():
+            model.rebind(action.target, action.after)
+
+
+def _done(stats: ElementStats) -> Iterator[tuple[str, int, float]]:
+    """Yield for each operator, and for each replica, its label, the batches it has done and the seconds they took."""
+    for each in stats.operators:
+        shared = sum(replica.seconds for replica in each.replicas)
+        yield each.name, each.batches, max(0.0, each.wall - shared)
+        for replica in each.replicas:
+            yield replica.label, replica.batches, replica.seconds

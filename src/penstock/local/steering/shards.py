@@ -1,0 +1,52 @@
+"""Steer which replica has which partition of an operator: from the busiest to the least busy (Elasticutor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.elastic.base import Action
+from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
+from penstock.local.steering.base import Period
+from penstock.pe.element import Element
+from penstock.pe.partitioned_station import PartitionedStation
+
+
+class ShardSteering:
+    """Move partitions of one operator between its replicas. How many replicas there are is not its business."""
+
+    def __init__(self, element: Element, ask: Callable[[Callable[[], int]], object], operator: str) -> None:
+        """Changes are made by whoever brings batches in: `ask` asks for one."""
+        self._element, self._ask, self._operator = element, ask, operator
+        self.name = f"shards of {operator}"
+        self.controller = ShardBalance()
+        self._before: tuple[float, ...] = ()
+
+    def measure(self, period: Period) -> ShardStatistics | None:
+        """Tell the seconds that each partition took, and who has it; nothing while replicas come and go."""
+        station = self._element.stations.get(self._operator)
+        if not isinstance(station, PartitionedStation):
+            return None
+        seconds = station.shard_seconds()
+        before = self._before if len(self._before) == len(seconds) else (0.0,) * len(seconds)
+        self._before = seconds
+        loads = tuple(max(0.0, after - first) for after, first in zip(seconds, before, strict=True))
+        replicas, table = len(station.squad.hired), station.squad.table
+        if replicas < 2 or not period.settled("replicas", 1) or not sum(loads):
+            return None
+        # Only the busiest can turn out to be hot, so only their keys are looked at.
+        busiest = sorted(range(len(loads)), key=loads.__getitem__, reverse=True)[:replicas]
+        keys = tuple(
+            ShardKeys(each, tuple(HotKey(*pair) for pair in station.hottest_keys(each, self.controller.reported_keys)))
+            for each in busiest
+        )
+        return ShardStatistics(loads, table, replicas, hot_keys=keys)
+
+    def act(self, action: Action) -> None:
+        """Send a label after the partition; a hot one is only reported."""
+        if action.what == "shard" and isinstance(action.after, int):
+            partition, replica = int(action.target), action.after
+            self._ask(lambda: self._move(partition, replica))
+
+    def _move(self, partition: int, replica: int) -> int:
+        self._element.move_partition(self._operator, partition, replica)
+        return partition

@@ -1,0 +1,59 @@
+"""Steer the number of workers of the dynamic model, by throughput (Streams)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from penstock.elastic.base import Action
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.local.steering.base import Period
+from penstock.pe.element import Element
+
+MOST_THREADS = 16
+"""Operators that wait gain from more workers than there are processors; others show by themselves that they do not."""
+
+
+class ThreadSteering:
+    """Set the number of workers of an element."""
+
+    name = "threads"
+
+    def __init__(
+        self, element: Element, *, most: int = MOST_THREADS, cpu_usage: Callable[[], float] | None = None
+    ) -> None:
+        self._element = element
+        self._cpu_usage = cpu_usage or machine_usage()
+        self.controller = ThreadLevel(high=most, initial=1)
+
+    def measure(self, period: Period) -> ThreadStatistics:
+        """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
+        return ThreadStatistics(period.rate, self._cpu_usage(), self._element.leaving)
+
+    def act(self, action: Action) -> None:
+        """Start or end workers."""
+        if action.what == "thread_level" and isinstance(action.after, int):
+            self._element.set_workers(action.after)
+
+
+def machine_usage() -> Callable[[], float]:
+    """Return a function that tells how busy the machine was since the last call, 0 to 1; 0 where that is not known."""
+    last = _ticks()
+
+    def usage() -> float:
+        nonlocal last
+        now, before = _ticks(), last
+        last = now
+        total = now[1] - before[1]
+        return 1 - (now[0] - before[0]) / total if total > 0 else 0.0
+
+    return usage
+
+
+def _ticks() -> tuple[int, int]:
+    """Return the idle ticks of all processors, and all ticks."""
+    if not os.path.exists("/proc/stat"):
+        return 0, 0
+    with open("/proc/stat") as file:
+        fields = [int(value) for value in file.readline().split()[1:]]
+    return fields[3] + fields[4], sum(fields[:8])

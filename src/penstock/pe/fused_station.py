@@ -1,0 +1,82 @@
+"""A chain of operators as one station: one queue, one reorder buffer, one loop over the rows.
+
+Queries that come later may read the middle of a chain. Its batches are then taken through operator by operator, as they
+are now and then anyway: how the time is shared out among the operators of a chain is known from those alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from penstock.graph import Node
+from penstock.pe.batch import Header
+from penstock.pe.chains import Chain
+from penstock.pe.chunk import Chunk
+from penstock.pe.failures import Failures
+from penstock.pe.meters import Meter, Meters
+from penstock.pe.stations import Group, Rows, StatelessStation, Surroundings
+
+SAMPLED = 256
+"""One batch in so many is run operator by operator, to see what each of them takes."""
+
+
+class FusedStation(StatelessStation):
+    """Run consecutive maps and filters; output `n` is what leaves the operator number `n`."""
+
+    def __init__(self, nodes: tuple[Node, ...], around: Surroundings) -> None:
+        super().__init__(nodes[0], around)
+        self.nodes = nodes
+        self._chain = Chain(nodes, self._width)
+        self._rows = [Meters() for _ in nodes]
+        self._sampled = [0.0] * len(nodes)
+
+    def output_of(self, node: str, port: int) -> int:
+        """Return the number of an operator's output among those of the station."""
+        return next(i for i, each in enumerate(self.nodes) if each.name == node)
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Take the rows through all operators, or through each if somebody wants to see what is between them."""
+        chunk = group[0]
+        if chunk is None:
+            return {}
+        wanted = {link.output for link in self.links if link.since <= header.number < link.until}
+        last = len(self.nodes) - 1
+        if wanted <= {last} and header.number % SAMPLED:
+            found = self._chain.run(chunk)
+            if found is not None:
+                self._count(len(chunk), found[1])
+                return {last: found[0]} if len(found[0]) else {}
+        made = self._timed(chunk, failures, max(wanted, default=-1))
+        self._count(len(chunk), [0 if each is None else len(each) for each in made])
+        return {output: each for output, each in enumerate(made) if each is not None and output in wanted}
+
+    def _timed(self, chunk: Chunk, failures: Failures, last: int) -> list[Chunk | None]:
+        """Take the rows through each operator up to the last one that is wanted, and look at the clock."""
+        made: list[Chunk | None] = []
+        began = time.perf_counter()
+        for number, left in enumerate(self._chain.run_each(chunk, failures, last)):
+            now = time.perf_counter()
+            self._sampled[number] += now - began
+            began = now
+            made.append(left)
+        return made
+
+    def _count(self, rows: int, left: list[int]) -> None:
+        for meters, out in zip(self._rows, left, strict=False):
+            meter = meters.mine()
+            meter.batches += 1
+            meter.rows_in += rows
+            meter.rows_out += out
+            rows = out
+
+    def measured(self) -> Iterator[tuple[Node, Meter]]:
+        """Tell what each operator did: its rows as counted, its part of the time as sampled."""
+        total, sampled = self.meters.total(), sum(self._sampled)
+        for node, meters, seconds in zip(self.nodes, self._rows, self._sampled, strict=True):
+            meter = meters.total()
+            share = seconds / sampled if sampled else 1 / len(self.nodes)
+            meter.wall, meter.cpu = total.wall * share, total.cpu * share
+            if node is self.nodes[-1]:  # what stands still has something for a queue below
+                meter.below_full, meter.below_taken = total.below_full, total.below_taken
+            yield node, meter

@@ -1,0 +1,48 @@
+"""Find the keys that most of a shard's rows have, from a sample that costs next to nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+STRIDE = 8
+"""At first every so many-th key is taken."""
+SAMPLE = 512
+"""A sample of as many keys is thinned to half, and from then on half as many are taken."""
+NAMED = 3
+LONGEST_NAME = 80
+
+
+@dataclass
+class _Sample:
+    keys: list[Any] = field(default_factory=list)
+    stride: int = STRIDE
+    skip: int = 0
+
+
+class HotKeys:
+    """Sample the keys of the rows of each shard."""
+
+    def __init__(self) -> None:
+        self._samples: dict[int, _Sample] = {}
+
+    def add(self, shard: int, keys: list[Any], start: int, stop: int) -> None:
+        """See the keys from one index to another."""
+        found = self._samples.get(shard)
+        if found is None:
+            found = self._samples[shard] = _Sample()
+        first = start + found.skip
+        found.keys += keys[first : stop : found.stride]
+        # Strides go on from call to call, so that short runs of rows count for what they are.
+        found.skip = (first - stop) % found.stride if first < stop else first - stop
+        while len(found.keys) > SAMPLE:
+            found.keys, found.stride = found.keys[::2], 2 * found.stride
+
+    def hottest(self, shard: int) -> list[tuple[str, float]]:
+        """Return the names of the hottest keys of a shard and their shares of its rows, the hottest first."""
+        found = self._samples.get(shard)
+        if found is None or not found.keys:
+            return []
+        counted = Counter(found.keys).most_common(NAMED)
+        return [(repr(key)[:LONGEST_NAME], count / len(found.keys)) for key, count in counted]

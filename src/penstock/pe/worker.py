@@ -1,0 +1,65 @@
+"""A thread that runs operators: a flag of its own says what it is to do next, and it tells what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Thread
+from typing import Literal
+
+IDLE_SECONDS = 0.1
+"""How long a worker sleeps at most before it looks around; it is woken when there is work, so this is a net."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What one worker is doing (a snapshot)."""
+
+    number: int
+    state: Literal["idle", "busy", "suspended"]
+    operator: str | None
+    busy_for: float
+    """Seconds since it took the operator that it is in."""
+    busy_seconds: float
+    """Seconds that it has spent in operators."""
+    own: bool = False
+    """Whether it belongs to one port, and so is not one of those that the scheduler shares out."""
+
+
+class Worker:
+    """A thread with a flag of its own, which says what it is to do next."""
+
+    def __init__(
+        self,
+        number: int,
+        loop: Callable[[Worker], None],
+        clock: Callable[[], float],
+        crashed: Callable[[BaseException], None],
+        own: bool = False,
+    ) -> None:
+        self._own = own
+        self.number, self._clock, self._body, self._crashed = number, clock, loop, crashed
+        self.suspended = self.leaving = False
+        self.operator: str | None = None
+        self.since = 0.0
+        self.busy_seconds = 0.0
+        self.thread = Thread(target=self._run, name=f"penstock-worker-{number}", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._body(self)
+        except BaseException as error:  # a worker that went without a word would leave the flow waiting for it
+            self._crashed(error)
+
+    def enter(self, operator: str) -> None:
+        self.operator, self.since = operator, self._clock()
+
+    def leave(self) -> None:
+        self.busy_seconds += self._clock() - self.since
+        self.operator = None
+
+    def view(self) -> WorkerView:
+        operator = self.operator
+        state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
+        busy = self._clock() - self.since if operator else 0.0
+        return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy, self._own)

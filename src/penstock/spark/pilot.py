@@ -1,0 +1,114 @@
+"""Steer a run on Spark between its epochs: measure, let the controllers decide, act, and keep every decision.
+
+Each controller owns one thing (docs/elasticity.md): whether one task runs the epoch, the tasks of a level, the table of
+an operator, the rows in flight of an operator that waits, the rows of an epoch, the time between epochs, the executors.
+What the user set is nobody's. They decide in this order, so that each sees what the ones before have decided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.elastic.decisions import Decision
+from penstock.spark.executors import Executors
+from penstock.spark.frames import is_streaming
+from penstock.spark.stages import Stages
+from penstock.spark.steering.executors import ExecutorSteering
+from penstock.spark.steering.intake import Intake
+from penstock.spark.steering.journal import Journal
+from penstock.spark.steering.measured import Measured
+from penstock.spark.steering.tables import Tables
+from penstock.spark.steering.tasks import Tasks
+from penstock.spark.steering.waits import WaitingOperators
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user set."""
+
+    tasks: int | None = None
+    tables: dict[str, list[int]] = field(default_factory=dict)
+    most_rows: int = 1_000_000
+    every: float = 0.0
+    latency: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How to run the next epoch."""
+
+    solo: bool
+    levels: tuple[int, ...]
+    """The number of tasks of each level."""
+    tables: dict[str, list[int]]
+    """For each keyed operator, the task of each shard; empty where one task has them all."""
+    in_flight: dict[str, int]
+
+
+class EpochPilot:
+    """Choose how each epoch of a run is run, from what the ones before have shown."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        wishes: Wishes,
+        *,
+        cores: int,
+        executors: Executors | None,
+        tables: dict[str, list[int]],
+        epoch: int,
+    ) -> None:
+        self._stages, self._alone = stages, executors is None
+        self._journal = Journal()
+        self._measured: Measured | None = None
+        most = cores if executors is None else max(cores, executors.most * executors.cores_each)
+        journal, target = self._journal, wishes.latency
+        self._tasks = Tasks(stages, journal, epoch, cores=cores, most=most, target=target)
+        self._tasks.restore(tables)
+        self._tables = Tables(stages, journal, epoch, tables)
+        self._waits = WaitingOperators(stages.plan, journal, epoch)
+        # What a streaming DataFrame gives an epoch, and when, is settled when its query starts.
+        intake = None if any(is_streaming(node) for node in stages.plan.sources) else target
+        self._intake = Intake(journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=intake)
+        self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Return what was decided, oldest first."""
+        return self._journal.decisions
+
+    @property
+    def epoch_rows(self) -> int:
+        """Return how many rows the next epoch may take from a source."""
+        return self._intake.rows
+
+    @property
+    def every(self) -> float:
+        """Return the seconds from the beginning of the last epoch to that of the next, at least."""
+        return self._intake.every
+
+    def took(self, measured: Measured, at: float) -> None:
+        """See an epoch that is done."""
+        epoch = measured.stats.epoch
+        self._measured = measured
+        self._tables.took(measured)
+        self._waits.took(measured, epoch)
+        self._intake.took(measured, at, epoch)
+        if self._executors is not None:
+            self._executors.took(measured, epoch)
+
+    def choose(self, wishes: Wishes, rows: int | None, cores: int, epoch: int) -> Choice:
+        """Choose how to run an epoch of so many rows (None where that is not known)."""
+        measured, self._measured = self._measured, None
+        in_flight = dict(self._waits.in_flight)
+        # On a cluster the one task would have to fetch the state of all others.
+        open_to_one = self._alone and wishes.tasks is None
+        if open_to_one and self._tasks.one_task(measured, rows, cores, epoch):
+            return Choice(True, (1,) * (self._stages.last + 1), {}, in_flight)
+        if wishes.tasks is None:
+            self._tasks.choose(measured, rows, cores, epoch)
+            levels = tuple(self._tasks.levels)
+        else:
+            levels = (cores, *(wishes.tasks for _ in range(self._stages.last)))
+        tables = self._tables.choose(levels, wishes.tables, measured, epoch)
+        return Choice(False, levels, tables, in_flight)

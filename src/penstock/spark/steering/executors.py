@@ -1,0 +1,35 @@
+"""Steer the executors of a cluster: ask for more, give some back, or say what would be right."""
+
+from __future__ import annotations
+
+from penstock.elastic.executor_count import ExecutorCount, ExecutorStatistics
+from penstock.spark.executors import Executors
+from penstock.spark.steering.journal import Journal
+from penstock.spark.steering.measured import Measured
+
+
+class ExecutorSteering:
+    """The executors of the application.
+
+    They belong to the user, and other jobs may run on them: only a latency target says how fast is fast enough, so that
+    the rest can go. Without one, or where Spark decides by itself, this is advice.
+    """
+
+    def __init__(self, executors: Executors, journal: Journal, epoch: int, *, target: float | None) -> None:
+        self._executors, self._journal = executors, journal
+        acts = target is not None and executors.can_change
+        controller = ExecutorCount(target=target, high=executors.most, advise=not acts)
+        journal.begin("executors", controller, epoch)
+
+    def took(self, measured: Measured, epoch: int) -> None:
+        """See an epoch, and change the executors if need be."""
+        found = self._executors.found()
+        # One that was asked for and has not come says nothing of what it will bring.
+        if not measured.telling or not found or self._executors.changing:
+            return
+        seen = ExecutorStatistics(
+            len(found), self._executors.cores_each, measured.stats.job_seconds, measured.wall_seconds
+        )
+        for action in self._journal.step("executors", seen, epoch):
+            if action.what == "executors" and isinstance(action.after, int):
+                self._executors.change(action.after)

@@ -1,0 +1,81 @@
+"""Steer which task holds each shard: mend the table of each keyed operator where a task is too busy."""
+
+from __future__ import annotations
+
+from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
+from penstock.keys import SHARDS
+from penstock.spark.routing import even_table
+from penstock.spark.stages import Stages
+from penstock.spark.steering.journal import Journal
+from penstock.spark.steering.measured import Measured, ShardLoads
+from penstock.spark.worker_state import shard_count
+
+LEAST_GAIN = 0.02
+"""Seconds of an epoch that the busiest task must exceed the mean by before shards move."""
+BALANCE = ShardBalance(least_gain=LEAST_GAIN)
+
+
+class Tables:
+    """The tables of all keyed operators."""
+
+    def __init__(self, stages: Stages, journal: Journal, epoch: int, tables: dict[str, list[int]]) -> None:
+        self._stages, self._journal = stages, journal
+        self._keyed = [node for node in stages.plan.keyed if shard_count(node) == SHARDS]
+        self._tables = {n.name: list(tables[n.name]) for n in self._keyed if len(tables.get(n.name, ())) == SHARDS}
+        self._tasks: dict[str, int] = {}
+        """The number of tasks that each table is made for; not known of one that was read from a checkpoint."""
+        self._loads = {node.name: ShardLoads() for node in self._keyed}
+        for node in self._keyed:
+            journal.begin(f"{node.name}/shards", BALANCE, epoch)
+
+    def took(self, measured: Measured) -> None:
+        """Take in the loads of an epoch."""
+        for name, loads in self._loads.items():
+            loads.add(measured.stats.shards.get(name, {}))
+
+    def choose(
+        self, levels: tuple[int, ...], fixed: dict[str, list[int]], measured: Measured | None, epoch: int
+    ) -> dict[str, list[int]]:
+        """Return the table of each keyed operator, given the tasks of each level and the tables that the user set."""
+        chosen = {}
+        for number, node in enumerate(self._stages.plan.keyed):
+            tasks = levels[self._stages.levels[node.name]]
+            if node.name not in self._loads:
+                # Operators of one shard go to different tasks, so that they can run side by side.
+                chosen[node.name] = fixed.get(node.name) or even_table(1, tasks, number)
+                continue
+            if node.name in fixed:
+                self._tables[node.name] = list(fixed[node.name])
+            else:
+                self._mend(node.name, tasks, measured, epoch)
+            self._tasks[node.name] = tasks
+            chosen[node.name] = list(self._tables[node.name])
+        return chosen
+
+    def _mend(self, name: str, tasks: int, measured: Measured | None, epoch: int) -> None:
+        table = self._tables.get(name)
+        loads = self._loads[name].loads
+        resized = table is not None and self._tasks.get(name, max(table) + 1) != tasks
+        heavy = sum(loads) > LEAST_GAIN
+        if table is None or (resized and (not heavy or tasks == 1)):
+            if table is None or max(table) >= tasks or name in self._tasks:
+                self._tables[name] = even_table(SHARDS, tasks)
+            return
+        if not heavy or tasks == 1 or (measured is None and not resized):
+            return
+        known_hot = self._journal.state(f"{name}/shards").hot
+        if not resized and not known_hot and imbalance(loads, tuple(table), tasks) <= BALANCE.threshold:
+            return  # what it sees is long, and it would hold: nothing is learned from logging that every epoch
+        bytes_of = measured.shard_bytes.get(name, {}) if measured is not None else {}
+        hot = measured.hot_keys.get(name, {}) if measured is not None else {}
+        seen = ShardStatistics(
+            loads,
+            tuple(table),
+            tasks,
+            tuple(bytes_of.get(shard, 0) for shard in range(SHARDS)),
+            tuple(ShardKeys(shard, tuple(HotKey(*key) for key in keys)) for shard, keys in sorted(hot.items())),
+        )
+        for action in self._journal.step(f"{name}/shards", seen, epoch):
+            if action.what == "shard":
+                assert isinstance(action.after, int)
+                table[int(action.target)] = action.after

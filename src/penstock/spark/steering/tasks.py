@@ -1,0 +1,82 @@
+"""Steer the number of tasks: one for a whole small epoch, otherwise a number for each level with keyed operators."""
+
+from __future__ import annotations
+
+from penstock.elastic.epoch_model import EpochStatistics, EpochTasks
+from penstock.elastic.one_task import OneTask, WorkStatistics
+from penstock.keys import SHARDS
+from penstock.spark.stages import Stages
+from penstock.spark.steering.journal import Journal
+from penstock.spark.steering.measured import Measured
+from penstock.spark.worker_state import shard_count
+
+WARM_EPOCHS = 4
+"""The first epochs wait for the JVM's compiler and for Python workers to start: their times say nothing."""
+
+
+class Tasks:
+    """The tasks of each level.
+
+    Level 0 reads with one task a core, and sinks are sliced by their rows: neither has a choice worth measuring.
+    """
+
+    def __init__(
+        self, stages: Stages, journal: Journal, epoch: int, *, cores: int, most: int, target: float | None
+    ) -> None:
+        self._stages, self._journal = stages, journal
+        keyed = [node for node in stages.plan.keyed if shard_count(node) == SHARDS]
+        self._steered = sorted({stages.levels[node.name] for node in keyed})
+        self.levels = [cores] * (stages.last + 1)
+        self._seen = 0
+        self._rows: int | None = None
+        """Of the last epoch."""
+        journal.begin("epoch/one_task", OneTask(), epoch)
+        for level in self._steered:
+            # The levels of an epoch take turns: each gets its part of what an epoch may take.
+            share = None if target is None else target / 2 / (stages.last + 1)
+            journal.begin(f"level {level}/tasks", EpochTasks(target=share, high=most), epoch)
+
+    def restore(self, tables: dict[str, list[int]]) -> None:
+        """Go on with the tasks of tables that were committed."""
+        for level in self._steered:
+            known = [max(tables[node.name]) + 1 for node in self._stages.entries(level) if node.name in tables]
+            self.levels[level] = max(known, default=self.levels[level])
+
+    def one_task(self, measured: Measured | None, rows: int | None, cores: int, epoch: int) -> bool:
+        """Tell whether one task is to run the next epoch; `rows` is what it will have, None where that is not known."""
+        if measured is not None:
+            self._rows = measured.stats.rows_in
+        expected = self._rows if rows is None else rows
+        if expected is None:
+            return False
+        known = measured is not None and measured.telling
+        seen = WorkStatistics(
+            measured.stats.rows_in if measured is not None and known else 0,
+            measured.cpu_seconds if measured is not None and known else 0.0,
+            expected,
+            cores,
+        )
+        self._journal.step("epoch/one_task", seen, epoch)
+        return bool(self._journal.state("epoch/one_task").one)
+
+    def choose(self, measured: Measured | None, rows: int | None, cores: int, epoch: int) -> None:
+        """Choose the tasks of each level for an epoch of so many rows."""
+        for level in range(len(self.levels)):
+            if level not in self._steered:
+                self.levels[level] = cores
+        if measured is None or measured.spec.solo or not measured.telling:
+            return
+        self._seen += 1
+        if self._seen <= WARM_EPOCHS:
+            return
+        expected = measured.stats.rows_in if rows is None else rows
+        for level in self._steered:
+            entered = sum(measured.stats.operators[node.name][0] for node in self._stages.entries(level))
+            spent = measured.level_seconds.get(level, 0.0)
+            if not entered or spent <= 0:
+                continue
+            ahead = round(expected * entered / measured.stats.rows_in)
+            seen = EpochStatistics(measured.spec.tasks[level], entered, spent, ahead, cores)
+            for action in self._journal.step(f"level {level}/tasks", seen, epoch):
+                if action.what == "tasks" and isinstance(action.after, int):
+                    self.levels[level] = action.after

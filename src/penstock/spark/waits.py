@@ -1,0 +1,37 @@
+"""Call functions that wait inside a task, with as many rows in flight as the epoch says, and measure their waiting."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.graph import Node
+from penstock.operators.stateless import PerRow
+from penstock.pe.chunk import Chunk
+from penstock.pe.failures import Failures
+from penstock.pe.stateless import Outputs, run_stateless, waiting_caller
+from penstock.pe.waiting import shared_window
+
+Waited = tuple[int, float, float, float]
+"""Rows of a task, seconds that they took together, seconds that they were in flight added up, and processor seconds."""
+
+
+class Waits:
+    """The operators of one task that wait."""
+
+    def __init__(self, in_flight: dict[str, int]) -> None:
+        self._in_flight = in_flight
+        self.measured: dict[str, Waited] = {}
+
+    def run(self, node: Node, chunk: Chunk, failures: Failures) -> Outputs:
+        """Take a chunk through an operator without memory, whether it waits or not."""
+        operator = node.operator
+        if not isinstance(operator, PerRow) or operator.in_flight is None:
+            return run_stateless(node, chunk, failures)
+        window = shared_window(operator.is_async, self._in_flight.get(node.name, operator.in_flight))
+        wall, cpu, flight = time.perf_counter(), time.process_time(), window.seconds()
+        made = run_stateless(node, chunk, failures, waiting_caller(window))
+        # A task runs one chunk at a time, so all of it is this operator's.
+        spent = time.perf_counter() - wall, window.seconds() - flight, time.process_time() - cpu
+        rows, *before = self.measured.get(node.name, (0, 0.0, 0.0, 0.0))
+        self.measured[node.name] = rows + len(chunk), before[0] + spent[0], before[1] + spent[1], before[2] + spent[2]
+        return made

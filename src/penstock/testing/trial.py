@@ -1,0 +1,157 @@
+"""One run of a flow in a processing element, cut, stopped and begun again as a test says."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.ingress.feeds import Slice
+from penstock.ingress.splits import Split
+from penstock.local.ingress import Cut, Cutter
+from penstock.operators.base import Source
+from penstock.pe.batch import Header
+from penstock.pe.chunk import Chunk
+from penstock.pe.element import Element, Settings
+from penstock.pe.stations import StatefulStation
+from penstock.plan import Plan
+from penstock.rows import Row, any_getter
+from penstock.testing.refusing import Refusing
+
+InputRows = list[tuple[str, Row]]
+"""The input of a flow: the rows of all sources in one order, each with its source."""
+Saved = dict[str, bytes]
+"""The state of each operator that has some, pickled."""
+ALONE = Settings(model="manual", capacity=1)
+
+
+@dataclass
+class Outcome:
+    """What came out, by sink, and the error that ended it."""
+
+    rows: dict[str, list[Row]]
+    error: PenstockError | None = None
+
+
+def input_sequence(plan: Plan) -> InputRows:
+    """Return the input: by `order_by` where there is one, else source by source."""
+    found = []
+    for number, node in enumerate(plan.sources):
+        source = node.operator
+        assert isinstance(source, Source)
+        for place, row in enumerate(source.reader.items):
+            typed = row if node.types[0] is None else node.types[0].roundtrip(row)
+            order = tuple(_null_first(any_getter([field_])(typed)) for field_ in source.order_by)
+            found.append((order, number, place, node.name, row))
+    found.sort(key=lambda item: item[:3])
+    return [(name, row) for *_, name, row in found]
+
+
+def _null_first(value: Any) -> tuple[bool, Any]:
+    return (value is not None, value if value is not None else 0)
+
+
+@dataclass
+class Trial:
+    """Feed a plan parts of its input, one after the other, through one element after the other."""
+
+    plan: Plan
+    settings: Settings = ALONE
+    primitives: Refusing = field(default_factory=Refusing)
+    results: dict[str, list[Row]] = field(default_factory=dict)
+    _number: int = 0
+    _element: Element | None = None
+
+    def __post_init__(self) -> None:
+        self.results = {node.name: [] for node in self.plan.sinks}
+        self._cutter = Cutter(self.plan, batch_rows=1 << 40)
+        self._taken = {node.name: 0 for node in self.plan.sources}
+        self._published: dict[str, list[Row]] = {}
+        self.begin({})
+
+    def parts(self, sequence: InputRows) -> list[Cut]:
+        """Make batches of consecutive rows: one, or one a source where they have no common order."""
+        rows: dict[str, list[Row]] = {}
+        for name, row in sequence:
+            rows.setdefault(name, []).append(row)
+        slices = {}
+        for name, some in rows.items():
+            start = self._taken[name]
+            self._taken[name] += len(some)
+            split = Split(0, start, start + len(some), payload=pickle.dumps(some, pickle.HIGHEST_PROTOCOL))
+            slices[name] = Slice((split,), {}, {}, len(some))
+        return list(self._cutter.cut(slices))
+
+    def ends(self) -> Cut:
+        """Make the batch that ends all sources."""
+        return self._cutter.ends([node.name for node in self.plan.sources])
+
+    def begin(self, saved: Saved, plan: Plan | None = None) -> None:
+        """Go on in another element, of the same plan or a copy, with the state that was saved."""
+        self.close()
+        self.plan = plan or self.plan
+        self._element = Element(self.plan, self._publish, self.settings, primitives=self.primitives, first=self._number)
+        for name, data in saved.items():
+            station = self._element.stations[name]
+            assert isinstance(station, StatefulStation)
+            station.restore(pickle.loads(data))
+        self._element.start()
+
+    def save(self) -> Saved:
+        """Pickle all state, as a checkpoint does."""
+        assert self._element is not None
+        saved = {}
+        for name, station in self._element.stations.items():
+            if isinstance(station, StatefulStation):
+                kept = {key: state for key, state in station.states().items() if state is not None}
+                try:
+                    saved[name] = pickle.dumps(kept, pickle.HIGHEST_PROTOCOL)
+                except Exception as error:
+                    raise AssertionError(
+                        f"operator {name!r}: its state cannot be saved: {error}; keep plain values (numbers, text, "
+                        f"tuples, lists, dicts, dataclasses of an importable module) in state"
+                    ) from None
+        return saved
+
+    def run(self, batches: Sequence[Cut], *, count: bool = True) -> None:
+        """Take batches through the element; with `count=False` as if they had never been."""
+        assert self._element is not None
+        self._published = {name: [] for name in self.results}
+        for cut in batches:
+            if not self._element.submit(cut.rows, cut.marks, cut.steps):
+                break
+        self._element.drain()
+        if count:
+            self._number += len(batches)
+            for name, rows in self._published.items():
+                self.results[name] += rows
+            if self._element.error is not None:
+                raise self._element.error
+
+    def close(self) -> None:
+        """End the element's threads."""
+        if self._element is not None:
+            self._element.close()
+
+    def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
+        for name, chunk in zip(header.sinks, chunks, strict=True):
+            if chunk is not None:
+                self._published[name] += chunk.get_rows()
+
+
+def cuts(length: int, most: int, random: Any) -> Iterator[tuple[int, ...]]:
+    """Give the sizes of consecutive parts: every way to cut so many rows, or `most` of them, the extremes first."""
+    if length == 0:
+        yield ()
+        return
+    if 1 << (length - 1) <= most:
+        masks: Iterator[int] = iter(range(1 << (length - 1)))
+    else:
+        everywhere = (1 << (length - 1)) - 1
+        masks = iter([0, everywhere, *(random.getrandbits(length - 1) for _ in range(most - 2))])
+    for mask in masks:
+        edges = [0, *(at + 1 for at in range(length - 1) if mask >> at & 1), length]
+        yield tuple(stop - start for start, stop in itertools.pairwise(edges))

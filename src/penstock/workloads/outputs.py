@@ -1,0 +1,15 @@
+"""Say where a workload's results go."""
+
+from __future__ import annotations
+
+import os
+
+from penstock import write
+
+SHOWN = 5
+"""How many rows of a sink are printed an epoch."""
+
+
+def writer(out: str, name: str) -> write.Writer:
+    """Write the rows of a sink to a directory of its own in `out`; print some of them where there is no `out`."""
+    return write.parquet(os.path.join(out, name)) if out else write.console(SHOWN)

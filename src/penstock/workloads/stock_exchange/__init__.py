@@ -1,0 +1,1 @@
+"""The stock exchange: `orders` makes the input, `transactor` trades, `flow` joins; every other file is one query."""

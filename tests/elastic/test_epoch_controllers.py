@@ -1,0 +1,144 @@
+"""Check the controllers of whole epochs: one task or stages, how long to wait, how many executors."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.elastic import (
+    EpochWait,
+    ExecutorCount,
+    ExecutorStatistics,
+    OneTask,
+    PaceStatistics,
+    ShardBalance,
+    ShardStatistics,
+    WorkStatistics,
+)
+from penstock.elastic.base import Action
+
+
+def run(controller, seen):
+    state, log = controller.start(), []
+    for statistics in seen:
+        state, actions = controller.step(state, statistics)
+        log.append(actions)
+    return state, log
+
+
+class TestOneTask:
+    def step(self, *seen: WorkStatistics) -> bool:
+        return run(OneTask(), seen)[0].one
+
+    def test_small_epochs_of_cheap_rows_are_for_one_task(self) -> None:
+        assert self.step(WorkStatistics(0, 0.0, 10_000, 2))
+        assert not self.step(WorkStatistics(0, 0.0, 10_001, 2))
+
+    def test_costly_rows_are_shared_however_few(self) -> None:
+        # 100 rows of 2 ms: half of 0.2 s is saved by a second core.
+        assert not self.step(WorkStatistics(100, 0.2, 100, 2))
+        assert self.step(WorkStatistics(100, 0.2, 10, 2))
+
+    def test_a_tiny_epoch_says_nothing_of_the_cost_of_a_row(self) -> None:
+        # 10 ms for 5 rows is the task's own start, not 2 ms a row.
+        assert self.step(WorkStatistics(5, 0.01, 5_000, 2))
+
+    def test_one_core_shares_nothing(self) -> None:
+        assert self.step(WorkStatistics(10**6, 5.0, 10**6, 1))
+
+    def test_the_reason_names_both_sides(self) -> None:
+        _, log = run(OneTask(), [WorkStatistics(0, 0.0, 1_000, 2)])
+        why = "1000 rows at 5e-06 s: 2 cores would save 0.0025 s of work, without shuffles an epoch saves 0.025 s"
+        assert log == [(Action("one_task", "", False, True, why),)]
+
+    def test_noise_does_not_switch_back_and_forth(self) -> None:
+        seen = [WorkStatistics(10_000, 0.05 * (1.2 if i % 2 else 0.8), 10_000, 2) for i in range(40)]
+        assert sum(map(len, run(OneTask(), seen)[1])) <= 1
+
+
+class TestEpochWait:
+    def test_waits_for_what_the_target_leaves(self) -> None:
+        state, log = run(EpochWait(target=2.0), [PaceStatistics(0.3, 0)])
+        assert state.every == pytest.approx(1.2)
+        assert log[0][0].why == "an epoch takes 0.3 s and leaves 0 rows, the target is 2 s"
+
+    def test_waits_for_nothing_while_rows_are_left(self) -> None:
+        state, _ = run(EpochWait(target=2.0), [PaceStatistics(0.3, 0), PaceStatistics(0.3, 10)])
+        assert state.every == 0
+
+    @given(st.lists(st.tuples(st.floats(0.001, 10), st.integers(0, 5)), max_size=30), st.floats(0.1, 10))
+    def test_a_wait_and_an_epoch_stay_within_the_target(self, epochs, target) -> None:
+        controller = EpochWait(target=target)
+        state = controller.start()
+        for seconds, backlog in epochs:
+            state, _ = controller.step(state, PaceStatistics(seconds, backlog))
+            assert state.every == 0 or state.every + seconds <= target
+
+    def test_settles(self) -> None:
+        seen = [PaceStatistics(0.3 * (1 + 0.2 * (i % 3 - 1)), 0) for i in range(50)]
+        assert sum(map(len, run(EpochWait(target=2.0), seen)[1])) <= 2
+
+
+class TestExecutorCount:
+    """Epochs of 0.1 s and 1.6 s of work, on executors of two cores."""
+
+    def epoch(self, executors: int) -> ExecutorStatistics:
+        return ExecutorStatistics(executors, 2, 0.1 + 0.8 / executors, 1.6)
+
+    def settle(self, controller: ExecutorCount, executors: int) -> tuple[int, int]:
+        """Return where it ends, and after how many epochs nothing changed any more."""
+        state, last = controller.start(), 0
+        for number in range(60):
+            state, actions = controller.step(state, self.epoch(executors))
+            for action in actions:
+                assert (action.before, action.what) == (executors, "executors")
+                executors, last = action.after, number
+        return executors, last
+
+    def test_the_fewest_that_meet_half_the_target(self) -> None:
+        # 1: 0.9 s, 2: 0.5 s, 3: 0.37 s, 4: 0.3 s.
+        assert self.settle(ExecutorCount(target=1.0, high=8), 1)[0] == 2
+        assert self.settle(ExecutorCount(target=0.8, high=8), 1)[0] == 3
+        assert self.settle(ExecutorCount(target=0.2, high=3), 1)[0] == 3
+
+    def test_more_come_soon_and_fewer_go_late(self) -> None:
+        assert self.settle(ExecutorCount(target=0.8, high=8), 1) == (3, 2)
+        assert self.settle(ExecutorCount(target=4.0, high=8), 4) == (1, 9)
+
+    def test_one_that_would_just_do_is_not_enough_to_give_one_back(self) -> None:
+        # Two take 0.5 s, half of the target; with three there is room, so three stay.
+        assert self.settle(ExecutorCount(target=1.0, high=8), 3)[0] == 3
+
+    def test_advice_is_called_advice(self) -> None:
+        _, log = run(ExecutorCount(target=0.8, high=8, advise=True), [self.epoch(1)] * 3)
+        assert [action.what for action in log[-1]] == ["advise_executors"]
+        assert log[-1][0].why == (
+            "3 epochs in a row: with 1 executors one takes 0.9 s, with 3 0.367 s are expected; "
+            "half of the target is 0.4 s"
+        )
+
+    @given(
+        st.lists(
+            st.builds(ExecutorStatistics, st.integers(1, 9), st.integers(1, 4), st.floats(0, 9), st.floats(0, 99)),
+            max_size=40,
+        ),
+        st.none() | st.floats(0.01, 10),
+    )
+    def test_never_leaves_its_bounds(self, epochs, target) -> None:
+        controller = ExecutorCount(target=target, low=2, high=6, patience_up=1, patience_down=2)
+        _, log = run(controller, epochs)
+        for seen, actions in zip(epochs, log, strict=True):
+            for action in actions:
+                assert 2 <= action.after <= max(6, seen.executors)
+
+
+class TestLeastGain:
+    def test_an_imbalance_that_costs_little_is_left_alone(self) -> None:
+        seen = ShardStatistics((0.01, 0.002), (0, 0), 1)
+        uneven = ShardStatistics((0.01, 0.01, 0.001), (0, 0, 1), 2)
+        assert ShardBalance(least_gain=0.02).step(ShardBalance().start(), seen)[1] == ()
+        assert ShardBalance(least_gain=0.02).step(ShardBalance().start(), uneven)[1] == ()
+        assert ShardBalance(least_gain=0.005).step(ShardBalance().start(), uneven)[1] != ()
+
+    def test_a_task_without_shards_gets_its_part(self) -> None:
+        empty = ShardStatistics((0.01, 0.01, 0.001), (0, 0, 0), 2)
+        assert ShardBalance(least_gain=0.02).step(ShardBalance().start(), empty)[1] != ()

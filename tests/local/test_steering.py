@@ -1,0 +1,207 @@
+"""Controllers on a live flow: what they see, what they change, and that nothing else changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.elastic.decisions import replay
+from penstock.keys import hash_value
+from penstock.local.engine import LocalEngine, Options
+from penstock.local.pilot import FlowPilot
+from penstock.local.steering.base import Period, Steering
+from penstock.local.steering.pool import PoolSteering
+from penstock.local.steering.rebinding import RebindingSteering
+from penstock.local.steering.replicas import SETTLED_PERIODS, ReplicaSteering
+from penstock.local.steering.shards import ShardSteering
+from penstock.pe.element import Settings
+from penstock.plan import make_plan
+
+from .test_engine import no_thread_is_left, wait_for  # noqa: F401
+
+PARTITIONS = 4
+WAIT = 0.001
+
+
+class Rows:
+    """Numbers, until they are enough."""
+
+    def __init__(self, keys: list[int]) -> None:
+        self.enough, self.given, self._keys = False, 0, keys
+
+    def __iter__(self) -> Iterator[dict[str, int]]:
+        while not self.enough:
+            yield {"v": self.given, "k": self._keys[self.given % len(self._keys)]}
+            self.given += 1
+
+
+def wait_a_little(row: Any) -> Any:
+    time.sleep(WAIT)
+    return row.v
+
+
+def count_slowly(state: int | None, row: Any) -> tuple[int, tuple[int, int]]:
+    time.sleep(WAIT)
+    return (state or 0) + 1, (row.v, (state or 0) + 1)
+
+
+@contextmanager
+def flying(
+    build: Callable[[ps.Stream], ps.Stream],
+    steer: Callable[[LocalEngine], Steering],
+    keys: list[int] | None = None,
+    **settings: Any,
+) -> Iterator[tuple[LocalEngine, FlowPilot, Rows]]:
+    """Run a flow whose pilot steps when the test says so; end it, and look at its decisions, behind the block."""
+    rows = Rows(keys or [0])
+    flow = ps.Flow("steered")
+    build(flow.source("in", ps.read.items(rows, schema={"v": int, "k": int}))).sink("out")
+    options = Options(batch_rows=1, settings=Settings(partitions=PARTITIONS, **settings))
+    engine = LocalEngine(make_plan(flow), options)
+    engine._pilot = pilot = FlowPilot(engine.statistics, [steer(engine)], period=3600)
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    try:
+        yield engine, pilot, rows
+    finally:
+        rows.enough = True
+        thread.join(60)
+    assert len(engine.results["out"]) == rows.given
+    changes = [each for each in engine.decisions if each.what not in ("start", "hold")]
+    assert changes
+    assert all(each.why for each in changes)
+    assert replay(engine.decisions).same
+
+
+def step_until(engine: LocalEngine, pilot: FlowPilot, done: Callable[[], bool], batches: int = 60) -> None:
+    """Let some batches through, step, and again, until it is done."""
+    for _ in range(60):
+        out = engine.statistics().batches_out
+        wait_for(lambda out=out: engine.statistics().batches_out >= out + batches)
+        pilot.step()
+        if done():
+            return
+    raise AssertionError([each.why for each in engine.decisions])
+
+
+def replicas_of(engine: LocalEngine, name: str) -> tuple[Any, ...]:
+    return next(each.replicas for each in engine.statistics().operators if each.name == name)
+
+
+def test_the_bottleneck_gets_replicas():
+    def steer(engine: LocalEngine) -> Steering:
+        return ReplicaSteering(engine.element, engine.ask, most=4)
+
+    settings = {"model": "dedicated", "replicas": 1}
+    with flying(lambda rows: rows.map(wait_a_little, name="slow"), steer, **settings) as (engine, pilot, _):
+        step_until(engine, pilot, lambda: len(replicas_of(engine, "slow")) >= 3)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+    assert {each.target for each in engine.decisions if each.what == "replicas"} == {"slow"}
+
+
+def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
+    def steer(engine: LocalEngine) -> Steering:
+        return ReplicaSteering(engine.element, engine.ask, most=4)
+
+    keys = list(range(17))
+    settings = {"model": "dedicated", "replicas": {"slow": 1}}
+    with flying(lambda rows: rows.key_by("k").scan(count_slowly, name="slow"), steer, keys, **settings) as flown:
+        engine, pilot, _ = flown
+        step_until(engine, pilot, lambda: len(replicas_of(engine, "slow")) >= 2)
+    assert engine.results["out"] == [(v, v // 17 + 1) for v in range(len(engine.results["out"]))]
+
+
+def test_replicas_wait_for_the_workers_to_settle():
+    flow = ps.Flow("f")
+    flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
+    engine = LocalEngine(make_plan(flow), Options(settings=Settings(replicas=2)))
+    steering = ReplicaSteering(engine.element, engine.ask)
+    before, now = engine.statistics(), engine.statistics()
+    assert steering.measure(Period(before, now, {"threads": SETTLED_PERIODS - 1})) is None
+    assert steering.measure(Period(before, now, {"pool": 0})) is None
+    assert steering.measure(Period(before, now, {"threads": SETTLED_PERIODS})) is not None
+    engine.run()
+
+
+def test_partitions_go_from_the_busiest_replica():
+    def steer(engine: LocalEngine) -> Steering:
+        return ShardSteering(engine.element, engine.ask, "slow")
+
+    # Replica 0 begins with every other partition, and all rows are of these.
+    keys = [next(key for key in range(100) if hash_value(key) % PARTITIONS == shard) for shard in (0, 2)]
+    settings = {"model": "dedicated", "partitioned": "executor", "replicas": {"slow": 2}}
+    with flying(lambda rows: rows.key_by("k").scan(count_slowly, name="slow"), steer, keys, **settings) as flown:
+        engine, pilot, _ = flown
+        squad: Any = engine.element.stations["slow"].squad
+        assert squad.table == (0, 1, 0, 1)
+        step_until(engine, pilot, lambda: squad.table[0] != squad.table[2])
+        rows = [each.rows for each in replicas_of(engine, "slow")]
+        wait_for(lambda: all(each.rows > old for each, old in zip(replicas_of(engine, "slow"), rows, strict=True)))
+    assert engine.results["out"] == [(v, v // 2 + 1) for v in range(len(engine.results["out"]))]
+
+
+def test_a_key_that_is_too_much_for_a_replica_is_named():
+    def steer(engine: LocalEngine) -> Steering:
+        return ShardSteering(engine.element, engine.ask, "slow")
+
+    def hot(engine: LocalEngine) -> list[str]:
+        return [each.why for each in engine.decisions if each.what == "hot_shard"]
+
+    settings = {"model": "dedicated", "partitioned": "executor", "replicas": {"slow": 2}}
+    with flying(lambda rows: rows.key_by("k").scan(count_slowly, name="slow"), steer, [42], **settings) as flown:
+        engine, pilot, _ = flown
+        step_until(engine, pilot, lambda: bool(hot(engine)))
+    assert "hottest keys: 42 (100%)" in hot(engine)[0]
+
+
+def test_an_operator_leaves_the_busy_worker():
+    def build(rows: ps.Stream) -> ps.Stream:
+        # With two workers the first and the third operator belong to one.
+        slow = rows.map(lambda row: (time.sleep(WAIT), row)[1], name="first").map(lambda row: row, name="second")
+        return slow.map(wait_a_little, name="third")
+
+    with flying(build, lambda engine: RebindingSteering(engine.element), model="bound", workers=2) as flown:
+        engine, pilot, _ = flown
+        model: Any = engine.element.model
+        assert model.bindings()["first"] == model.bindings()["third"]
+        step_until(engine, pilot, lambda: model.bindings()["first"] != model.bindings()["third"])
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+
+
+def test_a_busy_pool_grows():
+    def build(rows: ps.Stream) -> ps.Stream:
+        return rows.map(wait_a_little, name="slow")
+
+    def steer(engine: LocalEngine) -> Steering:
+        return PoolSteering(engine.element, most=4)
+
+    with flying(build, steer, workers=1) as (engine, pilot, _):
+        step_until(engine, pilot, lambda: len(engine.statistics().workers) > 1)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replicas": "auto"},
+        {"threads": "utilization", "partitioned": "executor"},
+        {"model": "dedicated", "replicas": "auto"},
+        {"model": "bound", "threads": 2, "replicas": 2},
+    ],
+)
+def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):
+    monkeypatch.setattr("penstock.local.pilot.PERIOD", 0.02)
+    rows = [{"v": v, "k": v % 17} for v in range(400)]
+    flow = ps.Flow("together")
+    source = flow.source("in", ps.read.items(rows, schema={"v": int, "k": int}))
+    source.filter(lambda row: True, name="all").key_by("k").scan(count_slowly, name="slow").sink("out")
+    run = ps.run(flow, engine="threads", batch_rows=2, **options)
+    assert run.results["out"] == [(v, v // 17 + 1) for v in range(400)]
+    assert len(run.decisions) > 3
+    assert replay(run.decisions).same

@@ -1,0 +1,406 @@
+"""The pilot of runs on Spark, without Spark: what it measures, what it decides, and that nothing else changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
+from penstock.elastic.shard_balance import imbalance
+from penstock.keys import SHARDS, hash_value
+from penstock.pe.hot_keys import HotKeys
+from penstock.plan import make_plan
+from penstock.reports import EpochStats
+from penstock.spark import task
+from penstock.spark.job import Outcome
+from penstock.spark.pilot import Choice, EpochPilot, Wishes
+from penstock.spark.routing import even_table
+from penstock.spark.spec import EpochSpec
+from penstock.spark.stages import Stages
+from penstock.spark.steering import journal as journals
+from penstock.spark.steering.measured import Measured, ShardLoads, level_seconds
+
+from ..conformance.inline import InlineBackend, run_on_table
+from .running import assert_as_sequential, make_engine, make_rows, two_sinks, write_files
+
+
+def scanned() -> ps.Flow:
+    """Build a flow of one keyed stage behind a function that waits."""
+    flow = ps.Flow("scanned")
+    rows = flow.source("rows", ps.read.items([]), schema={"k": int})
+    looked = rows.map(lambda row: row, waits=True, schema={"k": int}, name="looked up")
+    asked = looked.map(lambda row: row, in_flight=7, schema={"k": int}, name="asked")
+    asked.key_by("k").scan(lambda n, row: (n + 1, n), 0, schema=int, name="counted").sink("out")
+    return flow
+
+
+class Play:
+    """Play epochs to a pilot: the time of each follows from its tasks and tables, as it would on a quiet machine."""
+
+    def __init__(
+        self, wishes: Wishes | None = None, cores: int = 4, tables: dict[str, list[int]] | None = None
+    ) -> None:
+        self.stages = Stages(make_plan(scanned()))
+        self.wishes, self.cores, self.epoch, self.at = wishes or Wishes(), cores, 0, 0.0
+        self.pilot = EpochPilot(
+            self.stages, self.wishes, cores=cores, executors=None, tables=tables or {}, epoch=self.epoch
+        )
+        self.row_seconds = 1e-3
+        self.noise = random.Random(1)
+        self.noise_width = 0.0
+
+    def choose(self, rows: int) -> Choice:
+        return self.pilot.choose(self.wishes, rows, self.cores, self.epoch + 1)
+
+    def run(self, rows: dict[int, int], **measured: Any) -> Choice:
+        """Run an epoch with so many rows of each shard."""
+        total = sum(rows.values())
+        choice = self.choose(total)
+        self.epoch += 1
+        loads = {s: (n, n * self.row_seconds * self._noisy()) for s, n in rows.items()}
+        tasks = [0.0] * choice.levels[1]
+        table = choice.tables.get("counted", [0] * SHARDS)
+        for shard, (_, spent) in loads.items():
+            tasks[table[shard]] += spent
+        levels = {level: [(1e-3, 1e-3)] for level in range(3)} | {1: [(spent, spent) for spent in tasks]}
+        # Tasks run side by side as far as there are cores.
+        busy = max(*tasks, sum(tasks) / self.cores)
+        seconds = {0: 0.02, 1: (0.02 + 0.01 * len(tasks) + busy) * self._noisy(), 2: 0.02}
+        spec = EpochSpec(
+            self.epoch, choice.levels, {}, {}, ((),), {}, (), None, {}, "", "", {}, 0, choice.in_flight, choice.solo
+        )
+        spent = sum(seconds.values())
+        operators = dict.fromkeys(self.stages.plan.nodes, (total, total))
+        stats = EpochStats(
+            self.epoch, total, {}, spent, spent, 0, operators, {"counted": loads}, {}, {},
+            max(choice.levels), levels,
+        )  # fmt: skip
+        self.at += spent
+        self.pilot.took(Measured(spec, stats, measured.pop("backlog", None), seconds, **measured), self.at)
+        return choice
+
+    def _noisy(self) -> float:
+        return 1 + self.noise_width * (2 * self.noise.random() - 1)
+
+    def moves(self) -> list[int]:
+        """Return the epochs before which shards were moved."""
+        return [line.epoch or 0 for line in self.pilot.decisions if line.what == "shard"]
+
+
+def skewed(seed: int, rows: int = 4000) -> dict[int, int]:
+    """Spread rows over the shards as zipf would, in a random order."""
+    weights = [1 / (rank + 1) ** 0.9 for rank in range(SHARDS)]
+    random.Random(seed).shuffle(weights)
+    return {shard: int(rows * weight / sum(weights)) for shard, weight in enumerate(weights)}
+
+
+class TestMeasures:
+    def test_the_time_of_a_job_is_divided_among_its_levels(self):
+        ends = [(0, 101.0), (0, 102.0), (1, 104.5), (2, 104.75)]
+        timings = [{"level": level, "ended": end} for level, end in ends]
+        assert level_seconds(timings, 100.0, 5.0) == {0: 2.0, 1: 2.5, 2: 0.25}
+
+    def test_clocks_that_differ_give_no_negative_time(self):
+        timings = [{"level": 0, "ended": 103.0}, {"level": 1, "ended": 99.0}, {"level": 2, "ended": 120.0}]
+        assert level_seconds(timings, 100.0, 5.0) == {0: 3.0, 1: 0.0, 2: 2.0}
+
+    def test_rows_that_move_to_another_shard_count_at_once(self):
+        loads = ShardLoads()
+        loads.add({1: (1000, 1.0), 2: (10, 0.01)})
+        loads.add({1: (10, 0.01), 2: (1000, 1.0)})
+        assert loads.loads[2] == pytest.approx(1.0, rel=0.01)
+        assert loads.loads[1] == pytest.approx(0.01, rel=0.01)
+
+    def test_a_shard_whose_rows_cost_more_weighs_more(self):
+        loads = ShardLoads()
+        for _ in range(5):
+            loads.add({1: (1000, 4.0), 2: (1000, 1.0)})
+        assert loads.loads[1] == pytest.approx(4.0, rel=0.2)
+        assert loads.loads[1] > 2.5 * loads.loads[2]
+
+    def test_hot_keys_and_their_shares(self):
+        hot, draw = HotKeys(), random.Random(2)
+        for _ in range(200):
+            keys = [draw.choice(["a", "a", "b", draw.randrange(10**6)]) for _ in range(draw.randrange(60))]
+            hot.add(3, keys, 0, len(keys))
+        (first, share), (second, part), _ = hot.hottest(3)
+        assert (first, second) == ("'a'", "'b'")
+        assert share == pytest.approx(0.5, abs=0.1)
+        assert part == pytest.approx(0.25, abs=0.1)
+        assert hot.hottest(4) == []
+
+    def test_rows_that_come_one_by_one_are_sampled_too(self):
+        hot = HotKeys()
+        for number in range(80):
+            hot.add(0, ["x" if number % 2 else "y"], 0, 1)
+        assert {name for name, _ in hot.hottest(0)} <= {"'x'", "'y'"}
+        assert sum(share for _, share in hot.hottest(0)) == pytest.approx(1.0)
+
+
+class TestTables:
+    def test_skew_is_mended_behind_one_epoch_with_few_moves(self):
+        play = Play(Wishes(tasks=4))
+        rows = {shard: 400 if shard < 8 else 5 for shard in range(SHARDS)}  # the hot ones all on task 0
+        before = play.run(rows).tables["counted"]
+        after = play.run(rows).tables["counted"]
+        loads = tuple(float(rows[shard]) for shard in range(SHARDS))
+        assert imbalance(loads, tuple(before), 4) > 2
+        assert imbalance(loads, tuple(after), 4) <= 1.2
+        assert 0 < sum(a != b for a, b in zip(before, after, strict=True)) <= 8
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_permutation_of_the_keys_is_mended_behind_its_first_epoch(self, seed):
+        play = Play(Wishes(tasks=4))
+        play.noise_width = 0.15
+        for phase in range(4):
+            rows = skewed(10 * seed + phase)
+            loads = tuple(float(rows[shard]) for shard in range(SHARDS))
+            tables = [tuple(play.run(rows).tables["counted"]) for _ in range(4)]
+            assert all(imbalance(loads, table, 4) <= 1.25 for table in tables[1:])
+
+    def test_a_noisy_machine_does_not_move_shards_for_ever(self):
+        play = Play(Wishes(tasks=4))
+        play.noise_width = 0.3
+        for _ in range(60):
+            play.run(skewed(5))
+        assert 1 <= len(play.moves()) <= 4
+
+    def test_a_table_that_the_user_set_is_left_alone(self):
+        table = [0] * SHARDS
+        play = Play(Wishes(tasks=4, tables={"counted": table}))
+        assert [play.run(skewed(1)).tables["counted"] for _ in range(5)] == [table] * 5
+        assert play.moves() == []
+
+    def test_small_loads_are_left_alone(self):
+        play = Play(Wishes(tasks=4))
+        play.row_seconds = 1e-6
+        assert {tuple(play.run(skewed(1)).tables["counted"]) for _ in range(5)} == {tuple(even_table(SHARDS, 4))}
+
+    def test_more_tasks_get_their_part_and_fewer_leave_theirs(self):
+        play = Play(Wishes(tasks=2))
+        rows = dict.fromkeys(range(SHARDS), 20)
+        first = play.run(rows).tables["counted"]
+        play.wishes = Wishes(tasks=4)
+        more = play.run(rows).tables["counted"]
+        play.wishes = Wishes(tasks=3)
+        fewer = play.run(rows).tables["counted"]
+        loads = (20.0,) * SHARDS
+        assert imbalance(loads, tuple(more), 4) <= 1.2
+        assert imbalance(loads, tuple(fewer), 3) <= 1.2
+        assert sum(a != b for a, b in zip(first, more, strict=True)) <= SHARDS // 2
+        assert all(a == b for a, b in zip(more, fewer, strict=True) if a < 3 and b == a)
+        assert sum(a != b for a, b in zip(more, fewer, strict=True)) <= SHARDS // 4 + 8
+
+    def test_a_hot_shard_is_reported_once_with_its_hottest_keys(self):
+        play = Play(Wishes(tasks=4))
+        rows = {7: 3000} | dict.fromkeys(range(20, 220), 2)
+        for _ in range(4):
+            play.run(rows, hot_keys={"counted": {7: [("'ann'", 0.75), ("'bob'", 0.2)]}})
+        (line,) = [line for line in play.pilot.decisions if line.what == "hot_shard"]
+        assert line.target == "7"
+        assert line.why.endswith("no table can balance it; hottest keys: 'ann' (75%), 'bob' (20%)")
+
+
+class TestTasks:
+    def test_one_task_for_small_epochs_and_stages_for_large_ones(self):
+        play = Play()
+        play.row_seconds = 2e-6
+        assert play.run({0: 100}).solo
+        assert not play.run(dict.fromkeys(range(SHARDS), 1000)).solo
+        assert play.run({0: 100}).solo
+
+    def test_all_cores_where_it_pays_and_few_tasks_where_it_does_not(self):
+        busy, light = Play(), Play()
+        light.row_seconds = 0.03 / 2560
+        for _ in range(20):
+            busy.run(dict.fromkeys(range(SHARDS), 10))
+            last = light.run(dict.fromkeys(range(SHARDS), 10))
+        assert busy.choose(2560).levels[1] == 4
+        assert last.solo or last.levels[1] <= 2
+
+    def test_settles(self):
+        play = Play()
+        play.noise_width = 0.1
+        chosen = [play.run(dict.fromkeys(range(SHARDS), 10)).levels for _ in range(60)]
+        assert len(set(chosen[20:])) == 1
+
+    def test_tasks_that_the_user_set_are_left_alone(self):
+        play = Play(Wishes(tasks=3))
+        chosen = [play.run(dict.fromkeys(range(SHARDS), 10)) for _ in range(20)]
+        assert {choice.levels for choice in chosen} == {(4, 3, 3)}
+        assert not any(choice.solo for choice in chosen)
+
+    def test_goes_on_with_what_was_committed(self):
+        table = [shard % 3 for shard in range(SHARDS)]
+        choice = Play(tables={"counted": table}).choose(10**6)
+        assert choice.tables == {"counted": table}
+        assert choice.levels[1] == 3
+
+
+class TestWaiting:
+    def test_rows_in_flight_follow_waiting_against_computing(self):
+        play = Play(Wishes(tasks=2))
+        # Of 10 ms a row computes for one: 10 in flight keep the task busy; a task's rate does not rise beyond.
+        for _ in range(30):
+            flying = play.choose(4000).in_flight["looked up"]
+            rate = min(flying / 0.010, 1000.0)
+            play.run({0: 4000}, waits={"looked up": (4000, 4000 / rate, 4000 * 0.010, 4.0)})
+        assert 8 <= play.choose(4000).in_flight["looked up"] <= 20
+
+    def test_what_the_user_set_is_left_alone(self):
+        play = Play(Wishes(tasks=2))
+        for _ in range(5):
+            choice = play.run({0: 4000}, waits={"asked": (4000, 1.0, 40.0, 4.0)})
+        assert "asked" not in choice.in_flight
+
+    def test_a_handful_of_rows_says_nothing(self):
+        play = Play(Wishes(tasks=2))
+        for _ in range(5):
+            choice = play.run({0: 100}, waits={"looked up": (20, 1.0, 1.0, 0.9)})
+        assert choice.in_flight["looked up"] == 64
+
+
+class TestIntake:
+    def test_epochs_shrink_until_they_fit_the_target(self):
+        play = Play(Wishes(tasks=4, latency=1.0))
+        play.row_seconds = 4e-5  # 100,000 rows take a second on four cores
+        sizes = []
+        for _ in range(12):
+            sizes.append(play.pilot.epoch_rows)
+            play.run(dict.fromkeys(range(SHARDS), play.pilot.epoch_rows // SHARDS))
+        assert sizes[0] == 100_000
+        assert sizes[-1] < 50_000
+        assert sizes[-1] == sizes[-2]
+
+    def test_what_the_target_leaves_is_spent_on_waiting(self):
+        play = Play(Wishes(tasks=4, latency=4.0))
+        for _ in range(4):
+            play.run({0: 100})
+        assert 1.0 < play.pilot.every < 4.0
+
+    def test_without_a_target_epochs_take_what_they_may(self):
+        play = Play(Wishes(tasks=4, most_rows=123, every=0.5))
+        play.run({0: 100})
+        assert (play.pilot.epoch_rows, play.pilot.every) == (123, 0.5)
+
+    def test_what_the_user_set_is_left_alone(self):
+        play = Play(Wishes(tasks=4, most_rows=50, every=0.25, latency=4.0))
+        for _ in range(5):
+            play.run({0: 40}, backlog=10**6)
+        assert play.pilot.epoch_rows <= 50
+        assert play.pilot.every == 0.25
+
+
+class TestDecisions:
+    def played(self) -> Play:
+        play = Play(Wishes(latency=1.0))
+        play.noise_width = 0.2
+        for epoch in range(40):
+            play.run(skewed(epoch // 10), waits={"looked up": (4000, 4.0, 40.0, 1.0)})
+        return play
+
+    def test_are_made_again_from_what_was_seen(self):
+        decisions = self.played().pilot.decisions
+        assert {line.what for line in decisions} >= {START, HOLD, "shard", "tasks", "in_flight"}
+        found = replay(from_json(to_json(line)) for line in decisions)
+        assert found.same
+        assert found.steps > 100
+
+    def test_old_ones_go_and_the_rest_can_be_replayed(self, monkeypatch):
+        monkeypatch.setattr(journals, "KEPT_EPOCHS", 12)
+        decisions = self.played().pilot.decisions
+        assert min(line.epoch or 0 for line in decisions) >= 12
+        assert replay(from_json(to_json(line)) for line in decisions).same
+
+
+class Busy(InlineBackend):
+    """Report what tasks would on a machine where each row of a keyed operator costs a millisecond."""
+
+    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+        self._timings: list[dict[str, Any]] = []
+        outcome = super().run(spec, frame)
+        return dataclasses.replace(outcome, timings=self._timings)
+
+    def _level(self, spec: EpochSpec, level: int, inputs: Any) -> Any:
+        import pyarrow as pa
+
+        from penstock.spark.envelope import SCHEMA
+
+        batches = []
+        for number in self._shuffled(inputs):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(task, "CACHE", self._caches[self._random.randrange(len(self._caches))])
+                made = task.Task(self._stages, spec, level, number)
+                batches += run_on_table(made, spec, level, inputs[number], 1000)
+            timing = made.timings()
+            timing["load"] = {
+                name: [(shard, rows, rows * 1e-3) for shard, rows, _ in load] for name, load in timing["load"].items()
+            }
+            spent = sum(seconds for load in timing["load"].values() for _, _, seconds in load)
+            self._timings.append({**timing, "wall": spent, "cpu": spent})
+        return pa.Table.from_batches(batches, SCHEMA)
+
+
+class TestEngine:
+    """The engine with its pilot; only Spark's shuffle is played."""
+
+    def hot(self, tmp_path: Path) -> ps.Flow:
+        """Make a flow whose keys all lie on the first of two tasks."""
+        keys = [key for key in range(400) if hash_value(key) % SHARDS < SHARDS // 2][:40]
+        rows = [{**row, "k": keys[row["k"]]} for row in make_rows(1000, keys=len(keys))]
+        write_files(tmp_path / "data", rows, 100)
+        return two_sinks(tmp_path / "data", tmp_path / "out")
+
+    def test_tables_move_and_the_output_is_that_of_the_sequential_engine(self, tmp_path):
+        flow = self.hot(tmp_path)
+        engine = make_engine(flow, tmp_path / "ck", tasks=2, epoch_rows=100, backend=Busy(2, 0))
+        engine.run()
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+        assert {line.controller for line in engine.decisions if line.what == "shard"} == {
+            "running/shards",
+            "windows/shards",
+        }
+        table = engine._position.tables["running"]
+        assert table != even_table(SHARDS, 2)
+        assert replay(engine.decisions).same
+
+    def test_a_run_that_crashed_goes_on_with_its_table(self, tmp_path):
+        flow = self.hot(tmp_path)
+        first = make_engine(flow, tmp_path / "ck", tasks=2, epoch_rows=100, backend=Busy(2, 0))
+        first._listener = lambda stats: first.stop() if stats.epoch == 4 else None
+        first.run()
+        table = first._position.tables["running"]
+        assert table != even_table(SHARDS, 2)
+        # Nothing is measured in the second run, so nothing moves.
+        second = make_engine(flow, tmp_path / "ck", tasks=2, epoch_rows=100)
+        second.run()
+        assert second._position.tables["running"] == table
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+
+    def test_a_change_of_tasks_mends_the_table_and_loses_nothing(self, tmp_path):
+        flow = self.hot(tmp_path)
+        engine = make_engine(flow, tmp_path / "ck", tasks=1, epoch_rows=100, backend=Busy(4, 0))
+        changes = {2: 4, 5: 2}
+        engine._listener = lambda stats: engine.set_tasks(changes[stats.epoch]) if stats.epoch in changes else None
+        engine.run()
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+        assert max(engine._position.tables["running"]) == 1
+
+    def test_nothing_is_decided_before_the_run(self, tmp_path):
+        assert make_engine(self.hot(tmp_path), tmp_path / "ck").decisions == []
+
+
+@pytest.mark.parametrize("latency", ["0 s", -1])
+def test_a_target_that_cannot_be_is_refused(latency):
+    with pytest.raises(ps.FlowError, match="latency"):
+        ps.start(scanned(), latency=latency, spark=object())
+
+
+def test_a_target_needs_spark():
+    with pytest.raises(ps.FlowError, match="latency= needs engine='spark'"):
+        ps.start(scanned(), latency="2 s", engine="sequential")
