@@ -82,7 +82,9 @@ def start(engine: str, directory: Path) -> ps.Run:
     """Start the flow."""
     if engine == "threads":
         run = ps.start(shop(), engine="threads", batch_rows=128, page=0)
-        run._engine._pilot._cpu_usage = own_usage()
+        for steering in run._engine._pilot._steerings:
+            if steering.name == "threads":
+                steering._cpu_usage = own_usage()
         return run
     from penstock.demo.flow import Readings, make_flow
 
