@@ -85,9 +85,7 @@ def test_moves_are_seen_whoever_made_them():
 @pytest.mark.parametrize("named", [False, True])
 def test_hot_keys_are_named_only_where_asked_for(named):
     view = EpochView("spark", named)
-    stats = epoch(1)
-    object.__setattr__(stats, "hot_keys", {"sum": {0: [("ann@example.org", 0.9)]}})
-    view.take(stats, 1.0)
+    view.take(epoch(1, hot_keys={"sum": {0: [("ann@example.org", 0.9), ("bob@example.org", 0.01)]}}), 1.0)
     (key,) = view.describe(GRAPH, 1.0)["shards"]["sum"]["hot_keys"]
     assert key == {"shard": 0, "share": 0.9, "key": "ann@example.org" if named else None}
 

@@ -14,6 +14,8 @@ Json = dict[str, Any]
 KEPT_MOVES = 24
 HOTTEST = 5
 KEPT_KEYS = 12
+HOT_KEY = 0.1
+"""The part of its shard that a key must have to be called hot."""
 HOT = 3.0
 """How many times the mean a shard must have to be called hot."""
 
@@ -31,11 +33,12 @@ class ShardTracker:
 
     def take(self, stats: EpochStats, at: float) -> None:
         """Compare an epoch's tables with those before."""
-        for name, shards in getattr(stats, "hot_keys", {}).items():
+        for name, shards in stats.hot_keys.items():
             self._hot_keys[name] = [
                 {"shard": shard, "share": share, "key": key if self._keys else None}
                 for shard, keys in shards.items()
                 for key, share in keys
+                if share >= HOT_KEY
             ][:KEPT_KEYS]
         for name, table in stats.tables.items():
             before = self._tables.get(name, table)

@@ -158,10 +158,10 @@ function tree(found) {
 }
 
 function bars(numbers) {
-  const most = Math.max(1e-12, ...numbers);
+  const most = Math.max(...numbers);
   const width = 190;
   const step = width / numbers.length;
-  const d = numbers.map((each, index) => `M${(index * step).toFixed(2)} 30V${(30 - (Math.max(0, each) / most) * 28).toFixed(1)}`).join("");
+  const d = numbers.map((each, index) => `M${(index * step).toFixed(2)} 30V${(30 - (Math.max(0, each) / (most || 1)) * 28).toFixed(1)}`).join("");
   return h("figure", {}, s("svg", { class: "bars", width, height: 31, role: "img", "aria-label": `${numbers.length} values, the largest ${value(most)}` },
     s("path", { d, "stroke-width": Math.max(0.5, step - 0.4).toFixed(2) })),
   h("figcaption", {}, `${numbers.length} values, ${value(Math.min(...numbers))} to ${value(most)}`));
