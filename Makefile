@@ -11,10 +11,10 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python;
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint bench chaos docs screenshot clean check-python check-java
+.PHONY: help env demo test lint bench bench-peers chaos docs screenshot clean check-python check-java
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 env: $(STAMP)  ## make .venv with everything for development
 
@@ -50,6 +50,9 @@ lint: $(STAMP)  ## check style, format and types
 bench: check-java $(STAMP)  ## list the benchmarks; run one with: make bench ARGS="w1_spark --json"
 	$(BIN)/python -m bench $(ARGS)
 
+bench-peers: check-java $(STAMP)  ## compare with the alternatives, each in an environment of its own: 4 GB to install the first time
+	$(BIN)/python -m bench run all_peers --markdown peers.md --save peers.json $(ARGS)
+
 chaos: check-java $(STAMP)  ## run the tests that kill processes, and the other slow ones
 	$(BIN)/python -m pytest -m slow
 
@@ -60,6 +63,6 @@ screenshot: $(STAMP)  ## take the picture of the page that the README shows
 	$(BIN)/python -m tests.browser.screenshot docs/images/page.png
 
 clean:  ## remove the environment and everything that was made
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) .venv-peers build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

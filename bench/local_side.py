@@ -11,17 +11,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 import penstock as ps
 from bench import data, measure
 from penstock.local.engine import LocalEngine, Options
 from penstock.pe import building, element, partitioned_station, stations
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
+from penstock.workloads import synthetic
 
 EngineClass = type[LocalEngine]
+Kernel = synthetic.Kernel
+serials = synthetic.serials
 BUILDERS = (stations, partitioned_station, building, element)
 """The modules that build an engine's parts."""
 
@@ -144,41 +144,6 @@ def check_part(name: str, part: object, kind: type) -> None:
     """Fail if an engine was not built with the part that is being measured."""
     if type(part) is not kind:
         raise AssertionError(f"{name}: the engine was built with a {type(part).__name__}, not a {kind.__name__}")
-
-
-class Kernel:
-    """Spend NumPy time on a row without holding the GIL: the papers' operator of a chosen weight.
-
-    One call takes the sine of an array; how many elements, or how many calls, is found by the clock, so that a
-    weight in microseconds means about the same on every machine.
-    """
-
-    LARGEST = 8_192
-    """Elements of one call: more would spend the time on memory instead."""
-
-    def __init__(self, microseconds: float) -> None:
-        self.microseconds = microseconds
-        self._values = np.random.default_rng(0).random(self.LARGEST)
-        self._calls = 1
-        whole = min(self._microseconds() for _ in range(7))
-        self._calls = max(1, round(microseconds / whole))
-        self._values = self._values[: max(1, round(self.LARGEST * min(1.0, microseconds / whole)))].copy()
-
-    def __call__(self) -> None:
-        """Do the work of one row."""
-        for _ in range(self._calls):
-            np.sin(self._values)
-
-    def _microseconds(self) -> float:
-        began = time.perf_counter()
-        for _ in range(20):
-            self()
-        return (time.perf_counter() - began) / 20 * 1e6
-
-
-def serials(start: int, stop: int) -> pa.Table:
-    """Generate rows that have nothing but their number."""
-    return pa.table({"serial": np.arange(start, stop, dtype=np.int64)})
 
 
 def check_order(name: str, found: Sequence[int], rows: int) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import penstock as ps
 from bench import local_side, measure
 from bench.peers.python_loop import make_event
-from bench.workload import Event
+from bench.workload import Event, amount, large, lower, small
 from penstock.local.engine import Options
 
 DESCRIPTION = "four cheap per-row operators and a count in one process: threads engine, bare loop, Bytewax"
@@ -26,26 +26,6 @@ PAIRS = {
     "ratio": ("penstock", "bytewax"),
     "expression_ratio": ("penstock_expressions", "bytewax"),
 }
-
-
-def amount(row: Event) -> float:
-    """Take the value of an event, in hundredths."""
-    return row.value * 100
-
-
-def large(amount: float) -> bool:
-    """Keep nine in ten."""
-    return amount >= 10
-
-
-def lower(amount: float) -> float:
-    """Take off what all that are left have."""
-    return amount - 10
-
-
-def small(amount: float) -> bool:
-    """Keep eight of the nine."""
-    return amount < 80
 
 
 class Counter:

@@ -1,5 +1,11 @@
-"""Define workload W1: keyed running count and sum, one output for every event."""
+"""Define the workloads that every side runs: the records, and the functions of a row that all of them call.
 
+W1 is a keyed running count and sum, one output for every event; W2 four cheap operators, then a count; W3 a lookup
+that waits.
+"""
+
+import asyncio
+import time
 from typing import NamedTuple
 
 
@@ -32,3 +38,35 @@ def running(state: State, row: Event) -> tuple[State, Running]:
     count += 1
     total += row.value
     return (count, total), Running(row.serial, row.key, count, total)
+
+
+def amount(row: Event) -> float:
+    """Take the value of an event, in hundredths."""
+    return row.value * 100
+
+
+def large(amount: float) -> bool:
+    """Keep nine in ten."""
+    return amount >= 10
+
+
+def lower(amount: float) -> float:
+    """Take off what all that are left have."""
+    return amount - 10
+
+
+def small(amount: float) -> bool:
+    """Keep eight of the nine."""
+    return amount < 80
+
+
+def look_up(serial: int, seconds: float) -> int:
+    """Ask somebody who answers after a while."""
+    time.sleep(seconds)
+    return serial
+
+
+async def look_up_later(serial: int, seconds: float) -> int:
+    """Ask somebody who answers after a while, without standing in the way meanwhile."""
+    await asyncio.sleep(seconds)
+    return serial

@@ -7,7 +7,7 @@ import bytewax.operators as op
 from bytewax.dataflow import Dataflow
 
 from bench.peers.bytewax_common import BATCH, CountSink, EventSource, run_dataflow
-from bench.w2_threads import amount, large, lower, small
+from bench.workload import amount, large, lower, small
 
 
 def run(paths: Sequence[Path], batch: int = BATCH) -> tuple[int, float]:

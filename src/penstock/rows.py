@@ -474,5 +474,7 @@ def any_getter(names: Sequence[str]) -> Callable[[Row], Any]:
         return row if isinstance(row, _BARE) else getattr(row, name)
 
     if len(names) == 1:
-        return lambda row: read(row, names[0])
+        name = names[0]
+        # Records first: they are what most streams consist of.
+        return lambda row: getattr(row, name) if isinstance(row, tuple) else read(row, name)
     return lambda row: tuple(read(row, name) for name in names)

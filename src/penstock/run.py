@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import signal
@@ -11,22 +10,21 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
-from penstock.pe.element import Settings
 from penstock.pe.stations import Partitioned
 from penstock.pe.statistics import ElementStats
 from penstock.pe.workers import ModelName
 from penstock.plan import Plan, make_plan
-from penstock.policies import Policy, by_name
+from penstock.policies import Policy
 from penstock.rows import Row
 from penstock.timing import seconds
 
 if TYPE_CHECKING:
-    from penstock.local.engine import SteeringName
+    pass
 
 EngineName = Literal["spark", "threads", "sequential"]
 
@@ -193,7 +191,7 @@ def start(
     policy: str | Policy | None = None,
     replicas: int | Mapping[str, int] | Literal["auto"] | None = None,
     partitioned: Partitioned | None = None,
-    batch_rows: int = 4096,
+    batch_rows: int | None = None,
     on_epoch: Callable[[Any], None] | None = None,
     page: bool | int | None = None,
     page_host: str = "127.0.0.1",
@@ -205,19 +203,19 @@ def start(
 
     `checkpoint` is where the run is kept: start again with the same one and it goes on where it left off. Without it
     the run is kept in a temporary directory and forgotten. `tasks` is the number of tasks of the keyed stages (by
-    default one a core). `epoch_rows` bounds what an epoch reads from a source, `every` is the least time from epoch
-    to epoch. `latency` is how long a row may take from source to sink: epochs, tasks and executors are chosen for it.
-    With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later
-    run.
+    default it is found while the flow runs). `epoch_rows` bounds what an epoch reads from a source, `every` is the
+    least time from epoch to epoch. `latency` is how long a row may take from source to sink, the one knob: on Spark
+    epochs, tasks and executors are chosen for it, in threads workers, replicas and batches. With `end=False` exhausted
+    sources stop the run without ending the flow: windows stay open for a later run.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
     number of workers (by default it is found while the flow runs, by their throughput; with "utilization" by how busy
     they are), `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next operator
-    in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together. `replicas`
-    gives operators replicas, by name, each with a queue of its own and one worker at a time; a number is for all that
-    can have some, and with "auto" the bottleneck gets more while the flow runs. `partitioned` is how workers share a
-    keyed operator: by a queue (hybrid, partitioned, shared), or each with partitions of its own (executor), which move
-    to where they are balanced.
+    in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together (by default
+    4096 at first, and found while it runs). `replicas` gives operators replicas, by name, each with a queue of its own
+    and one worker at a time; a number is for all that can have some, and with "auto" the bottleneck gets more while
+    the flow runs. `partitioned` is how workers share a keyed operator: by a queue (hybrid, partitioned, shared), or
+    each with partitions of its own (executor), which move to where they are balanced.
 
     `page=True`, or a port, serves a live page of the run on 127.0.0.1 (`run.page` is its address), or on `page_host`,
     where it asks for `page_token`; `page_keys` lets it name hot keys, which are values of rows. `history` is the
@@ -227,12 +225,22 @@ def start(
     plan = make_plan(flow)
     _refuse_options(
         engine,
-        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None, "latency": latency},
+        {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None},
         only="spark",
     )
     _refuse_options(
-        engine, {"threads": threads, "policy": policy, "replicas": replicas, "partitioned": partitioned}, only="threads"
+        engine,
+        {
+            "threads": threads,
+            "policy": policy,
+            "replicas": replicas,
+            "partitioned": partitioned,
+            "batch_rows": batch_rows,
+        },
+        only="threads",
     )
+    if latency is not None and engine == "sequential":
+        raise FlowError('latency= needs engine="spark" or "threads"; the sequential engine is as fast as it is')
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -242,7 +250,18 @@ def start(
     if engine == "sequential":
         target = _sequential(plan, run, epoch_rows, end)
     elif engine == "threads":
-        target = _threads(plan, run, model, threads, policy, replicas, partitioned or "hybrid", batch_rows, end)
+        target = _threads(
+            plan,
+            run,
+            end=end,
+            model=model,
+            threads=threads,
+            policy=policy,
+            replicas=replicas,
+            partitioned=partitioned or "hybrid",
+            batch_rows=batch_rows,
+            latency=_target(latency),
+        )
     elif engine == "spark":
         target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end, _target(latency))
     else:
@@ -383,58 +402,10 @@ def _sequential(plan: Plan, run: Run, epoch_rows: int, end: bool) -> Callable[[]
     return reference.run
 
 
-def _threads(
-    plan: Plan,
-    run: Run,
-    model: ModelName,
-    threads: int | Literal["utilization"] | None,
-    policy: str | Policy | None,
-    replicas: int | Mapping[str, int] | Literal["auto"] | None,
-    partitioned: Partitioned,
-    batch_rows: int,
-    end: bool,
-) -> Callable[[], None]:
-    from penstock.local.engine import LocalEngine, Options
+def _threads(plan: Plan, run: Run, **options: Any) -> Callable[[], None]:
+    from penstock.local.starting import make_engine
 
-    pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
-    if pool and model != "dynamic":
-        raise FlowError(f'threads="utilization" needs model="dynamic"; model={model!r} has the threads that it has')
-    threads = None if threads == "utilization" else threads
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise FlowError(f'threads={threads!r}; a flow needs at least one, or leave it out, or give "utilization"')
-    if batch_rows < 1:
-        raise FlowError(f"batch_rows={batch_rows}; a batch needs at least one row")
-    if model not in get_args(ModelName):
-        raise FlowError(f"there is no threading model {model!r}; use {', '.join(get_args(ModelName))}")
-    try:
-        chosen = by_name(policy) if isinstance(policy, str) else policy
-    except ValueError as error:
-        raise FlowError(str(error)) from None
-    settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
-    elastic = threads is None and model == "dynamic"
-    engine = LocalEngine(plan, Options(batch_rows, end, settings, elastic, steer | pool), run._took_epoch)
+    engine = make_engine(plan, run._took_epoch, **options)
     run._engine = engine
     run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
     return engine.run
-
-
-def _shared_out(
-    settings: Settings, replicas: int | Mapping[str, int] | Literal["auto"] | None, partitioned: Partitioned
-) -> tuple[Settings, frozenset[SteeringName]]:
-    """Return the settings with replicas and partitions as they are asked for, and what is to be found while it runs."""
-    if partitioned not in get_args(Partitioned):
-        raise FlowError(f"there is no partitioned={partitioned!r}; use {', '.join(get_args(Partitioned))}")
-    if replicas is not None and replicas != "auto" and not isinstance(replicas, (int, Mapping)):
-        raise FlowError(f'replicas={replicas!r}; give "auto", a number, or the number for each operator by name')
-    if replicas == "auto" and settings.model not in ("dynamic", "dedicated"):
-        raise FlowError(
-            f'replicas="auto" needs model="dynamic" or "dedicated"; model={settings.model!r} has no full queues'
-        )
-    count = 1 if replicas == "auto" else {} if replicas is None else replicas
-    found: dict[SteeringName, bool] = {
-        "replicas": replicas == "auto",
-        "shards": partitioned == "executor" or replicas == "auto",
-        "rebinding": settings.model == "bound",
-    }
-    steer = frozenset(name for name, wanted in found.items() if wanted)
-    return dataclasses.replace(settings, replicas=count, partitioned=partitioned), steer

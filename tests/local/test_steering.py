@@ -16,10 +16,13 @@ from penstock.keys import hash_value
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.pilot import FlowPilot
 from penstock.local.steering.base import Period, Steering
+from penstock.local.steering.batches import FEWEST_ROWS, BatchSteering
+from penstock.local.steering.cores import CoreSteering
 from penstock.local.steering.pool import PoolSteering
 from penstock.local.steering.rebinding import RebindingSteering
 from penstock.local.steering.replicas import SETTLED_PERIODS, ReplicaSteering
 from penstock.local.steering.shards import ShardSteering
+from penstock.local.steering.waits import WaitSteering, waiting_operators
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 
@@ -117,6 +120,18 @@ def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
     assert engine.results["out"] == [(v, v // 17 + 1) for v in range(len(engine.results["out"]))]
 
 
+def test_an_operator_gets_the_replicas_that_its_latency_needs():
+    def steer(engine: LocalEngine) -> Steering:
+        # So short that it cannot be met: as many as shorten the wait, of four.
+        return CoreSteering(engine.element, engine.ask, WAIT / 10, cores=lambda: 4)
+
+    settings = {"model": "dedicated", "replicas": {"slow": 1}}
+    with flying(lambda rows: rows.map(wait_a_little, name="slow"), steer, **settings) as (engine, pilot, _):
+        step_until(engine, pilot, lambda: len(replicas_of(engine, "slow")) > 1)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+    assert any(each.what == "latency_target" for each in engine.decisions)
+
+
 def test_replicas_wait_for_the_workers_to_settle():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
@@ -186,10 +201,59 @@ def test_a_busy_pool_grows():
     assert engine.results["out"] == list(range(len(engine.results["out"])))
 
 
+def test_rows_in_flight_are_found():
+    """Each row waits, nobody computes: the more at once, the more come out."""
+
+    def build(rows: ps.Stream) -> ps.Stream:
+        return rows.map(wait_a_little, name="slow", waits=True)
+
+    def steer(engine: LocalEngine) -> Steering:
+        station: Any = engine.element.stations["slow"]
+        station.set_in_flight(2)
+        return WaitSteering(engine.element, "slow")
+
+    with flying(build, steer, in_flight=256) as (engine, pilot, _):
+        station: Any = engine.element.stations["slow"]
+        step_until(engine, pilot, lambda: station.in_flight > 2, batches=60)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+
+
+def test_only_rows_in_flight_that_nobody_asked_for_are_steered():
+    flow = ps.Flow("f")
+    source = flow.source("in", ps.read.items([1]))
+    source.map(str, name="found", waits=True).sink("a")
+    source.map(str, name="asked", in_flight=8).sink("b")
+    source.map(str, name="plain").sink("c")
+    assert waiting_operators(make_plan(flow)) == ["found"]
+    run = ps.run(flow, engine="threads")
+    assert "rows in flight of found" in {each.controller for each in run.decisions}
+
+
+def test_batches_grow_when_the_flow_is_behind():
+    """Every batch costs the same, so that larger ones are the way to keep up."""
+
+    def build(rows: ps.Stream) -> ps.Stream:
+        def slow(batch: Any) -> Any:
+            time.sleep(WAIT)
+            return batch
+
+        return rows.map_batches(slow, name="slow").map(lambda row: row.v, name="v")
+
+    def steer(engine: LocalEngine) -> Steering:
+        engine.set_batch_rows(FEWEST_ROWS)
+        return BatchSteering(engine.set_batch_rows, FEWEST_ROWS, None)
+
+    with flying(build, steer) as (engine, pilot, _):
+        step_until(engine, pilot, lambda: engine._cutter.batch_rows > FEWEST_ROWS)
+    assert engine.results["out"] == list(range(len(engine.results["out"])))
+
+
 @pytest.mark.parametrize(
     "options",
     [
+        {"latency": "5 ms"},
         {"replicas": "auto"},
+        {"model": "dedicated", "replicas": "auto", "latency": "10 ms"},
         {"threads": "utilization", "partitioned": "executor"},
         {"model": "dedicated", "replicas": "auto"},
         {"model": "bound", "threads": 2, "replicas": 2},

@@ -186,7 +186,7 @@ def _without_waiting(run):
 
 
 def test_an_engine_that_breaks_the_order_of_keys_is_found(monkeypatch):
-    from penstock.pe.stations import PartitionedStation
+    from penstock.pe.partitioned_station import PartitionedStation
 
     merged = PartitionedStation._merged
 

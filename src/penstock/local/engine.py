@@ -21,11 +21,14 @@ from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
 from penstock.local.steering.base import Steering
+from penstock.local.steering.batches import BatchSteering
+from penstock.local.steering.cores import CoreSteering
 from penstock.local.steering.pool import PoolSteering
 from penstock.local.steering.rebinding import RebindingSteering
 from penstock.local.steering.replicas import ReplicaSteering
 from penstock.local.steering.shards import ShardSteering
 from penstock.local.steering.threads import ThreadSteering
+from penstock.local.steering.waits import WaitSteering, waiting_operators
 from penstock.operators.base import Source
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
@@ -36,9 +39,11 @@ from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
 
-SteeringName = Literal["pool", "rebinding", "replicas", "shards"]
+SteeringName = Literal["batches", "pool", "rebinding", "replicas", "shards", "waits"]
 IDLE_SECONDS = (0.0002, 0.002)
 """How long to wait before asking sources again that had nothing: at first, and at last."""
+BATCH_ROWS = 4096
+"""Rows of a batch at most, at first: some milliseconds of work."""
 REPORT_SECONDS = 0.5
 FILE_ROWS = 131_072
 FEW = 2
@@ -51,7 +56,7 @@ COLLECT_EVERY = 100_000
 class Options:
     """How a flow runs in this process."""
 
-    batch_rows: int = 4096
+    batch_rows: int = BATCH_ROWS
     end: bool = True
     """Whether exhausted sources end the flow, so that open windows come out."""
     settings: Settings = field(default_factory=Settings)
@@ -61,6 +66,8 @@ class Options:
     """What else is found while the flow runs; `pool` is another way to find the number of workers."""
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
+    latency: float | None = None
+    """How long a batch may take, in seconds; replicas are found for it, instead of by throughput."""
 
 
 class LocalEngine:
@@ -97,11 +104,17 @@ class LocalEngine:
             found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element))
         if "rebinding" in steer:
             found.append(RebindingSteering(self.element))
-        if "replicas" in steer:
+        if "replicas" in steer and self._options.latency is not None:
+            found.append(CoreSteering(self.element, self.ask, self._options.latency))
+        elif "replicas" in steer:
             found.append(ReplicaSteering(self.element, self.ask))
         if "shards" in steer:
             keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
             found += [ShardSteering(self.element, self.ask, name) for name in keyed]
+        if "waits" in steer:
+            found += [WaitSteering(self.element, name) for name in waiting_operators(self._plan)]
+        if "batches" in steer:
+            found.append(BatchSteering(self.set_batch_rows, self._options.batch_rows, self._options.latency))
         return found
 
     @property
@@ -113,6 +126,11 @@ class LocalEngine:
     def decisions(self) -> list[Decision]:
         """Return what was decided while the flow ran, and why."""
         return [] if self._pilot is None else list(self._pilot.decisions)
+
+    def set_batch_rows(self, rows: int) -> None:
+        """Set how many rows a batch takes at most, from now on; any thread may ask."""
+        self._cutter.batch_rows = rows
+        self._limits = {node.name: self._limit(node) for node in self._plan.sources}
 
     def statistics(self) -> ElementStats:
         """Tell what the flow is doing."""
@@ -161,7 +179,7 @@ class LocalEngine:
     def _limit(self, node: Node) -> int:
         """Return how many rows to ask a source for at once: files are opened for each time, so more of them."""
         assert isinstance(node.operator, Source)
-        rows = self._options.batch_rows
+        rows = self._cutter.batch_rows
         return max(rows, FILE_ROWS) if isinstance(node.operator.reader, Files) else rows
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
@@ -185,7 +203,7 @@ class LocalEngine:
                 rows += cut.count
                 if not self._submit(cut):
                     return
-            if rows < self._options.batch_rows:
+            if rows < self._cutter.batch_rows:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
                 self.element.await_fewer_than(FEW)
             if ended:
@@ -241,7 +259,7 @@ class LocalEngine:
             if self.element.error is None:
                 self.element.error = cut.late.error
             return False
-        return self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._options.batch_rows)
+        return self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         report = self._report

@@ -65,5 +65,6 @@ class FlowPilot:
             self.decisions.extend(lines)
             for action in actions:
                 steering.act(action)
-            if any(action.before != action.after for action in actions):
+            # What ends where it began, or nowhere, is a report.
+            if any(action.after not in (None, action.before) for action in actions):
                 self._quiet[name] = 0

@@ -45,6 +45,10 @@ def _none() -> Any:
     return None
 
 
+def _none_of(_: Row) -> Any:
+    return None
+
+
 def _count_step(count: int, _: Any) -> int:
     return count + 1
 
@@ -167,22 +171,23 @@ class Aggregation:
         """Take one row in; the old state is left as it was, so that a row that fails changes nothing."""
         if state is None:
             state = [aggregate.start() for aggregate in self.aggregates]
-        values = [None if read is None else read(row) for read in self._readers]
-        result = [
-            old if aggregate.in_place else aggregate.step(old, value)
-            for aggregate, old, value in zip(self.aggregates, state, values, strict=True)
-        ]
-        for index in self._in_place:
-            result[index] = self.aggregates[index].step(result[index], values[index])
+        result = state.copy()
+        for index, read, step in self._plain:
+            result[index] = step(state[index], None if read is None else read(row))
+        if self._in_place:
+            # All values before any change, because reading one may fail.
+            values = [(index, step, read(row)) for index, read, step in self._in_place]
+            for index, step, value in values:
+                result[index] = step(result[index], value)
         return result
 
     @cached_property
-    def _readers(self) -> list[Callable[[Row], Any] | None]:
-        return [aggregate.reader() for aggregate in self.aggregates]
+    def _plain(self) -> list[tuple[int, Callable[[Row], Any] | None, Callable[[Any, Any], Any]]]:
+        return [(i, each.reader(), each.step) for i, each in enumerate(self.aggregates) if not each.in_place]
 
     @cached_property
-    def _in_place(self) -> list[int]:
-        return [index for index, aggregate in enumerate(self.aggregates) if aggregate.in_place]
+    def _in_place(self) -> list[tuple[int, Callable[[Row], Any], Callable[[Any, Any], Any]]]:
+        return [(i, each.reader() or _none_of, each.step) for i, each in enumerate(self.aggregates) if each.in_place]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"names": self.names, "aggregates": self.aggregates}

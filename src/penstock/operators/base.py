@@ -160,6 +160,13 @@ class Logic:
         """Return the state without a timer that was due, also where `on_timer` failed and is passed over."""
         return state
 
+    def moved(self, state: Any, opened: Position) -> Ticks | None:
+        """Return the time that a timer has moved to where it is set again only when it fires, None if it has not.
+
+        Asked of a timer whose mark another process has seen, so that `on_timer` was not called for it here.
+        """
+        return None
+
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         """List the timers that a key's state is waiting for; read when state is loaded."""
         return ()

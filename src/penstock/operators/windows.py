@@ -238,7 +238,8 @@ class _Session(NamedTuple):
 class SessionWindows(Windowed):
     """Session windows. State: the open sessions with their rows, because a row between two joins them.
 
-    Rows whose times are `gap` apart or more are in different sessions, in whatever order they come.
+    Rows whose times are `gap` apart or more are in different sessions, in whatever order they come. A session has one
+    timer, set when it opens: where it has grown by then, the timer is set again for its new end.
     """
 
     emits: ClassVar[Emits] = "timed"
@@ -248,6 +249,12 @@ class SessionWindows(Windowed):
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         sessions: tuple[_Session, ...] = state or ()
         start, end = context.time, context.time + self.gap
+        if len(sessions) == 1 and sessions[0].start <= start < sessions[0].end:
+            # Nearly every row: it goes into the one session that is open. The timer that waits will find it grown.
+            first, last, rows, inside = sessions[0]
+            inside = self.fold_.add(inside, row)
+            rows.append((context.position, row))
+            return (_Session(first, max(last, end), rows, inside),)
         met = [s for s in sessions if s.start < end and start < s.end]
         if not met and end <= context.watermark:
             context.emit(row, port=LATE)
@@ -262,19 +269,27 @@ class SessionWindows(Windowed):
         rows.append((context.position, row))
         first, last = min([start, *(s.start for s in met)]), max([end, *(s.end for s in met)])
         joined = _Session(first, last, rows, inside)
-        context.timer(joined.end, joined.opened)
+        if not met:
+            context.timer(joined.end, joined.opened)
         return (*(s for s in sessions if not any(s is m for m in met)), joined)
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
-        # The timers of a session that has grown since find no session with their end.
         for session in state or ():
-            if session.end == fire and session.opened == opened:
+            if session.opened != opened:
+                continue
+            if session.end > fire:
+                # It has grown since. Not by `context.timer`: its end may be behind the mark that fires now.
+                context.registered.append((session.end, opened))
+            else:
                 window = Window(context.key, context.show(session.start), context.show(session.end))
                 context.emit(self.fold_.close(session.inside, window), session.end - 1)
         return self.expire(state, fire, opened)
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         return tuple(s for s in state or () if s.end != fire or s.opened != opened) or None
+
+    def moved(self, state: Any, opened: Position) -> Ticks | None:
+        return next((session.end for session in state or () if session.opened == opened), None)
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [(session.end, session.opened) for session in state or ()]

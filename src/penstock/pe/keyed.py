@@ -231,7 +231,7 @@ class KeyedRunner:
         if columns is not None and key.fields and all(_exact(columns.schema.field(f).type) for f in key.fields):
             lists = [column_values(columns.column(name)) for name in key.fields]
             return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
-        return read_keys(key, chunk.type, chunk.get_rows())
+        return _read_keys(key, chunk.type, chunk.get_rows())
 
     # The general loop -------------------------------------------------------------------------------------------
 
@@ -322,10 +322,11 @@ class KeyedRunner:
         except Exception as error:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
-        zeros = (0,) * (self._suffix - 1)
-        for number, (out, emitted, at) in enumerate(context.emitted):
-            suffix = (*zeros, number) if self._suffix else ()
-            self._emit(out, emitted, at, (*position, *suffix))
+        if context.emitted:
+            zeros = (0,) * (self._suffix - 1)
+            for number, (out, emitted, at) in enumerate(context.emitted):
+                suffix = (*zeros, number) if self._suffix else ()
+                self._emit(out, emitted, at, (*position, *suffix))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
@@ -334,7 +335,11 @@ class KeyedRunner:
         while shard.timers and shard.timers[0][0] <= until:
             fire, opened, _, key = heapq.heappop(shard.timers)
             if fire <= self._before:
-                continue  # of a window that has moved since: what was due at an earlier mark has fired there
+                # Of a window that has moved since: what was due at an earlier mark has fired there.
+                later = self._logic.moved(shard.states.get(key), opened)
+                if later is not None and later > self._before:
+                    shard.register(later, opened, key)
+                continue
             mark = bisect_left(values, fire)
             context.key, context.position, context.watermark = key, opened, values[mark]
             # What is left at the end has the time of the watermark just before it.
@@ -429,8 +434,7 @@ def _exact(kind: Any) -> bool:
     )
 
 
-def read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
-    """Return the key of each row, and the rows whose key cannot be had, by number."""
+def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
     read = key.function or (row.getter(key.fields) if row is not None else any_getter(key.fields))
     try:
         keys = list(map(read, rows))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from penstock.order.reorder import ReorderBuffer
 from penstock.pe.batch import Batch, Header
 from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
-from penstock.pe.keyed import key_shards, read_keys
+from penstock.pe.keyed import key_shards
 from penstock.pe.marks import Steps
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.replicas import CALL, URGENT, Replica, Squad
@@ -76,8 +75,6 @@ class PartitionedStation(StatefulStation):
         self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
         self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
         self.squad: ShardSquad = ShardSquad(self, count)
-        self.recent: dict[int, Part] = {}
-        """The last part of each partition that a replica worked on."""
 
     def part_state(self) -> None:
         """Give each key to its partition, where they were one till now; for whoever is alone with the state."""
@@ -197,17 +194,6 @@ class PartitionedStation(StatefulStation):
         """Return the oldest batch that has not left and how many later ones wait for it."""
         return self._reorder.progress()
 
-    def hottest_keys(self, partition: int, most: int) -> list[tuple[str, float]]:
-        """Return the keys that most rows had in the last batch that the partition worked on, each with its part."""
-        part = self.recent.get(partition)
-        if part is None or self._operator.keys is None:
-            return []
-        counts: Counter[str] = Counter()
-        for port, chunk, _ in part.parts:
-            keys, bad = read_keys(self._operator.keys[port], chunk.type, list(chunk.get_rows()))
-            counts.update(str(key) for index, key in enumerate(keys) if index not in bad)
-        return [(key, count / counts.total()) for key, count in counts.most_common(most)]
-
     def shard_seconds(self) -> tuple[float, ...]:
         """Return the seconds that were spent on each partition."""
         return tuple(shard.seconds for shard in self._shards.values())
@@ -299,8 +285,6 @@ class ShardSquad(Squad):
             outputs = self.owner.finish(partition, part)
             first = next(outputs, None)  # the work is done before anything comes out
             replica.count(len(part), began)
-            if len(part):
-                self.owner.recent[partition] = part
             if first is not None:
                 yield first
                 yield from outputs

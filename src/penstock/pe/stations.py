@@ -26,6 +26,7 @@ from penstock.pe.batch import Batch, Header, Taken
 from penstock.pe.chunk import Chunk, Ints, concat
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
+from penstock.pe.hot_keys import HotKeys
 from penstock.pe.keyed import KeyedRunner, Shard, key_shards
 from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.meters import Latencies, Meter, Meters
@@ -326,6 +327,8 @@ class StatefulStation(Station):
         self._have(self._make_shards(1, {}))
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
+        self.hot: HotKeys | None = None
+        """Samples keys for whoever has put it here."""
 
     def _make_shards(self, count: int, states: dict[Any, Any]) -> dict[int, Shard]:
         """Make partitions that share their states if they may, and are empty if not."""
@@ -380,7 +383,8 @@ class StatefulStation(Station):
         self, shards: Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures
     ) -> Rows:
         water = watermark(self._shape.marks, dict(header.marks))
-        return KeyedRunner(self.node, self._shape.width, header.number, shards, failures).run(parts, marks, water)
+        runner = KeyedRunner(self.node, self._shape.width, header.number, shards, failures, hot=self.hot)
+        return runner.run(parts, marks, water)
 
 
 def offer(buffer: Reorder[T], number: int, value: T) -> None:

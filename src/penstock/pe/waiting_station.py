@@ -28,6 +28,11 @@ class WaitingStation(StatelessStation):
         self._operator, self.in_flight = operator, operator.in_flight
         self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent)
 
+    @property
+    def is_async(self) -> bool:
+        """Tell whether rows wait in tasks, not in threads."""
+        return self._operator.is_async
+
     def set_in_flight(self, rows: int) -> None:
         """Change how many rows are waited for at once, from now on; any thread may ask."""
         check_in_flight(rows, self._operator.is_async, self.name)

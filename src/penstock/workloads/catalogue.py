@@ -18,6 +18,16 @@ WORKLOADS: dict[str, str] = {
     "failed-logins": "penstock.workloads.failed_logins:failed_logins",
     "mobile-fraud": "penstock.workloads.mobile_fraud:mobile_fraud",
     "stock-exchange": "penstock.workloads.stock_exchange.flow:stock_exchange",
+    **{f"tpcx-bb-{query}": f"penstock.workloads.tpcx_bb.{query}:flow" for query in ("q1", "q2", "q3", "q4", "q15")},
+    "synthetic-calculator": "penstock.workloads.synthetic.named:calculator",
+    "synthetic-chain": "penstock.workloads.synthetic.named:pipeline",
+    "synthetic-data-parallel": "penstock.workloads.synthetic.named:data_parallel",
+    "synthetic-matrix": "penstock.workloads.synthetic.named:matrix",
+    "synthetic-mixed": "penstock.workloads.synthetic.named:mixed",
+    "synthetic-pipeline": "penstock.workloads.synthetic.named:pipeline",
+    "synthetic-reverse-tree": "penstock.workloads.synthetic.named:reverse_tree",
+    "synthetic-tree": "penstock.workloads.synthetic.named:tree",
+    "traffic": "penstock.workloads.traffic.named:traffic",
 }
 """Where the function of each workload is: `module:function`."""
 

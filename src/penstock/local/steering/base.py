@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.elastic.base import Action, Controller
-from penstock.pe.statistics import ElementStats
+from penstock.pe.statistics import ElementStats, OperatorStats
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,13 @@ class Period:
         """Rows a second, summed over all operators."""
         rows = sum(each.rows_in for each in self.now.operators) - sum(each.rows_in for each in self.before.operators)
         return rows / self.seconds if self.seconds > 0 else 0.0
+
+    def operator(self, name: str) -> tuple[OperatorStats | None, OperatorStats | None]:
+        """Return what an operator had done at the end of the period and at its beginning, if it was there."""
+        found = [
+            next((each for each in stats.operators if each.name == name), None) for stats in (self.now, self.before)
+        ]
+        return found[0], found[1]
 
     def settled(self, name: str, periods: int) -> bool:
         """Tell whether an adapter has changed nothing for so many periods; one that is not there never does."""

@@ -8,6 +8,7 @@ from penstock.elastic.base import Action
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
+from penstock.pe.hot_keys import HotKeys
 from penstock.pe.partitioned_station import PartitionedStation
 
 
@@ -20,6 +21,9 @@ class ShardSteering:
         self.name = f"shards of {operator}"
         self.controller = ShardBalance()
         self._before: tuple[float, ...] = ()
+        station = element.stations.get(operator)
+        if isinstance(station, PartitionedStation):
+            station.hot = HotKeys()
 
     def measure(self, period: Period) -> ShardStatistics | None:
         """Tell the seconds that each partition took, and who has it; nothing while replicas come and go."""
@@ -27,18 +31,16 @@ class ShardSteering:
         if not isinstance(station, PartitionedStation):
             return None
         seconds = station.shard_seconds()
+        sampled, station.hot = station.hot or HotKeys(), HotKeys()
         before = self._before if len(self._before) == len(seconds) else (0.0,) * len(seconds)
         self._before = seconds
         loads = tuple(max(0.0, after - first) for after, first in zip(seconds, before, strict=True))
         replicas, table = len(station.squad.hired), station.squad.table
-        if replicas < 2 or not period.settled("replicas", 1) or not sum(loads):
+        if replicas < 2 or not all(period.settled(each, 1) for each in ("replicas", "cores")) or not sum(loads):
             return None
-        # Only the busiest can turn out to be hot, so only their keys are looked at.
+        # Only the busiest can turn out to be hot.
         busiest = sorted(range(len(loads)), key=loads.__getitem__, reverse=True)[:replicas]
-        keys = tuple(
-            ShardKeys(each, tuple(HotKey(*pair) for pair in station.hottest_keys(each, self.controller.reported_keys)))
-            for each in busiest
-        )
+        keys = tuple(ShardKeys(each, tuple(HotKey(*pair) for pair in sampled.hottest(each))) for each in busiest)
         return ShardStatistics(loads, table, replicas, hot_keys=keys)
 
     def act(self, action: Action) -> None:

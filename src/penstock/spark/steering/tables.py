@@ -10,7 +10,7 @@ from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured, ShardLoads
 from penstock.spark.worker_state import shard_count
 
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.01
 """Seconds of an epoch that the busiest task must exceed the mean by before shards move."""
 BALANCE = ShardBalance(least_gain=LEAST_GAIN)
 

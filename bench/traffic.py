@@ -1,0 +1,258 @@
+"""Repeat Rebinding's experiments: the latency of 150 queries over simulated vehicles, at the paper's utilization.
+
+The paper's machine sustains 220,000 vehicles with its policy and not 300,000; how many vehicles use up this machine is
+measured first, and 120,000, 220,000 and up to 300,000 are scaled to that. The paper has 25 ticks a second; here there
+are fewer, because 300 operators in Python take longer for a tick than that, whatever the vehicles. A query's latency
+at a tick is from when the tick is due until the query's answer for it is out; the paper's 10 ms are a quarter of its
+tick, so the distribution is in quarters of a tick.
+"""
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import penstock as ps
+from bench import local_side
+from bench.binding import Steersman
+from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.rebinding import Rebinding
+from penstock.errors import PenstockError
+from penstock.workloads.traffic import car_following, queries, trace
+
+DESCRIPTION = "Rebinding's traffic queries: latency distribution by binding policy, at loads scaled to the paper's"
+
+EXPERIMENTS: dict[str, tuple[int, trace.Load]] = {
+    "constant 120,000": (120_000, "constant"),
+    "constant 220,000": (220_000, "constant"),
+    "rush hour 300,000": (300_000, "rush-hour"),
+}
+SIDES: dict[str, dict[str, Any]] = {
+    "static": {"model": "bound"},
+    "single_queue": {"model": "dynamic", "policy": "virtual-time"},
+    "greedy": {"model": "bound", "steer": GreedyRebinding()},
+    "rebinding": {"model": "bound", "steer": Rebinding()},
+    "dynamic": {"model": "dynamic"},
+}
+QUARTERS = range(9)
+"""The paper's distribution has parts of 10 ms, a quarter of its tick, up to 90 ms, and one above."""
+
+
+@dataclass
+class Live:
+    """A recorded trace that comes tick by tick, each when it is due, and the answers to it."""
+
+    table: pa.Table
+    batch: int
+    hz: float | None
+    """None gives ticks as fast as they are taken."""
+    began: float | None = None
+    answers: dict[str, list[tuple[int, int, float]]] = field(default_factory=dict)
+    """For each query the tick of an answer, how many vehicles it is about, and when it came."""
+
+    def __call__(self, start: int, stop: int) -> pa.Table:
+        """Give a batch, which is a tick."""
+        if self.began is None:
+            self.began = time.monotonic()
+        if self.hz is not None:
+            wait = self.due(start // self.batch) - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+        return self.table.slice(start, stop - start)
+
+    def due(self, tick: int) -> float:
+        """Return when a tick is to come."""
+        assert self.began is not None
+        return self.began + (tick / self.hz if self.hz else 0.0)
+
+    def sink(self, name: str) -> Any:
+        """Return the sink of a query."""
+        answers = self.answers.setdefault(name, [])
+        count = COUNTS[name.partition("-")[0]]
+
+        def take(rows: list[Any], _epoch: int) -> None:
+            now = time.monotonic()
+            answers.extend((row.time // trace.TICK_MS, count(row), now) for row in rows)
+
+        return ps.write.callback(take)
+
+    def latencies(self) -> dict[tuple[str, int], float]:
+        """Return the seconds that each query took for each tick."""
+        return {(name, tick): now - self.due(tick) for name, found in self.answers.items() for tick, _, now in found}
+
+
+COUNTS: dict[str, Callable[[Any], int]] = {
+    "agents": lambda row: sum(row.agents),
+    "average": lambda row: int(row.agents),
+    "top": lambda row: len(row.ids),
+}
+"""How many vehicles an answer is about."""
+
+
+def recorded(vehicles: int, ticks: int, load: trace.Load, seed: int) -> tuple[pa.Table, int]:
+    """Simulate; return the trace and the rows of a batch, so that each batch is one tick."""
+    batch = vehicles + 1
+    return trace.record(car_following.frames(vehicles, ticks, load, seed), batch), batch
+
+
+def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int = 0) -> dict[str, Any]:
+    """Run all queries over a trace on one side; return what the run was like."""
+    flow = ps.Flow("traffic")
+    stream = queries.vehicles(flow, ps.read.generate(live, schema=trace.SCHEMA, rows=len(live.table)))
+    for number in range(args.replicas):
+        for kind in queries.QUERIES:
+            queries.add_query(stream, kind, number, live.sink(f"{kind}-{number}"))
+    options = {name: value for name, value in side.items() if name != "steer"}
+    began = time.monotonic()
+    run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **options)
+    steersman = Steersman(run, side["steer"], args.workers, args.period) if "steer" in side else None
+    changed = Changes(run, stream, live, args.replicas, changes)
+    if steersman is not None:
+        steersman.start()
+    changed.start()
+    run.await_end()
+    changed.join()
+    if steersman is not None:
+        steersman.stop()
+    seconds = time.monotonic() - began
+    busy = sum(operator.wall for operator in run.stats.operators)
+    return {
+        "seconds": seconds,
+        "utilization": busy / seconds / args.workers,
+        "rebound": 0 if steersman is None else steersman.moves,
+        "queries_changed": changed.made,
+    }
+
+
+class Changes(threading.Thread):
+    """Cancel queries and add others while the flow runs, evenly over its time."""
+
+    def __init__(self, run: ps.Run, stream: ps.Stream, live: Live, replicas: int, count: int) -> None:
+        super().__init__(daemon=True)
+        self._run, self._stream, self._live, self._replicas, self._count = run, stream, live, replicas, count
+        self.made = 0
+
+    def run(self) -> None:
+        """Make the changes."""
+        ticks = len(self._live.table) // self._live.batch
+        kinds = list(queries.QUERIES)
+        for number in range(self._count):
+            due = ticks * (number + 1) // (self._count + 1)
+            while self._run.running and (self._live.began is None or time.monotonic() < self._live.due(due)):
+                self._run.await_end(0.01)
+            if not self._run.running:
+                return
+            kind, new = kinds[number % len(kinds)], self._replicas + number
+            queries.add_query(self._stream, kind, new, self._live.sink(f"{kind}-{new}"))
+            try:
+                self._run.add_query(f"{kind}-{new}")
+                self._run.cancel_query(f"{kind}-{number // len(kinds)}")
+            except PenstockError:
+                if self._run.await_end(10):
+                    return  # a slow machine came to the end before the change
+                raise
+            self.made += 1
+
+
+def check(live: Live, vehicles: int, load: trace.Load, args: argparse.Namespace, changes: int) -> None:
+    """Fail unless every query that ran throughout has answered every tick, about all vehicles."""
+    ticks = len(live.table) // live.batch
+    for number in range(-(-changes // len(queries.QUERIES)), args.replicas):
+        for kind in queries.QUERIES:
+            found = {tick: agents for tick, agents, _ in live.answers[f"{kind}-{number}"]}
+            active = [trace.active(load, vehicles, tick, ticks) for tick in range(ticks)]
+            expected = [min(10, each) for each in active] if kind == "top" else active
+            if found != dict(enumerate(expected)):
+                raise AssertionError(
+                    f"{kind}-{number} answered {len(found)} of {ticks} ticks, or not about all vehicles"
+                )
+
+
+def capacity(args: argparse.Namespace) -> dict[str, float]:
+    """Find how many vehicles use up this machine: a tick's time is a fixed part and one for each vehicle."""
+    points = []
+    for vehicles in args.probe:
+        table, batch = recorded(vehicles, args.probe_ticks, "constant", args.seed)
+        # The least of a few: the first one warms, and others on the machine only add to it.
+        turns = [go(Live(table, batch, None), SIDES["dynamic"], args)["seconds"] for _ in range(3)]
+        points.append((vehicles, min(turns) / args.probe_ticks))
+        local_side.say(f"{vehicles:,} vehicles: {1000 * points[-1][1]:.1f} ms a tick")
+    slope, fixed = np.polyfit(*zip(*points, strict=True), 1).tolist()
+    if slope <= 0:
+        raise SystemExit("more vehicles took less time: the machine is too noisy now; try again, or with wider --probe")
+    if fixed >= 1 / args.hz:
+        raise SystemExit(
+            f"a tick takes {1000 * fixed:.1f} ms without any vehicle: too long for {args.hz:g} ticks a second; give "
+            f"fewer --replicas or a lower --hz"
+        )
+    return {"vehicles": (1 / args.hz - fixed) / slope, "fixed_ms": 1000 * fixed, "us_a_vehicle": 1e6 * slope}
+
+
+def distribution(late: dict[tuple[str, int], float], hz: float) -> dict[str, Any]:
+    """Describe query latencies as the paper does: parts by quarters of a tick, and the average second by second."""
+    values = np.array(list(late.values()))
+    seconds = np.array([tick / hz for _, tick in late]).astype(np.int64)
+    parts = np.bincount(np.minimum(values * hz * 4, len(QUARTERS)).astype(np.int64), minlength=len(QUARTERS) + 1)
+    names = [*(f"{quarter / 4:g}-{(quarter + 1) / 4:g}" for quarter in QUARTERS), f"{len(QUARTERS) / 4:g}-"]
+    return {
+        "answers": len(values),
+        "mean_ms": float(1000 * values.mean()),
+        "p50_ms": float(1000 * np.quantile(values, 0.5)),
+        "p99_ms": float(1000 * np.quantile(values, 0.99)),
+        "within_half_a_tick": float((values * hz < 0.5).mean()),
+        "parts_by_ticks": dict(zip(names, (parts / len(values)).round(4).tolist(), strict=True)),
+        "mean_ms_by_second": [round(1000 * float(values[seconds == s].mean()), 2) for s in np.unique(seconds)],
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--replicas", type=int, default=50, help="replicas of each of the three queries")
+    parser.add_argument("--hz", type=float, default=4.0, help="ticks a second")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a run")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--period", type=float, default=2.0, help="seconds between steps of a binding policy")
+    parser.add_argument("--changes", type=int, default=6, help="queries cancelled and added in each run")
+    parser.add_argument(
+        "--paper-capacity",
+        type=int,
+        default=250_000,
+        help="vehicles that use up the paper's machine: it sustains 220,000, and not 300,000",
+    )
+    parser.add_argument(
+        "--probe", type=int, nargs=2, default=[2_000, 40_000], help="vehicles that measure the capacity"
+    )
+    parser.add_argument("--probe-ticks", type=int, default=10)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the capacity, then run every experiment on every side."""
+    found = capacity(args)
+    results: list[dict[str, Any]] = []
+    for name in args.experiments:
+        agents, load = EXPERIMENTS[name]
+        vehicles = max(10, round(found["vehicles"] * agents / args.paper_capacity))
+        ticks = max(2, round(args.seconds * args.hz))
+        table, batch = recorded(vehicles, ticks, load, args.seed)
+        for side in args.sides:
+            live = Live(table, batch, args.hz)
+            figures = go(live, SIDES[side], args, args.changes)
+            check(live, vehicles, load, args, args.changes)
+            late = distribution(live.latencies(), args.hz)
+            local_side.say(f"{name}, {side}: {late['mean_ms']:.1f} ms, utilization {figures['utilization']:.2f}")
+            results.append({"experiment": name, "vehicles": vehicles, "side": side, **figures, **late})
+    settings = {name: getattr(args, name) for name in ("replicas", "hz", "seconds", "workers", "paper_capacity")}
+    return {
+        **settings,
+        "queries": 3 * args.replicas,
+        "operators": 6 * args.replicas,
+        "capacity": found,
+        "runs": results,
+    }

@@ -1,0 +1,81 @@
+"""Read how a flow is to run in this process; refuse what cannot be, or what would do nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+from penstock.errors import FlowError
+from penstock.local.engine import BATCH_ROWS, LocalEngine, Options, SteeringName
+from penstock.pe.element import Settings
+from penstock.pe.stations import Partitioned
+from penstock.pe.workers import ModelName
+from penstock.plan import Plan
+from penstock.policies import Policy, by_name
+from penstock.reports import EpochStats
+
+Threads = int | Literal["utilization"] | None
+Replicas = int | Mapping[str, int] | Literal["auto"] | None
+
+
+def make_engine(
+    plan: Plan,
+    listener: Callable[[EpochStats], None],
+    *,
+    end: bool,
+    model: ModelName,
+    threads: Threads,
+    policy: str | Policy | None,
+    replicas: Replicas,
+    partitioned: Partitioned,
+    batch_rows: int | None,
+    latency: float | None,
+) -> LocalEngine:
+    """Make the engine that the options of `penstock.start` ask for."""
+    pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
+    if pool and model != "dynamic":
+        raise FlowError(f'threads="utilization" needs model="dynamic"; model={model!r} has the threads that it has')
+    threads = None if threads == "utilization" else threads
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise FlowError(f'threads={threads!r}; a flow needs at least one, or leave it out, or give "utilization"')
+    if batch_rows is not None and batch_rows < 1:
+        raise FlowError(f"batch_rows={batch_rows}; a batch needs at least one row")
+    if model not in get_args(ModelName):
+        raise FlowError(f"there is no threading model {model!r}; use {', '.join(get_args(ModelName))}")
+    try:
+        chosen = by_name(policy) if isinstance(policy, str) else policy
+    except ValueError as error:
+        raise FlowError(str(error)) from None
+    if latency is not None:
+        if replicas not in (None, "auto"):
+            raise FlowError("latency= finds the replicas of operators by itself; leave out replicas=")
+        replicas = "auto"
+    settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
+    elastic = threads is None and model == "dynamic"
+    found: list[SteeringName] = ["waits", "batches"] if elastic and batch_rows is None else ["waits"]
+    steer = steer.union(pool, found)
+    options = Options(batch_rows or BATCH_ROWS, end, settings, elastic, steer, latency=latency)
+    return LocalEngine(plan, options, listener)
+
+
+def _shared_out(
+    settings: Settings, replicas: Replicas, partitioned: Partitioned
+) -> tuple[Settings, frozenset[SteeringName]]:
+    """Return the settings with replicas and partitions as they are asked for, and what is to be found while it runs."""
+    if partitioned not in get_args(Partitioned):
+        raise FlowError(f"there is no partitioned={partitioned!r}; use {', '.join(get_args(Partitioned))}")
+    if replicas is not None and replicas != "auto" and not isinstance(replicas, (int, Mapping)):
+        raise FlowError(f'replicas={replicas!r}; give "auto", a number, or the number for each operator by name')
+    if replicas == "auto" and settings.model not in ("dynamic", "dedicated"):
+        raise FlowError(
+            f'replicas="auto" needs model="dynamic" or "dedicated"; model={settings.model!r} has no full queues'
+        )
+    count = 1 if replicas == "auto" else {} if replicas is None else replicas
+    found: dict[SteeringName, bool] = {
+        "replicas": replicas == "auto",
+        "shards": partitioned == "executor" or replicas == "auto",
+        "rebinding": settings.model == "bound",
+    }
+    steer = frozenset(name for name, wanted in found.items() if wanted)
+    return dataclasses.replace(settings, replicas=count, partitioned=partitioned), steer

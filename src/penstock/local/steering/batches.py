@@ -1,0 +1,43 @@
+"""Steer how many rows a batch takes at most: more when the flow falls behind, fewer when that costs latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.elastic.base import Action
+from penstock.elastic.batch_size import BatchSize, BatchStatistics
+from penstock.local.steering.base import Period
+
+FEWEST_ROWS = 64
+MOST_ROWS = 16_384
+"""So many batches may be in the flow at once that larger ones would take more memory than they save time."""
+SETTLED_PERIODS = 4
+
+
+class BatchSteering:
+    """Set the size of batches, once the number of workers has settled."""
+
+    name = "batches"
+
+    def __init__(self, set_rows: Callable[[int], None], initial: int, target: float | None) -> None:
+        self._set_rows = set_rows
+        self.controller = BatchSize(low=FEWEST_ROWS, high=MOST_ROWS, initial=initial, target=target)
+
+    def measure(self, period: Period) -> BatchStatistics | None:
+        """Tell what a batch took, what came in and what waits; a source that gives less than a batch is no load."""
+        batches = period.now.batches_out - period.before.batches_out
+        came, rows = period.now.batches_in - period.before.batches_in, period.now.rows_in - period.before.rows_in
+        workers = max(1, len(period.now.workers))
+        if min(batches, came, rows) <= 0 or period.seconds <= 0:
+            return None
+        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
+            return None
+        spent = sum(each.wall for each in period.now.operators) - sum(each.wall for each in period.before.operators)
+        waiting = period.now.batches_in - period.now.batches_out
+        size = rows / came
+        return BatchStatistics(size, spent / workers / batches, rows / period.seconds, waiting * size)
+
+    def act(self, action: Action) -> None:
+        """Cut batches of another size from now on."""
+        if action.what == "batch_rows" and isinstance(action.after, int):
+            self._set_rows(action.after)

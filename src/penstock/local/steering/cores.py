@@ -1,0 +1,77 @@
+"""Steer how many replicas each operator has for a latency target: Elasticutor's allocation of cores.
+
+An operator with replicas is an executor of the model, a replica one of its cores, a batch what arrives. How many there
+are to share out is the number of workers, which belongs to another controller; where every port has a thread, it is the
+number of processors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from penstock.elastic.base import Action
+from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
+from penstock.local.steering.base import Period
+from penstock.local.steering.replicas import SETTLED_PERIODS
+from penstock.pe.element import Element
+from penstock.pe.statistics import OperatorStats
+from penstock.pe.workers import Dynamic
+
+
+class CoreSteering:
+    """Set the number of replicas of each operator that has some, in the place of `ReplicaSteering`."""
+
+    name = "cores"
+
+    def __init__(
+        self,
+        element: Element,
+        ask: Callable[[Callable[[], int]], object],
+        target: float,
+        *,
+        cores: Callable[[], int] | None = None,
+    ) -> None:
+        """Changes are made by whoever brings batches in: `ask` asks for one. `target` is in seconds."""
+        self._element, self._ask = element, ask
+        self._cores = cores or self._there_are
+        self.controller = CoreAllocation(target=target)
+
+    def measure(self, period: Period) -> AllocationStatistics | None:
+        """Tell the batches that came to each operator and what one replica can do; None before there is a measure."""
+        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")) or period.seconds <= 0:
+            return None
+        before = {each.name: each for each in period.before.operators}
+        pairs = [(each, before[each.name]) for each in period.now.operators if each.replicas and each.name in before]
+        found = [_load(now, earlier, period.seconds) for now, earlier in pairs]
+        loads = tuple(each for each in found if each is not None)
+        came = period.now.batches_in - period.before.batches_in
+        if not loads or len(loads) < len(pairs) or not came:
+            return None
+        return AllocationStatistics(came / period.seconds, loads, max(self._cores(), len(loads)))
+
+    def _there_are(self) -> int:
+        model = self._element.model
+        return model.active if isinstance(model, Dynamic) else os.cpu_count() or 1
+
+    def act(self, action: Action) -> None:
+        """Have as many replicas, as far as there are partitions; a target that cannot be met is only reported."""
+        station = self._element.stations.get(action.target)
+        if (
+            action.what == "cores"
+            and isinstance(action.after, int)
+            and station is not None
+            and station.squad is not None
+        ):
+            target, count = action.target, max(1, min(action.after, station.squad.most))
+            self._ask(lambda: self._element.set_replicas(target, count))
+
+
+def _load(now: OperatorStats, before: OperatorStats, seconds: float) -> ExecutorLoad | None:
+    """Return what came to an operator in a period; None where nothing did."""
+    busy = {each.label: each.seconds for each in before.replicas}
+    worked = sum(each.seconds - busy.get(each.label, 0.0) for each in now.replicas)
+    batches = now.batches - before.batches
+    if batches <= 0 or worked <= 0:
+        return None
+    return ExecutorLoad(now.name, batches / seconds, batches / worked, len(now.replicas))

@@ -1,0 +1,61 @@
+"""Steer how many rows of a function that waits are in flight, where the user did not say."""
+
+from __future__ import annotations
+
+from penstock.elastic.base import Action
+from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
+from penstock.local.steering.base import Period
+from penstock.operators.stateless import MOST_THREADS, PerRow, Unasked
+from penstock.pe.element import Element
+from penstock.pe.waiting_station import WaitingStation
+from penstock.plan import Plan
+
+MOST_TASKS = 8192
+"""Rows in flight of an `async def`: each is a suspended frame, and a request to somebody."""
+
+
+class WaitSteering:
+    """Set the rows in flight of one operator. It has a window of its own, so nobody else's business is touched."""
+
+    def __init__(self, element: Element, operator: str) -> None:
+        self.name, self._operator, self._element = f"rows in flight of {operator}", operator, element
+        station = self._station()
+        assert station is not None
+        begins, asynchronous = int(station.in_flight), station.is_async
+        self.controller = WaitingConcurrency(
+            initial=begins, largest_guess=begins, high=MOST_TASKS if asynchronous else MOST_THREADS
+        )
+        self._in_flight_seconds = 0.0
+
+    def _station(self) -> WaitingStation | None:
+        found = self._element.stations.get(self._operator)
+        return found if isinstance(found, WaitingStation) else None
+
+    def measure(self, period: Period) -> WaitingStatistics | None:
+        """Tell what a row waited and computed, and how many there were; nothing where none came."""
+        station = self._station()
+        now, before = period.operator(self._operator)
+        if station is None or now is None or before is None:
+            return None
+        total = station.waiting()[1]
+        seconds, self._in_flight_seconds = total - self._in_flight_seconds, total
+        rows = now.rows_in - before.rows_in
+        if rows <= 0 or period.seconds <= 0 or not period.settled("threads", 1):
+            return None
+        cpu = max(0.0, now.cpu - before.cpu) / rows
+        return WaitingStatistics(rows / period.seconds, max(0.0, seconds / rows - cpu), cpu)
+
+    def act(self, action: Action) -> None:
+        """Have more rows in flight, or fewer; those that are stay."""
+        station = self._station()
+        if action.what == "in_flight" and isinstance(action.after, int) and station is not None:
+            station.set_in_flight(action.after)
+
+
+def waiting_operators(plan: Plan) -> list[str]:
+    """Return the operators that wait and may be steered."""
+    return [
+        name
+        for name, node in plan.nodes.items()
+        if isinstance(node.operator, PerRow) and isinstance(node.operator.in_flight, Unasked)
+    ]

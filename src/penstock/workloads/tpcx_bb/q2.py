@@ -1,0 +1,68 @@
+"""TPCx-BB Q2: the items that are viewed most often together with a given one in the web shop.
+
+Viewed together means in one session of a known user; a session ends when a user is silent for longer than an hour.
+Operators, as in the paper's table 1: clicks -> filter (stateless) -> sessions of a user (partitioned) -> what was
+viewed with the item (stateless) -> count of each (partitioned) -> top 30 (stateful).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import penstock as ps
+from penstock.workloads.tpcx_bb.data import prepare
+from penstock.workloads.tpcx_bb.tables import DAY, NAMED_ITEM, WEB_CLICKSTREAMS, columns
+from penstock.workloads.tpcx_bb.top import Top
+
+FIELDS = ("wcs_click_ts", "wcs_user_sk", "wcs_item_sk")
+
+
+def session(window: ps.Window, clicks: list[Any]) -> dict[str, list[int]]:
+    """Return the items of a session that has ended, each once."""
+    return {"items": sorted({click.wcs_item_sk for click in clicks})}
+
+
+@dataclass(frozen=True)
+class ViewedWith:
+    """Give the other items of a session in which an item was viewed."""
+
+    item: int
+
+    def __call__(self, session: Any) -> list[tuple[int]]:
+        """Take one session."""
+        return [(other,) for other in session.items if other != self.item] if self.item in session.items else []
+
+
+def flow(
+    *,
+    scale: float = 0.01,
+    seed: int = 1,
+    data: str = "tpcx-bb",
+    out: str = "",
+    follow: bool = False,
+    item: int = NAMED_ITEM,
+    timeout: int = 3600,
+    days: int = 1,
+    limit: int = 30,
+) -> ps.Flow:
+    """Find the items that are viewed most often together with a given one, every day (TPCx-BB Q2)."""
+    tables = prepare(data, scale, seed, "web_clickstreams")
+    top = Top(("item_sk",), limit)
+
+    made = ps.Flow("tpcx-bb-q2")
+    source = ps.read.parquet(tables["web_clickstreams"], schema=columns(WEB_CLICKSTREAMS, *FIELDS), follow=follow)
+    clicks = made.source("web_clickstreams", source, time="wcs_click_ts")
+    known = clicks.filter(pc.field("wcs_user_sk").is_valid() & pc.field("wcs_item_sk").is_valid())
+    # A new session begins when *more* than the time-out has passed; a gap of g parts clicks that are g apart.
+    visits = known.key_by("wcs_user_sk").window(ps.session(timeout + 1))
+    sessions = visits.apply(session, schema=pa.schema([("items", pa.list_(pa.int64()))]))
+    others = sessions.flat_map(ViewedWith(item), schema={"item_sk": int}, name="viewed_with")
+    # A session counts on the day on which it ends.
+    counts = others.key_by("item_sk").window(days * DAY).count()
+    best = counts.window(days * DAY).apply(top, schema=top.schema(), name="top")
+    best.sink("top_items", ps.write.parquet(out) if out else None)
+    return made
