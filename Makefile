@@ -11,7 +11,7 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python;
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint bench bench-peers chaos docs clean check-python check-java
+.PHONY: help env demo test lint bench bench-peers chaos docs screenshot clean check-python check-java
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -58,6 +58,9 @@ chaos: check-java $(STAMP)  ## run the tests that kill processes, and the other 
 
 docs: $(STAMP)  ## build the documentation, to site/index.html
 	$(BIN)/python -m mkdocs build --strict
+
+screenshot: $(STAMP)  ## take the picture of the page that the README shows
+	$(BIN)/python -m tests.browser.screenshot docs/images/page.png
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .venv-peers build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

@@ -125,8 +125,9 @@ def test_the_front_door_only_re_exports():
     assert [ast.unparse(node)[:60] for node in body if not isinstance(node, plain)] == []
 
 
-def test_import_penstock_loads_neither_pyspark_nor_pandas():
-    code = "import sys, penstock; print(sorted({'pyspark', 'py4j', 'pandas'} & set(sys.modules)))"
+def test_import_penstock_loads_neither_pyspark_nor_pandas_nor_the_page():
+    unwanted = {"pyspark", "py4j", "pandas", "starlette", "uvicorn", "penstock.dashboard"}
+    code = f"import sys, penstock; print(sorted({unwanted} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )

@@ -27,3 +27,9 @@ class EpochStats:
     attempts: int = 1
     hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = field(default_factory=dict)
     """For each keyed operator and heavy shard: its hottest keys by name, and their shares of the shard's rows."""
+    tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """For each keyed operator, the task that held each shard."""
+    spent: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """For each operator, the seconds (wall, CPU) that all tasks spent in it."""
+    split: dict[str, float] = field(default_factory=dict)
+    """Where the epoch's seconds went: reading, user code, state, shuffle, sink, and the fixed cost of a job."""

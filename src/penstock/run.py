@@ -42,6 +42,24 @@ class Run:
         self._queries: frozenset[str] = frozenset()
         self._results: Callable[[], dict[str, list[Row]]] = dict
         self._listeners: list[Callable[[Any], None]] = []
+        self._watch: Any = None
+
+    @property
+    def page(self) -> str | None:
+        """Return the address of the live page, if there is one."""
+        address: str | None = None if self._watch is None else self._watch.address
+        return address
+
+    def close_page(self) -> None:
+        """Take the live page away; it stays when the flow has ended, until then or until the process ends."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _ending(self) -> str:
+        """Say how the run has ended."""
+        stop = getattr(self._engine, "_stop", None)
+        stopped = stop is not None and stop.is_set()
+        return "failed" if self._error is not None else "stopped" if stopped else "done"
 
     @property
     def results(self) -> dict[str, list[Row]]:
@@ -175,6 +193,11 @@ def start(
     partitioned: Partitioned | None = None,
     batch_rows: int | None = None,
     on_epoch: Callable[[Any], None] | None = None,
+    page: bool | int | None = None,
+    page_host: str = "127.0.0.1",
+    page_token: str | None = None,
+    page_keys: bool = False,
+    history: str | bool | None = None,
 ) -> Run:
     """Start a flow and return at once.
 
@@ -193,6 +216,10 @@ def start(
     and one worker at a time; a number is for all that can have some, and with "auto" the bottleneck gets more while
     the flow runs. `partitioned` is how workers share a keyed operator: by a queue (hybrid, partitioned, shared), or
     each with partitions of its own (executor), which move to where they are balanced.
+
+    `page=True`, or a port, serves a live page of the run on 127.0.0.1 (`run.page` is its address), or on `page_host`,
+    where it asks for `page_token`; `page_keys` lets it name hot keys, which are values of rows. `history` is the
+    directory that keeps what the page showed, for `penstock page`; a run with a checkpoint has it there.
     """
     _refuse_while_loading()
     plan = make_plan(flow)
@@ -245,7 +272,24 @@ def start(
             target()
         except BaseException as error:
             run._error = error
+        finally:
+            if run._watch is not None:
+                run._watch.finish(run._ending())
 
+    if history is None and checkpoint is not None:
+        history = f"{checkpoint.rstrip('/')}/history"
+    if history or (page is not None and page is not False):
+        from penstock.dashboard.attach import Watch
+
+        run._watch = Watch(
+            run,
+            engine,
+            page=page,
+            host=page_host,
+            token=page_token,
+            keys=page_keys,
+            history=history if isinstance(history, str) else None,
+        )
     run._thread = threading.Thread(target=guarded, name=f"penstock-{flow.name}", daemon=True)
     run._thread.start()
     return run

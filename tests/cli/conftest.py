@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work where nobody else does: a run keeps its history in the directory that it is started in."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

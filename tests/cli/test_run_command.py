@@ -54,7 +54,7 @@ class TestDone:
         assert "done: 2 epochs, 3 rows in, 3 out" in err.splitlines()[-1]
 
     def test_json(self, tmp_path, capsys):
-        assert run(write(tmp_path, "json_numbers.py", NUMBERS), "--log", "json", "--epoch-rows", "1") == 0
+        assert run(write(tmp_path, "json_numbers.py", NUMBERS), "--log", "json", "--epoch-rows", "1", "--no-page") == 0
         events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
         assert [event["event"] for event in events] == ["starting", *["epoch"] * 4, "done"]
         assert events[-1]["rows_in"] == 3

@@ -20,6 +20,7 @@ from typing import Any, get_args
 from penstock.cli import DONE, FAILED, UsageError
 from penstock.cli.displays import Display, make_display
 from penstock.cli.loading import describe_workloads, load_target
+from penstock.cli.page import add_page_arguments, page_options
 from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
 from penstock.flow import Flow
@@ -90,6 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="leave windows open when the sources are exhausted, for a later run",
     )
+    add_page_arguments(parser)
     parser.add_argument(
         "--log",
         choices=("plain", "json"),
@@ -131,8 +133,14 @@ def run(args: argparse.Namespace) -> int:
                 end=args.end,
                 on_epoch=display.epoch,
                 **options,
+                **page_options(args, flow.name),
             )
-            return _watch(started, interrupts, display, progress, session)
+            if started.page is not None:
+                display.say("page", f"page at {started.page}", address=started.page)
+            try:
+                return _watch(started, interrupts, display, progress, session)
+            finally:
+                started.close_page()
     except Exception as error:
         if isinstance(error, UsageError):
             raise

@@ -70,9 +70,12 @@ def demonstrate(seconds: float, rate: int, out: Path, java: str) -> int:
             epoch_rows=2 * rate,
             checkpoint=str(out / "checkpoint"),
             on_epoch=lambda stats: show.epoch(stats, time.monotonic()),
+            page=True,
         )
+        print(f"Watch it at {run.page} while it runs.", flush=True)
         follow(run, interrupts, show, rows)
         ended = time.monotonic()
+        run.close_page()
     stopped = interrupts.count > 0
     print(
         f"\n{'Stopped' if stopped else 'Done'}; checking the order of all rows against the one-row-at-a-time run ...",

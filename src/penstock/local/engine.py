@@ -87,6 +87,8 @@ class LocalEngine:
         self._outputs = LocalOutputs("threads")
         self._outputs.add(plan)
         self._cutter = Cutter(plan, options.batch_rows)
+        self._backlogs: dict[str, int | None] = {}
+        """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
         self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
         self._report = _Report(clock())
@@ -190,6 +192,9 @@ class LocalEngine:
                 found = feeds[name].poll(self._limits[name])
                 if found is not None:
                     slices[name] = found
+                    self._backlogs[name] = found.backlog
+                elif self._backlogs.get(name):
+                    self._backlogs[name] = 0
             ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
             if slices:
                 idle = IDLE_SECONDS[0]
@@ -271,6 +276,7 @@ class LocalEngine:
         last, stats = self._report, self.element.statistics()
         self._report = _Report(now, last.number + 1, stats.rows_in)
         seconds = now - last.began
+        known = [backlog for backlog in self._backlogs.values() if backlog is not None]
         self._listener(
             EpochStats(
                 last.number,
@@ -278,7 +284,7 @@ class LocalEngine:
                 last.rows_out,
                 seconds,
                 seconds,
-                None,
+                sum(known) if known else None,
                 {each.name: (each.rows_in, each.rows_out) for each in stats.operators},
                 {},
                 {},

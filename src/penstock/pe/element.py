@@ -342,16 +342,19 @@ class Element:
 
     def statistics(self) -> ElementStats:
         """Tell what the element is doing (a snapshot); any thread may ask."""
-        now = self._clock()
+        now, entered = self._clock(), self._entered.copy()
         return ElementStats(
             now,
             self._rows,
             self._issued,
             self._published,
-            operator_stats(self.stations.values(), now, self._entered.copy()),
+            operator_stats(self.stations.values(), now, entered),
             tuple(self.model.workers()),
             self._latencies.summary(),
             query_latencies(self.stations.values()),
+            self._settings.capacity,
+            self._settings.in_flight,
+            now - min(entered.values(), default=now),
         )
 
     # From the workers -------------------------------------------------------------------------------------------

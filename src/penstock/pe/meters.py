@@ -25,6 +25,8 @@ class Meter:
     """Seconds that the thread stood still because a queue below was full and somebody else was draining it."""
     below_taken: float = 0.0
     """Seconds that it stood still because another producer was at a queue below."""
+    errors: int = 0
+    """Rows that failed and were passed over."""
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Meters:
             sum_.cpu += meter.cpu
             sum_.below_full += meter.below_full
             sum_.below_taken += meter.below_taken
+            sum_.errors += meter.errors
         return sum_
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -180,6 +180,7 @@ class Station:
         meter.batches += bool(group)  # a part of a batch has none: its batch was counted when it was cut
         meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
         meter.rows_out += sum(map(len, made.values()))
+        meter.errors += sum(failures.passed_over.values())
         for failure in failures.fatal:
             self._around.report(header.number, failure)
         return made
@@ -244,6 +245,7 @@ class SinkStation(Station):
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         meter = self.meters.mine()
+        wall, cpu = time.perf_counter(), time.thread_time()
         meter.batches += 1
         meter.rows_in += 0 if group[0] is None else len(group[0])
         self.latencies.add(self._around.clock() - header.entered)
@@ -252,6 +254,8 @@ class SinkStation(Station):
             offer(self._around.published, header.number, (header, complete))
             for taken in self._around.published.drain():
                 self._around.publish(taken)
+        meter.wall += time.perf_counter() - wall
+        meter.cpu += time.thread_time() - cpu
         yield from ()
 
 
@@ -332,7 +336,10 @@ class StatefulStation(Station):
         return {number: Shard(states if self._one_dict else {}, all_touched=True) for number in range(count)}
 
     def _have(self, shards: dict[int, Shard]) -> None:
-        self._shards, self._all = shards, Partitions(shards)
+        self._shards = shards
+        # What one worker takes whole is counted by itself: it would look like the load of the first partition.
+        self.whole = Shard(shards[0].states, all_touched=True)
+        self._all = Partitions({0: self.whole} if self._one_dict else shards)
         self._each = {number: Partitions({number: shard}) for number, shard in shards.items()}
 
     def states(self) -> dict[Any, Any]:
@@ -346,6 +353,14 @@ class StatefulStation(Station):
         shard.states.update(states)
         if self._marked:
             shard.load_timers(self._operator.logic)
+
+    def state(self) -> list[Mapping[Any, Any]]:
+        """Return the state of all keys, as it is: it may change while it is looked at."""
+        return [self.whole.states] if self._one_dict else [shard.states for shard in self._shards.values()]
+
+    def partitions(self) -> tuple[tuple[int, float], ...]:
+        """Return the rows and seconds of each partition, without those that one worker took whole."""
+        return tuple((shard.rows, shard.seconds) for shard in self._shards.values())
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""

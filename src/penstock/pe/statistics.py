@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.pe.meters import Latency
-from penstock.pe.partitioned_station import ShardSquad
-from penstock.pe.stations import SinkStation, Station
+from penstock.pe.partitioned_station import PartitionedStation, ShardSquad
+from penstock.pe.stations import SinkStation, StatefulStation, Station
 from penstock.pe.worker import WorkerView
 
 
@@ -55,6 +55,14 @@ class OperatorStats:
     `lock`, another producer was at a queue below; `wait`, its own code waited, for data or the interpreter's lock."""
     replicas: tuple[ReplicaStats, ...] = ()
     """Its replicas; none where its workers share it as its kind allows."""
+    errors: int = 0
+    """Rows that failed and were passed over."""
+    keys: int | None = None
+    """Keys that have state; None where the operator has none."""
+    partitions: tuple[tuple[int, float], ...] = ()
+    """Rows and seconds of each partition, where workers share a keyed operator."""
+    permits: int | None = None
+    """How many workers it admits; None for any number."""
 
     @property
     def selectivity(self) -> float | None:
@@ -76,6 +84,12 @@ class ElementStats:
     """Of the last batches; None before the first one is out."""
     queries: dict[str, Latency]
     """For each sink, the latency of what reaches it."""
+    capacity: int = 0
+    """Batches that an input port holds."""
+    most_in_flight: int = 0
+    """Batches that may be in the element at once."""
+    oldest: float = 0.0
+    """Seconds since the oldest batch in flight came in."""
 
     def stuck(self, seconds: float = 10.0) -> tuple[WorkerView, ...]:
         """Return the workers that have been in one operator for longer than that."""
@@ -91,7 +105,7 @@ def query_latencies(stations: Iterable[Station]) -> dict[str, Latency]:
 def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, float]) -> tuple[OperatorStats, ...]:
     """Describe all operators; `entered` says when each batch that is still inside came in."""
     found = []
-    for station in stations:
+    for station in list(stations):
         oldest, waiting = station.progress()
         gap = now - entered[oldest] if waiting and oldest in entered else 0.0
         last = station.nodes[-1]
@@ -119,6 +133,10 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                         "wait": max(0.0, meter.wall - meter.cpu),
                     },
                     replica_stats(station) if first else (),
+                    errors=meter.errors,
+                    keys=sum(map(len, station.state())) if isinstance(station, StatefulStation) else None,
+                    partitions=station.partitions() if isinstance(station, PartitionedStation) else (),
+                    permits=len(station.partitions()) if isinstance(station, PartitionedStation) else station.permits,
                 )
             )
     return tuple(found)

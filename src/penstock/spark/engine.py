@@ -26,6 +26,7 @@ from penstock.spark.outputs import Outputs
 from penstock.spark.pilot import EpochPilot, Wishes
 from penstock.spark.routing import check_table, slice_bounds
 from penstock.spark.spec import EpochSpec
+from penstock.spark.spent import epoch_split, operator_seconds
 from penstock.spark.stages import Stages
 from penstock.spark.steering.measured import Measured, add_waits, join_hot_keys, level_seconds
 from penstock.spark.worker_state import shard_count
@@ -86,6 +87,8 @@ class SparkEngine:
         self._position = Position()
         self._last_offsets: dict[str, Any] = {}
         """The newest offset of each source that is not a directory: a manifest has all of them."""
+        self._driver_seconds = (0.0, 0.0)
+        """What the last epoch took here: publishing its sinks, and the commit."""
         self.outputs: Outputs | None = None
 
     @property
@@ -353,7 +356,9 @@ class SparkEngine:
         position = self._position
         assert self.outputs is not None
         self._lease.check()
+        began = time.monotonic()
         counts = self.outputs.publish(spec.epoch, outcome.parts)
+        published = time.monotonic()
         for name, blocks in outcome.state:
             for operator, shard, full, size, keys, timer in blocks:
                 position.state.setdefault(operator, ShardIndex()).add(name, shard, full, size, keys, timer)
@@ -377,6 +382,7 @@ class SparkEngine:
         self._checkpoint.commit(position, self._lease.fence, {**whole, **offsets}, full, counts)
         if spec.epoch % CLEAN_EVERY == 0:
             self._checkpoint.clean(position)
+        self._driver_seconds = (published - began, time.monotonic() - published)
         return counts
 
     def _stats(
@@ -412,6 +418,9 @@ class SparkEngine:
             levels,
             attempts,
             join_hot_keys(outcome.timings),
+            tables={node.name: spec.tables[node.name] for node in self._plan.keyed},
+            spent=operator_seconds(outcome.timings),
+            split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
         )
 
     def _measured(

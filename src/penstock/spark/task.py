@@ -34,6 +34,7 @@ from penstock.sequential import late_row_message
 from penstock.spark.envelope import Envelope, Kind, pack, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
 from penstock.spark.spec import EpochSpec
+from penstock.spark.spent import Spent
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
 from penstock.spark.waits import Waits
@@ -55,6 +56,7 @@ class Task:
         self._seconds: dict[str, float] = {}
         self._hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = {}
         self._waits = Waits(spec.in_flight)
+        self._spent = Spent()
 
     def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
         """Run the task on lists of envelopes; at level 0 on numbers of splits, or batches of a DataFrame's rows."""
@@ -87,9 +89,16 @@ class Task:
                 for level in range(1, self._stages.last + 1)
                 for task in range(self._spec.tasks[level])
             ]
-        for node, piece in self._pieces(arriving):
+        pieces = self._pieces(arriving)
+        while True:
+            with self._spent.on("read") as reading:
+                found = next(pieces, None)
+                if found is None:
+                    break
+                node, piece = found
+                reading.operator = node.name
+                chunk = source_chunk(self._plan, node, piece, node.name in self._plan.timed)
             assert isinstance(node.operator, Source)
-            chunk = source_chunk(self._plan, node, piece, node.name in self._plan.timed)
             self._count(self._rows_in, node.name, len(chunk))
             if self._spec.floor is not None and node.operator.order_by:
                 chunk = self._divert_late(node, chunk)
@@ -173,13 +182,14 @@ class Task:
                 if isinstance(node.operator, Sink):
                     yield from self._run_sink(node, spool)
                 else:
-                    shards[node.name] = OperatorShards(node, self._spec, self._task, CACHE, files)
+                    shards[node.name] = OperatorShards(node, self._spec, self._task, CACHE, files, self._spent)
                     yield from self._run_keyed(node, spool, shards[node.name])
                 self._seconds[node.name] = time.perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
             self._hot_keys = {name: found.hot_keys() for name, found in shards.items()}
             if not self._failures.fatal:
-                name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
+                with self._spent.on("state"):
+                    name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
                 if name is not None:
                     written = [(b.operator, b.shard, b.full, len(b.data), b.keys, b.next_timer) for b in blocks]
                     self._send(Kind.META, pickle.dumps({"state": (name, written)}))
@@ -193,7 +203,7 @@ class Task:
             if edge.target == node.name:
                 row = self._plan.nodes[edge.source.node].types[edge.source.index]
                 runs += [
-                    Run(position, edge.port, _Loader(spool, place, row))
+                    Run(position, edge.port, _Loader(spool, place, row, self._spent))
                     for position, place in spool.data.get(number, ())
                 ]
         return runs
@@ -209,12 +219,16 @@ class Task:
             now, marks = marks.before(bound)
             parts = [(port, chunk, _shards(chunk)) for port, chunk in group]
             self._count(self._rows_in, node.name, sum(len(chunk) for _, chunk in group))
-            for port, out in runner.run(parts, now, water).items():
+            with self._spent.on("user", node.name):
+                made = runner.run(parts, now, water)
+            for port, out in made.items():
                 self._through(node, port, out)
             water = int(now.values[-1]) if len(now) else water
             yield
         if len(marks):
-            for port, out in runner.run([], marks, water).items():
+            with self._spent.on("user", node.name):
+                made = runner.run([], marks, water)
+            for port, out in made.items():
                 self._through(node, port, out)
             yield
 
@@ -244,7 +258,8 @@ class Task:
             low = bounds[number - 1] if number else None
             high = bounds[number] if number < len(bounds) else None
             mine = [r for r in runs if (low is None or r.first >= low) and (high is None or r.first < high)]
-            part = write_part(node, number, _ordered(mine), row, self._spec)
+            with self._spent.on("sink", node.name):
+                part = write_part(node, number, _ordered(mine), row, self._spec)
             self._count(self._rows_in, node.name, part.rows)
             self._send(Kind.META, pickle.dumps({"part": part}))
             yield
@@ -265,17 +280,23 @@ class Task:
                     out = chunk.extended(np.full(len(chunk), edge.index, np.int64))
                 target = self._plan.nodes[edge.target]
                 if self._plan.is_cut(edge):
-                    self._post(edge, target, out)
+                    with self._spent.on("shuffle"):
+                        self._post(edge, target, out)
                     continue
                 chain = self._stages.chains.get(target.name)
-                fused = None if chain is None else self._run_chain(chain, out)
+                fused = None
+                if chain is not None:
+                    # The operators of a chain take turns row by row, so its time is the first one's.
+                    with self._spent.on("user", chain.nodes[0].name):
+                        fused = self._run_chain(chain, out)
                 if chain is not None and fused is not None:
                     stack.append((chain.nodes[-1], 0, fused))
                     continue
                 self._count(self._rows_in, target.name, len(out))
                 width = self._plan.layout.shapes[target.name].width
-                for out_port, made in self._waits.run(target, out.widened(width), self._failures).items():
-                    stack.append((target, out_port, made))
+                with self._spent.on("user", target.name):
+                    rows = self._waits.run(target, out.widened(width), self._failures)
+                stack.extend((target, out_port, made) for out_port, made in rows.items())
 
     def _run_chain(self, chain: Chain, chunk: Chunk) -> Chunk | None:
         """Take rows through a chain at once; None where a row fails, so that each operator is to be run by itself."""
@@ -370,17 +391,20 @@ class Task:
             "load": self._load,
             "hot_keys": self._hot_keys,
             "waits": self._waits.measured,
+            "parts": self._spent.parts,
+            "operators": self._spent.operators,
         }
 
 
 class _Loader:
     """Load one run from the spool."""
 
-    def __init__(self, spool: Spool, place: Any, row: Any) -> None:
-        self._spool, self._place, self._row = spool, place, row
+    def __init__(self, spool: Spool, place: Any, row: Any, spent: Spent) -> None:
+        self._spool, self._place, self._row, self._spent = spool, place, row, spent
 
     def __call__(self) -> Chunk:
-        chunk, shards = unpack(self._spool.read(self._place), self._row)
+        with self._spent.on("shuffle"):
+            chunk, shards = unpack(self._spool.read(self._place), self._row)
         if shards is not None:
             # The shard travels as one more component of the position, so that it is cut and merged with the rows.
             chunk = chunk.extended(shards)

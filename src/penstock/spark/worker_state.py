@@ -18,6 +18,7 @@ from penstock.pe.hot_keys import HotKeys
 from penstock.pe.keyed import Shard
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
 from penstock.spark.spec import EpochSpec, StatePointers
+from penstock.spark.spent import Spent
 from penstock.timing import Ticks
 
 CACHE_BYTES = 512 << 20
@@ -64,20 +65,30 @@ CACHE = ShardCache()
 class OperatorShards:
     """The shards of one operator in one task and epoch."""
 
-    def __init__(self, node: Node, spec: EpochSpec, task: int, cache: ShardCache, files: FileReader) -> None:
+    def __init__(
+        self,
+        node: Node,
+        spec: EpochSpec,
+        task: int,
+        cache: ShardCache,
+        files: FileReader,
+        spent: Spent | None = None,
+    ) -> None:
         assert isinstance(node.operator, Keyed)
         self._node, self._logic = node, node.operator.logic
         self._pointers = spec.state.get(node.name, StatePointers())
         self._flow, self._cache, self._files = spec.flow_id, cache, files
         self._mine = {shard for shard, owner in enumerate(spec.tables[node.name]) if owner == task}
         self._open: dict[int, _Cached] = {}
+        self._spent = spent or Spent()
         self.hot = HotKeys()
 
     def get(self, shard: int) -> Shard:
         """Return a shard, caught up with what was committed."""
         found = self._open.get(shard)
         if found is None:
-            found = self._open[shard] = self._load(shard)
+            with self._spent.on("state"):
+                found = self._open[shard] = self._load(shard)
         return found.shard
 
     def due(self, mark: Ticks) -> Iterable[int]:

@@ -1,0 +1,87 @@
+"""Show the page of a run that has ended, from the history that it left behind.
+
+RUN_DIR is the run's checkpoint, or the directory that was given by --history; both have what the page showed while the
+flow ran, thinned out with age, and every decision. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from typing import Any
+
+from penstock.cli import DONE
+from penstock.cli.stopping import Interrupts
+
+HELP = "show the page of a finished run"
+
+
+def add_address_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a page is served."""
+    parser.add_argument(
+        "--page-host",
+        metavar="HOST",
+        default="127.0.0.1",
+        help="the address to listen on (default: 127.0.0.1); elsewhere the page asks for a token",
+    )
+    parser.add_argument("--page-token", metavar="TOKEN", help="the token (default: a new one each time)")
+    parser.add_argument(
+        "--page-keys", action="store_true", help="let the page name hot keys, which are values of your rows"
+    )
+
+
+def add_page_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that runs a flow."""
+    wanted = parser.add_mutually_exclusive_group()
+    wanted.add_argument(
+        "--page", type=int, metavar="PORT", help="the port of the live page (default: 4147, or any that is free)"
+    )
+    wanted.add_argument("--no-page", action="store_true", help="serve no page")
+    add_address_arguments(parser)
+    parser.add_argument(
+        "--history",
+        metavar="DIR",
+        help="keep what the page showed here (default: in the checkpoint, or .penstock/<flow name>/history)",
+    )
+
+
+def page_options(args: argparse.Namespace, flow: str) -> dict[str, Any]:
+    """Return the options of `penstock.start` for the page."""
+    history = args.history
+    if history is None:
+        checkpoint = getattr(args, "checkpoint", None)
+        history = os.path.join(checkpoint or os.path.join(".penstock", flow), "history")
+    return {
+        "page": False if args.no_page else True if args.page is None else args.page,
+        "page_host": args.page_host,
+        "page_token": args.page_token,
+        "page_keys": args.page_keys,
+        "history": history,
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("directory", metavar="RUN_DIR", help="the run's checkpoint, or its history")
+    parser.add_argument("--page", type=int, metavar="PORT", help="the port (default: 4147, or any that is free)")
+    add_address_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from penstock.dashboard.history import read_history
+    from penstock.dashboard.page import FinishedPage
+    from penstock.dashboard.server import PageServer
+
+    page = FinishedPage(read_history(args.directory), keys=args.page_keys)
+    with Interrupts() as interrupts:
+        server = PageServer(page, args.page_host, args.page, args.page_token)
+        try:
+            print(f"page at {server.address}; Ctrl-C ends it", flush=True)
+            ended = threading.Event()
+            while not interrupts.count:
+                ended.wait(0.2)
+        finally:
+            server.close()
+    return DONE

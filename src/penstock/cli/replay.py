@@ -1,0 +1,55 @@
+"""Decide again: feed a run's logged statistics to the controllers, and tell whether every decision comes out the same.
+
+RUN_DIR is the run's checkpoint, or the directory that was given by --history. Exits with 0 where all decisions are the
+same, and with 1 where one differs: another version of Penstock decides otherwise, or a log was changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from penstock.cli import DONE, FAILED
+from penstock.cli.progress import count
+from penstock.elastic.base import Actions
+from penstock.elastic.decisions import replay
+from penstock.errors import PenstockError
+
+HELP = "decide again from a run's log, and compare"
+SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("directory", metavar="RUN_DIR", help="the run's checkpoint, or its history")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from penstock.dashboard.history import read_history
+
+    history = read_history(args.directory)
+    try:
+        result = replay(decision for _, decision in history.decisions[: history.whole])
+    except (ValueError, TypeError, KeyError) as error:
+        raise PenstockError(f"the decisions of {args.directory} cannot be replayed: {error}") from None
+    if args.json:
+        differences = [{"controller": each.controller, "step": each.step} for each in result.differences]
+        print(json.dumps({"steps": result.steps, "decisions": result.actions, "differences": differences}))
+        return DONE if result.same else FAILED
+    if len(history.decisions) > history.whole:
+        print(f"the log is whole for its first {count(history.whole, 'line')}; what came later is not replayed")
+    total = f"{count(result.steps, 'step')}, {count(result.actions, 'decision')}"
+    if result.same:
+        print(f"the same: {total}, each decided again as it was")
+        return DONE
+    print(f"{count(len(result.differences), 'step')} of {total} came out otherwise:")
+    for each in result.differences[:SHOWN]:
+        print(f"  {each.controller}, step {each.step}: {_show(each.logged)} then, {_show(each.replayed)} now")
+    return FAILED
+
+
+def _show(actions: Actions) -> str:
+    found = [f"{each.what} {each.target}".strip() + f" {each.before} -> {each.after}" for each in actions]
+    return "; ".join(found) or "nothing"

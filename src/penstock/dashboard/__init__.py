@@ -1,0 +1,7 @@
+"""The page: see what a flow does, and why Penstock decided what it did, while it runs and after.
+
+The data's way: `sampling` looks at a run twice a second and makes one sample, plain JSON and the same for every engine;
+`recorder` keeps the samples, thinned out, and the decisions; `history` writes both to disk and reads them back;
+`page` is what can be asked of a run, live or finished; `app` answers browsers, behind `guard`; `server` listens.
+Nothing here is loaded by `import penstock`.
+"""

@@ -1,0 +1,63 @@
+"""Find what holds a flow back: the cause of back-pressure, and not its victims.
+
+A full queue fills the queues above it in turn, so most operators with full queues are victims. The cause is an operator
+whose queue is full while none below it has a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.dashboard.graph import above, below
+
+Json = dict[str, Any]
+
+FULL = 0.75
+"""The part of a queue from which on it counts as full."""
+CROWDED = 0.9
+"""The part of the batches that may be in flight from which on sources wait."""
+
+
+def pressure_in_queues(
+    edges: list[Json], queues: Mapping[str, int], capacity: int, in_flight: float, busy: Mapping[str, float]
+) -> Json:
+    """Judge by queues: `in_flight` is the part of the batches that may be inside, `busy` has seconds."""
+    full = {name for name, waiting in queues.items() if capacity and waiting >= FULL * capacity}
+    causes = [name for name in queues if name in full and not below(edges, name) & full]
+    reasons = {
+        name: f"{queues[name]} of {capacity} batches wait for it, and no queue below it is full" for name in causes
+    }
+    if not causes and in_flight >= CROWDED and any(busy.values()):
+        name = max(busy, key=lambda each: busy[each])
+        share = busy[name] / sum(busy.values())
+        reasons = {name: f"as many batches are inside as may be, and {share:.0%} of the time is spent here"}
+    return _told(edges, reasons)
+
+
+def pressure_in_epochs(
+    edges: list[Json], backlog: int | None, rows: int, busy: Mapping[str, float], fixed: float = 0.0
+) -> Json:
+    """Judge by epochs: more waits than one of them takes, and the operator with most of the time is the cause.
+
+    `fixed` is the part of an epoch that no operator has: where it is most of it, larger epochs help more.
+    """
+    if not backlog or backlog <= rows or not any(busy.values()):
+        return _told(edges, {})
+    name = max(busy, key=lambda each: busy[each])
+    share = busy[name] / sum(busy.values())
+    why = f"{backlog:,} rows wait, more than an epoch takes, and {share:.0%} of the operators' time is here"
+    if fixed > 0.5:
+        why += f"; but {fixed:.0%} of an epoch is Spark's fixed cost, so larger epochs would help more"
+    return _told(edges, {name: why})
+
+
+def _told(edges: list[Json], reasons: Mapping[str, str]) -> Json:
+    held: dict[str, str] = {}
+    for name in reasons:
+        for other in above(edges, name):
+            held.setdefault(other, name)
+    return {
+        "causes": [{"operator": name, "why": why} for name, why in reasons.items()],
+        "held": {name: cause for name, cause in sorted(held.items()) if name not in reasons},
+    }

@@ -1,0 +1,140 @@
+"""`penstock run --page`, `penstock page`, `penstock replay`: a run is seen while it runs, and from its history."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from penstock.dashboard.history import HistoryWriter
+from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+
+from .support import spawn, write
+
+TICKING = """
+    import numpy as np
+    import pyarrow as pa
+    import penstock as ps
+
+    def ticks(start, stop):
+        return pa.table({"n": np.arange(start, stop)})
+
+    flow = ps.Flow("ticking")
+    source = flow.source("in", ps.read.generate(ticks, schema={"n": int}, rows_per_second=1000))
+    source.map(lambda row: row.n, name="take").sink("out", ps.write.callback(lambda rows, epoch: None))
+"""
+FINITE = """
+    import penstock as ps
+
+    flow = ps.Flow("finite")
+    flow.source("in", ps.read.items([1, 2, 3])).map(lambda n: n, name="copy").sink("out", ps.write.console())
+"""
+
+
+@contextmanager
+def started(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = spawn(directory, *arguments)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def address_in(lines: Iterator[str]) -> str:
+    for line in lines:
+        found = re.search(r"page at (http://\S+?);? ", f"{line.rstrip()} ")
+        if found:
+            return found[1]
+    raise AssertionError("no address was printed")
+
+
+def get(address: str, path: str) -> bytes:
+    with urllib.request.urlopen(address + path, timeout=30) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def test_a_run_prints_its_page_and_leaves_a_history_that_is_shown_and_replayed(tmp_path, capsys):
+    write(tmp_path, "ticking.py", TICKING)
+    with started(tmp_path, "run", "ticking.py", "--engine", "threads", "--page", "0") as process:
+        assert process.stderr is not None
+        address = address_in(process.stderr)
+        assert address.startswith("http://127.0.0.1:")
+        while json.loads(get(address, "api/page"))["sample"]["totals"]["epochs"] < 2:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    history = tmp_path / ".penstock" / "ticking"
+    with started(tmp_path, "page", str(history), "--page", "0") as process:
+        assert process.stdout is not None
+        address = address_in(process.stdout)
+        page = json.loads(get(address, "api/page"))
+        assert page["live"] is False
+        assert page["sample"]["state"] == "stopped"
+        assert page["sample"]["totals"]["rows_in"] > 0
+        assert b"penstock_rows_in_total" in get(address, "metrics")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert main(["replay", str(history)]) == 0
+    assert "the same:" in capsys.readouterr().out
+
+
+def test_no_page_means_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path, "finite.py", FINITE)
+    assert main(["run", str(file), "--engine", "threads", "--no-page", "--history", "kept"]) == 0
+    assert "page at" not in capsys.readouterr().err
+    assert (tmp_path / "kept" / "samples.jsonl").exists()
+
+
+def make_history(directory: Path) -> list[tuple[float, Decision]]:
+    pilot, line = Pilot.begin("threads", ThreadLevel(high=8, initial=1), time=0.0)
+    lines = [line]
+    for step in range(12):
+        pilot, _, more = pilot.step(ThreadStatistics(1000.0 * (step + 1), 0.3, 0), time=float(step))
+        lines += more
+    writer = HistoryWriter(str(directory))
+    writer.write_graph({"flow": "f", "engine": "threads", "started": 0.0, "graph": {"nodes": [], "edges": []}})
+    decided = [(float(number), each) for number, each in enumerate(lines)]
+    writer.write_decisions(decided)
+    return decided
+
+
+def test_replay_tells_a_decision_that_comes_out_otherwise(tmp_path, capsys):
+    changes = [each for _, each in make_history(tmp_path) if each.what == "thread_level"]
+    assert len(changes) >= 2
+    assert main(["replay", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"steps": 12, "decisions": len(changes), "differences": []}
+    log = tmp_path / "decisions.jsonl"
+    log.write_text(re.sub(r'"to": 2\b', '"to": 5', log.read_text(), count=1))
+    assert main(["replay", str(tmp_path)]) == 1
+    assert "came out otherwise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["page", "replay"])
+def test_a_directory_that_is_no_runs_is_refused(tmp_path, capsys, command):
+    assert main([command, str(tmp_path)]) == 1
+    assert "has no history of a run" in capsys.readouterr().err
+
+
+def test_a_page_elsewhere_prints_an_address_with_its_token(tmp_path):
+    write(tmp_path, "ticking.py", TICKING)
+    arguments = ("--engine", "threads", "--page", "0", "--page-host", "0.0.0.0", "--page-token", "secret")
+    with started(tmp_path, "run", "ticking.py", *arguments) as process:
+        assert process.stderr is not None
+        address = address_in(process.stderr)
+        assert address.endswith("/?token=secret")
+        assert address.startswith("http://0.0.0.0:")

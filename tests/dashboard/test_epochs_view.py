@@ -1,0 +1,122 @@
+"""What the page makes of epochs: rates, latency, lag, split, moves and imbalance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.dashboard.epochs import EpochView, quantiles
+from penstock.reports import EpochStats
+from penstock.spark.spent import Spent, epoch_split, operator_seconds
+
+GRAPH = {
+    "nodes": [
+        {"name": "in", "kind": "source"},
+        {"name": "sum", "kind": "partitioned"},
+        {"name": "out", "kind": "sink"},
+    ],
+    "edges": [{"from": "in", "to": "sum"}, {"from": "sum", "to": "out"}],
+}
+
+
+def epoch(number: int, table: tuple[int, ...] = (0, 1, 0, 1), **changes: Any) -> EpochStats:
+    fields: dict[str, Any] = {
+        "epoch": number,
+        "rows_in": 1000,
+        "rows_out": {"out": 500},
+        "seconds": 0.5,
+        "job_seconds": 0.4,
+        "backlog": 100,
+        "operators": {"in": (1000, 1000), "sum": (1000, 500), "out": (500, 0)},
+        "shards": {"sum": {0: (700, 0.7), 1: (100, 0.1), 3: (200, 0.2)}},
+        "state_bytes": {"sum": 4096},
+        "passed_over": {"sum": 2},
+        "tasks": 2,
+        "levels": {},
+        "tables": {"sum": table},
+        "spent": {"sum": (0.4, 0.3), "out": (0.1, 0.05)},
+        "split": {"fixed": 0.1, "user": 0.4},
+    }
+    return EpochStats(**{**fields, **changes})
+
+
+def test_rates_and_costs_are_of_the_last_seconds():
+    view = EpochView("spark")
+    for number in range(1, 11):
+        view.take(epoch(number), 100.0 + number)
+    found = view.describe(GRAPH, 110.5)
+    # From the commit of the epoch before the window on: five epochs, a second each.
+    assert found["totals"]["rate"] == pytest.approx(1000.0)
+    assert found["totals"]["lag_seconds"] == pytest.approx(0.1)
+    assert found["totals"]["latency"] == {"p50": 0.5, "p99": 0.5}
+    assert found["totals"]["state_bytes"] == 4096
+    summed = found["operators"]["sum"]
+    assert (summed["rows_in"], summed["rows_out"], summed["errors"]) == (10_000, 5_000, 20)
+    assert summed["selectivity"] == 0.5
+    assert summed["cost"] == pytest.approx(400.0)
+    assert summed["cpu_share"] == 0.75
+    assert summed["busy"] == pytest.approx(0.4 / 2, rel=0.01)
+    assert found["operators"]["out"]["selectivity"] is None
+    assert found["checkpoint"] == {"epoch": 10, "at": 110.0, "age": 0.5, "bytes": 4096}
+    assert view.totals()["rows_in"] == 10_000
+
+
+def test_a_flow_that_is_quiet_has_no_rate():
+    view = EpochView("spark")
+    view.take(epoch(1), 100.0)
+    assert view.describe(GRAPH, 200.0)["totals"]["rate"] == 0
+    assert EpochView("spark").describe(GRAPH, 200.0)["totals"]["rate"] == 0
+
+
+def test_moves_are_seen_whoever_made_them():
+    view = EpochView("spark")
+    view.take(epoch(1), 1.0)
+    view.take(epoch(2, (0, 1, 1, 1)), 2.0)
+    view.take(epoch(3, (0, 1, 1, 1)), 3.0)
+    found = view.describe(GRAPH, 3.0)["shards"]["sum"]
+    assert [(move["shard"], move["from"], move["to"], move["epoch"]) for move in found["moves"]] == [(2, 0, 1, 2)]
+    assert found["moved"] == 1
+    assert found["imbalance"] == pytest.approx(1.4)
+    assert found["rows"] == [2100, 300, 0, 600]
+    assert found["share"] == pytest.approx([0.7, 0.1, 0.0, 0.2])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_hot_keys_are_named_only_where_asked_for(named):
+    view = EpochView("spark", named)
+    view.take(epoch(1, hot_keys={"sum": {0: [("ann@example.org", 0.9), ("bob@example.org", 0.01)]}}), 1.0)
+    (key,) = view.describe(GRAPH, 1.0)["shards"]["sum"]["hot_keys"]
+    assert key == {"shard": 0, "share": 0.9, "key": "ann@example.org" if named else None}
+
+
+def test_latency_is_that_of_rows_not_of_epochs():
+    assert quantiles([(0.1, 1000), (9.0, 1), (0.2, 0)]) == {"p50": 0.1, "p99": 0.1}
+    assert quantiles([(0.1, 50), (9.0, 50)]) == {"p50": 0.1, "p99": 9.0}
+    assert quantiles([(0.1, 0)]) is None
+
+
+def test_the_split_of_an_epoch_adds_up_to_its_seconds():
+    timings = [
+        {"level": 0, "wall": 0.2, "parts": {"read": 0.15}, "operators": {"in": (0.15, 0.1)}},
+        {"level": 0, "wall": 0.1, "parts": {"read": 0.09}, "operators": {"in": (0.09, 0.1)}},
+        {"level": 1, "wall": 0.5, "parts": {"user": 0.3, "state": 0.1}, "operators": {"sum": (0.3, 0.3)}},
+        {"level": 1, "wall": 0.4, "parts": {"user": 0.39}, "operators": {"sum": (0.39, 0.3)}},
+    ]
+    split = epoch_split(timings, 1.0, 0.05, 0.02)
+    assert split["read"] == 0.15
+    assert split["user"] == 0.3
+    assert split["state"] == pytest.approx(0.12)
+    assert split["sink"] == 0.05
+    assert sum(split.values()) == pytest.approx(1.0)
+    assert operator_seconds(timings)["sum"] == pytest.approx((0.69, 0.6))
+
+
+def test_a_section_inside_another_is_not_counted_twice():
+    spent = Spent()
+    with spent.on("user", "a"):
+        sum(range(1000))
+        with spent.on("state"):
+            sum(range(200_000))
+    assert spent.parts["state"] > spent.parts["user"] > 0
+    assert spent.operators["a"][0] == pytest.approx(spent.parts["user"])
