@@ -16,7 +16,7 @@ from .running import make_rows, read_back, sequential, write_files
 
 pytestmark = pytest.mark.spark
 OUT = {"n": int, "k": int, "count": int}
-EPOCH_ROWS, EPOCHS = 300, 6
+EPOCH_ROWS, EPOCHS = 300, 8
 TURNS = 5000
 """Some 200 us a row, so that an epoch has something to balance."""
 
