@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
+from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
 from penstock.pe.statistics import ElementStats
-from penstock.pe.workers import ModelName
 from penstock.plan import Plan, make_plan
 from penstock.policies import Policy
 from penstock.rows import Row

@@ -148,7 +148,7 @@ def test_shards_are_used_evenly():
     assert counts.max() < 480
 
 
-@pytest.mark.parametrize("key", [[1], {"a": 1}, object(), {1}, (1, [2]), 1j], ids=repr)
+@pytest.mark.parametrize("key", [[1], {"a": 1}, object(), {1}, (1, [2]), 1j], ids=lambda key: type(key).__name__)
 def test_what_cannot_be_a_key(key):
     with pytest.raises(
         TypeError, match="has no canonical encoding; use numbers, strings, bytes, dates, None, or tuples"

@@ -336,7 +336,6 @@ class TestInference:
             [2**70],
             [{"a": 1}, 7],
         ],
-        ids=repr,
     )
     def test_what_has_no_common_type_is_undeclared(self, rows):
         assert infer_row_type(rows) is None

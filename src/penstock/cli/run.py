@@ -25,7 +25,7 @@ from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
 from penstock.flow import Flow
 from penstock.operators.base import Sink
-from penstock.pe.workers import ModelName
+from penstock.pe.models.base import ModelName
 from penstock.policies import POLICIES
 from penstock.run import Run, start
 from penstock.write import Memory

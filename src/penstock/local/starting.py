@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from penstock.errors import FlowError
 from penstock.local.engine import BATCH_ROWS, LocalEngine, Options, SteeringName
 from penstock.pe.element import Settings
+from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
-from penstock.pe.workers import ModelName
 from penstock.plan import Plan
 from penstock.policies import Policy, by_name
 from penstock.reports import EpochStats

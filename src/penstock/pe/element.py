@@ -25,12 +25,16 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure, first_failure
 from penstock.pe.marks import Steps
 from penstock.pe.meters import Latencies
+from penstock.pe.models.base import Model, ModelName
+from penstock.pe.models.bound import Bound
+from penstock.pe.models.dedicated import Dedicated
+from penstock.pe.models.dynamic import Dynamic
+from penstock.pe.models.manual import Manual
 from penstock.pe.own_threads import threaded_ports
 from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
 from penstock.pe.replicas import Replica
 from penstock.pe.stations import Partitioned, Rows, Station, Surroundings
 from penstock.pe.statistics import ElementStats, operator_stats, query_latencies
-from penstock.pe.workers import Bound, Dedicated, Dynamic, Manual, Model, ModelName
 from penstock.plan import Plan
 from penstock.policies import Policy
 from penstock.timing import Ticks

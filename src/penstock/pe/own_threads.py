@@ -87,7 +87,7 @@ class OwnThreads:
             worker.enter(port.station.name)
             scheduler.drain(port, run_port, lambda: not worker.leaving, stopped)
             while self._helps and not stopped() and (found := scheduler.find()) is not None:
-                scheduler.drain(found, run_port, _always, stopped)
+                scheduler.drain(found, run_port, always, stopped)
             worker.leave()
 
 
@@ -101,5 +101,6 @@ def _is_threaded(station: Station, port: InputPort) -> bool:
     return any(read.threaded for read in inputs) if isinstance(station, Replica) else inputs[port.index].threaded
 
 
-def _always() -> bool:
+def always() -> bool:
+    """Say that a port is to be drained to the end."""
     return True

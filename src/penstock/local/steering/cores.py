@@ -15,8 +15,8 @@ from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocatio
 from penstock.local.steering.base import Period
 from penstock.local.steering.replicas import SETTLED_PERIODS
 from penstock.pe.element import Element
+from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.statistics import OperatorStats
-from penstock.pe.workers import Dynamic
 
 
 class CoreSteering:

@@ -8,8 +8,8 @@ from penstock.elastic.base import Action
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
+from penstock.pe.models.bound import Bound
 from penstock.pe.statistics import ElementStats
-from penstock.pe.workers import Bound
 
 GAIN = 0.1
 """What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""

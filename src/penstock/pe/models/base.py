@@ -1,0 +1,50 @@
+"""What a threading model is, and what several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, Protocol
+
+from penstock.pe.batch import Batch
+from penstock.pe.stations import InputPort, Station
+from penstock.pe.worker import WorkerView
+
+ModelName = Literal["manual", "dedicated", "dynamic", "bound"]
+
+
+class Model(Protocol):
+    """A way to run the stations of an element."""
+
+    @property
+    def active(self) -> int:
+        """How many workers may be in operators at once."""
+
+    def start(self) -> None:
+        """Start the threads."""
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Return a context in which batches are delivered that the delivering thread may run, too, at its end."""
+
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Run more stations, whose first batch is number `first`."""
+
+    def retire(self, station: Station) -> None:
+        """Forget a station that gets nothing any more."""
+
+    def stop(self) -> None:
+        """End the threads and wait for them; what they are in the middle of is finished."""
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the workers are doing."""
+
+
+class Leaving:
+    """Leave all work to the workers."""
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()

@@ -1,0 +1,192 @@
+"""The dynamic model: any worker runs any operator, and workers come and go while the flow runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+
+from penstock.order.parking import ParkingLot
+from penstock.order.primitives import Primitives
+from penstock.pe.batch import Batch
+from penstock.pe.choosing import PolicyScheduler
+from penstock.pe.own_threads import OwnThreads, threaded_ports
+from penstock.pe.ports import PortScheduler
+from penstock.pe.stations import InputPort, Station, run_port
+from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
+from penstock.policies import Policy
+
+MOST_WORKERS = 256
+
+
+class Dynamic:
+    """Let any worker run any operator, but for ports that were given a thread by hand."""
+
+    def __init__(
+        self,
+        primitives: Primitives,
+        stations: Mapping[str, Station],
+        stopped: Callable[[], bool],
+        crashed: Callable[[BaseException], None],
+        *,
+        threaded: Sequence[InputPort],
+        workers: int,
+        policy: Policy | None,
+        time_slice: float,
+        clock: Callable[[], float] = time.perf_counter,
+        seed: int = 0,
+    ) -> None:
+        self._lot = ParkingLot(primitives, MOST_WORKERS)
+        self._scheduler: PortScheduler[Batch] = (
+            PortScheduler(primitives, self._lot)
+            if policy is None
+            else PolicyScheduler(primitives, self._lot, stations, policy, time_slice, clock, seed)
+        )
+        self._stopped, self._slice, self._clock, self._crashed = stopped, time_slice, clock, crashed
+        self._changing = Lock()
+        self._workers: list[Worker] = []
+        self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
+        self._own = OwnThreads(self._scheduler, self._lot, stopped, clock, crashed)
+        self._own.add(threaded)
+        self._count = workers
+        self._started = False
+
+    @property
+    def active(self) -> int:
+        """How many workers there are, with those that were placed by hand."""
+        return self._count + len(self._own)
+
+    def start(self) -> None:
+        """Start the first workers."""
+        self._started = True
+        self.set_workers(self._count)
+        self._own.start()
+
+    def set_workers(self, count: int) -> None:
+        """Change the number of workers; one that is in an operator leaves when it comes out."""
+        if not 0 < count <= MOST_WORKERS:
+            raise ValueError(f"{count} workers; there may be 1 to {MOST_WORKERS}")
+        with self._changing:
+            self._count = count
+            if self._started:
+                self._set_workers(count)
+
+    def _set_workers(self, count: int) -> None:
+        active = [worker for worker in self._workers if not worker.leaving]
+        for worker in active[count:]:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        self._workers = [worker for worker in self._workers if worker.thread.is_alive() or not worker.leaving]
+        for _ in range(count - len(active)):
+            taken = {worker.number for worker in self._workers}
+            number = next(n for n in range(MOST_WORKERS) if n not in taken)
+            worker = Worker(number, self._loop, self._clock, self._crashed)
+            self._workers.append(worker)
+            worker.thread.start()
+
+    @property
+    def leaving(self) -> int:
+        """How many workers were told to go and have not."""
+        return sum(worker.leaving and worker.thread.is_alive() for worker in self._workers)
+
+    def suspend(self, number: int) -> None:
+        """Let a worker rest, behind what it is in the middle of."""
+        self._worker(number).suspended = True
+
+    def resume(self, number: int) -> None:
+        """Let a worker go on."""
+        self._worker(number).suspended = False
+        self._lot.wake(number)
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch; where there is no room, drain the port first, as Streams' sources do."""
+        self._scheduler.deliver(port, batch, run_port, self._stopped)
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Let the thread that delivers do the work of the one worker, which sleeps on.
+
+        Handing a small batch to another thread takes longer than running it: the interpreter's lock changes hands
+        for each, and at its own pace.
+        """
+        if self.active != 1:
+            yield
+            return
+        self._lot.held = True
+        try:
+            yield
+            self._run_what_is_there()
+        finally:
+            self._lot.held = False
+        self._run_what_is_there()  # what came before the lot was open again woke nobody
+
+    def _run_what_is_there(self) -> None:
+        scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
+        while not stopped() and (port := scheduler.find()) is not None:
+            assert isinstance(port, InputPort)
+            me.enter(port.station.name)
+            until = self._clock() + self._slice
+            scheduler.drain(port, run_port, lambda until=until: self._clock() < until, stopped)  # type: ignore[misc]
+            me.leave()
+
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Start threads for ports that are to have one; the others are found when something is put into them."""
+        self._own.add(threaded_ports(stations))
+
+    def retire(self, station: Station) -> None:
+        """End the threads of the station's ports, if they have some."""
+        self._own.retire(station.ports)
+
+    def stop(self) -> None:
+        """End all workers."""
+        self._own.stop()
+        with self._changing:
+            self._started = False
+            workers = list(self._workers)
+        for worker in workers:
+            worker.leaving = True
+            self._lot.wake(worker.number)
+        for worker in workers:
+            worker.thread.join()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the workers are doing."""
+        views = [worker.view() for worker in self._workers if not worker.leaving]
+        return [*([self._stood_in(views[0]), *views[1:]] if views else []), *self._own.workers()]
+
+    def _stood_in(self, view: WorkerView) -> WorkerView:
+        """Add to what the first worker did what was done in its place."""
+        other = self._stand_in.view()
+        shown = other if other.state == "busy" and view.state != "busy" else view
+        return replace(shown, number=view.number, busy_seconds=view.busy_seconds + other.busy_seconds)
+
+    def _worker(self, number: int) -> Worker:
+        found = next((worker for worker in self._workers if worker.number == number and not worker.leaving), None)
+        if found is None:
+            raise ValueError(f"no worker {number}; there are {[worker.number for worker in self._workers]}")
+        return found
+
+    def _loop(self, worker: Worker) -> None:
+        scheduler, clock, stopped = self._scheduler, self._clock, self._stopped
+        until = 0.0
+
+        def keep_going() -> bool:
+            return clock() < until and not worker.leaving and not worker.suspended
+
+        while not worker.leaving and not stopped():
+            if worker.suspended:
+                self._lot.wake_one()  # it may have been woken for work that is still there
+                self._lot.sleep(worker.number, IDLE_SECONDS)
+                continue
+            port = scheduler.wait_for_work(worker.number, IDLE_SECONDS)
+            if port is None:
+                continue
+            assert isinstance(port, InputPort)
+            worker.enter(port.station.name)
+            until = clock() + self._slice
+            scheduler.drain(port, run_port, keep_going, stopped)
+            worker.leave()
+        # Somebody may have meant this worker for work that is still there.
+        self._lot.wake_one()
