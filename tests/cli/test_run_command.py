@@ -123,6 +123,8 @@ class TestUsage:
             (["run"], "name a file, or a workload"),
             (["run", "no-such-workload"], "there is no workload 'no-such-workload'"),
             (["run", "x.py", "-o", "rows=3"], "-o is for workloads"),
+            (["run", "x.py", "--latency", "soon"], "--latency 'soon' is no duration"),
+            (["run", "x.py", "--replicas", "auto"], "--replicas needs --engine threads"),
         ],
     )
     def test_what_cannot_be_run(self, capsys, arguments, message):

@@ -26,6 +26,7 @@ from penstock.cli.stopping import Interrupts
 from penstock.flow import Flow
 from penstock.operators.base import Sink
 from penstock.pe.models.base import ModelName
+from penstock.pe.stations import Partitioned
 from penstock.policies import POLICIES
 from penstock.run import Run, start
 from penstock.write import Memory
@@ -37,7 +38,7 @@ ENDED = (
 )
 ENGINE_OPTIONS = {
     "spark": ("checkpoint", "tasks", "every", "master"),
-    "threads": ("threads", "model", "policy", "batch_rows"),
+    "threads": ("threads", "model", "policy", "replicas", "partitioned", "batch_rows"),
 }
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 10.0
@@ -74,8 +75,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
     parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
-    parser.add_argument("--batch-rows", type=_positive, metavar="N", help="rows of a batch (default: 4096)")
-    parser.add_argument("--tasks", type=_positive, metavar="N", help="tasks of the keyed stages (default: one a core)")
+    parser.add_argument(
+        "--replicas",
+        type=_replicas,
+        metavar="N|auto",
+        help="replicas of every operator that can have some; auto finds how many",
+    )
+    parser.add_argument(
+        "--partitioned", choices=get_args(Partitioned), help="how workers share keyed operators (default: hybrid)"
+    )
+    parser.add_argument(
+        "--batch-rows", type=_positive, metavar="N", help="rows of a batch (default: 4096, then found while it runs)"
+    )
+    parser.add_argument(
+        "--tasks", type=_positive, metavar="N", help="tasks of the keyed stages (default: found while it runs)"
+    )
+    parser.add_argument(
+        "--latency", metavar="TIME", help='how long a row may take, such as "2 s": the one knob of elasticity'
+    )
     parser.add_argument(
         "--epoch-rows",
         type=_positive,
@@ -161,8 +178,10 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
                 f"--{wrong[0].replace('_', '-')} needs --engine {engine}; this run is with --engine {args.engine}"
             )
     options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
-    if "every" in options:
-        options["every"] = _seconds(options["every"])
+    if args.latency is not None:
+        options["latency"] = args.latency
+    for name in {"every", "latency"} & options.keys():
+        options[name] = _seconds(options[name], f"--{name}")
     return options
 
 
@@ -242,7 +261,11 @@ def _positive(text: str) -> int:
     return number
 
 
-def _seconds(text: str) -> float:
+def _replicas(text: str) -> int | str:
+    return text if text == "auto" else _positive(text)
+
+
+def _seconds(text: str, option: str) -> float:
     from penstock.errors import FlowError
     from penstock.timing import seconds
 
@@ -251,6 +274,6 @@ def _seconds(text: str) -> float:
     except ValueError:
         pass
     try:
-        return seconds(text, "every")
+        return seconds(text, option)
     except FlowError:
-        raise UsageError(f'--every {text!r} is no duration; give seconds, or for example "500 ms"') from None
+        raise UsageError(f'{option} {text!r} is no duration; give seconds, or for example "500 ms"') from None
