@@ -90,8 +90,8 @@ class Run:
         return list(getattr(self._engine, "decisions", []))
 
     def set_threads(self, threads: int) -> None:
-        """Set the number of workers of the threads engine, while it runs."""
-        self._engine.element.set_workers(threads)
+        """Set the number of workers of the threads engine, or of the threads of each task on Spark, while it runs."""
+        self._engine.set_threads(threads)
 
     def set_replicas(self, operator: str, replicas: int) -> int:
         """Set how many replicas of an operator there are, while it runs, order and state kept; threads engine only.
@@ -206,7 +206,9 @@ def start(
     default it is found while the flow runs). `epoch_rows` bounds what an epoch reads from a source, `every` is the
     least time from epoch to epoch. `latency` is how long a row may take from source to sink, the one knob: on Spark
     epochs, tasks and executors are chosen for it, in threads workers, replicas and batches. With `end=False` exhausted
-    sources stop the run without ending the flow: windows stay open for a later run.
+    sources stop the run without ending the flow: windows stay open for a later run. On Spark `threads` is how many each
+    task has for operators without memory (by default its cores, `spark.task.cpus`); it pays where these release the
+    interpreter's lock and there are fewer tasks than cores.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
     number of workers (by default it is found while the flow runs, by their throughput; with "utilization" by how busy
@@ -231,7 +233,6 @@ def start(
     _refuse_options(
         engine,
         {
-            "threads": threads,
             "policy": policy,
             "replicas": replicas,
             "partitioned": partitioned,
@@ -239,6 +240,8 @@ def start(
         },
         only="threads",
     )
+    if threads is not None and (engine == "sequential" or (engine == "spark" and threads == "utilization")):
+        raise FlowError(f'threads={threads!r} needs engine="threads"; this run is with engine={engine!r}')
     if latency is not None and engine == "sequential":
         raise FlowError('latency= needs engine="spark" or "threads"; the sequential engine is as fast as it is')
     if epoch_rows < 1:
@@ -263,7 +266,18 @@ def start(
             latency=_target(latency),
         )
     elif engine == "spark":
-        target = _spark(plan, run, spark, checkpoint, tasks, epoch_rows, seconds(every, "every"), end, _target(latency))
+        target = _spark(
+            plan,
+            run,
+            spark,
+            checkpoint,
+            tasks,
+            epoch_rows,
+            seconds(every, "every"),
+            end,
+            _target(latency),
+            threads,
+        )
     else:
         raise FlowError(f'there is no engine {engine!r}; use "spark", "threads" or "sequential"')
 
@@ -356,6 +370,7 @@ def _spark(
     every: float,
     end: bool,
     latency: float | None,
+    threads: Any,
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
@@ -364,7 +379,7 @@ def _spark(
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")
-    options = Options(path, tasks, epoch_rows, every, end, latency)
+    options = Options(path, tasks, epoch_rows, every, end, latency, threads)
     engine = SparkEngine(plan, SparkBackend(session), options, run._took_epoch)
     run._engine = engine
     run._results = lambda: dict(engine.outputs.results) if engine.outputs is not None else {}

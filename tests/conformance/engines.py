@@ -104,7 +104,7 @@ REFERENCE = Engine("sequential", sequential)
 
 ENGINES = [
     Engine("inline-1", Inline(tasks=1), examples=60),
-    Engine("inline-3", Inline(tasks=3, seed=1), examples=120),
+    Engine("inline-3", Inline(tasks=3, seed=1, threads=2), examples=120),
     Engine("threads-manual", Threads(3, model="manual"), examples=60),
     Engine("threads-dynamic-1", Threads(2, workers=1), every_cut=False, examples=30),
     Engine("threads-dynamic-3", Threads(1, workers=3, partitions=3, capacity=2, in_flight=8), examples=60),

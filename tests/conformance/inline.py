@@ -49,8 +49,8 @@ class InlineBackend:
     one_executor = True
     executors = None
 
-    def __init__(self, cores: int, seed: int) -> None:
-        self.cores = cores
+    def __init__(self, cores: int, seed: int, threads: int = 1) -> None:
+        self.cores, self.task_cores = cores, threads
         self._random = random.Random(seed)
         self._caches = [ShardCache() for _ in range(2)]
 
@@ -154,10 +154,10 @@ def run_cut(flow: Flow, epochs: list[dict[str, list[Any]]], backend: Any, tasks:
 class Inline:
     """Run flows in this process; `tasks` is the number of tasks of every level."""
 
-    def __init__(self, tasks: int, seed: int = 0) -> None:
-        self._tasks, self._seed = tasks, seed
+    def __init__(self, tasks: int, seed: int = 0, threads: int = 1) -> None:
+        self._tasks, self._seed, self._threads = tasks, seed, threads
 
     def __call__(self, flow: Flow, epochs: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
         # Another schedule for each input, and the same one when it is run again.
         seed = zlib.crc32(repr(epochs).encode()) + self._seed
-        return run_cut(flow, epochs, InlineBackend(self._tasks, seed), self._tasks)
+        return run_cut(flow, epochs, InlineBackend(self._tasks, seed, self._threads), self._tasks)

@@ -38,7 +38,7 @@ ENDED = (
 )
 ENGINE_OPTIONS = {
     "spark": ("checkpoint", "tasks", "every", "master"),
-    "threads": ("threads", "model", "policy", "replicas", "partitioned", "batch_rows"),
+    "threads": ("model", "policy", "replicas", "partitioned", "batch_rows"),
 }
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 10.0
@@ -71,7 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="threads runs in this process, without Java and without a checkpoint; sequential one row at a time",
     )
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="workers of the threads engine (default: found while it runs)"
+        "--threads",
+        type=_positive,
+        metavar="N",
+        help="workers of the threads engine (default: found while it runs), or threads of each Spark task",
     )
     parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
     parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
@@ -178,8 +181,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
                 f"--{wrong[0].replace('_', '-')} needs --engine {engine}; this run is with --engine {args.engine}"
             )
     options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
-    if args.latency is not None:
-        options["latency"] = args.latency
+    options |= {name: getattr(args, name) for name in ("latency", "threads") if getattr(args, name) is not None}
     for name in {"every", "latency"} & options.keys():
         options[name] = _seconds(options[name], f"--{name}")
     return options

@@ -127,6 +127,10 @@ class LocalEngine:
         """Return what was decided while the flow ran, and why."""
         return [] if self.pilot is None else list(self.pilot.decisions)
 
+    def set_threads(self, threads: int) -> None:
+        """Set the number of workers."""
+        self.element.set_workers(threads)
+
     def set_batch_rows(self, rows: int) -> None:
         """Set how many rows a batch takes at most, from now on; any thread may ask."""
         self._cutter.batch_rows = rows

@@ -30,6 +30,12 @@ class Failures:
     fatal: list[Failure] = field(default_factory=list)
     passed_over: dict[str, int] = field(default_factory=dict)
 
+    def absorb(self, other: Failures) -> None:
+        """Take over what failed elsewhere."""
+        self.fatal += other.fatal
+        for name, rows in other.passed_over.items():
+            self.passed_over[name] = self.passed_over.get(name, 0) + rows
+
     def report(self, node: Node, error: Exception, row: Row, position: tuple[int, ...]) -> DeadLetter | None:
         """Take a failure; return the dead letter to send, if the operator wants one."""
         problem = operator_error(node.name, error, row)

@@ -50,6 +50,8 @@ class Options:
     """Whether the end of all sources closes windows and ends the flow, or only stops the run."""
     latency: float | None = None
     """Seconds within which a row should be out, if the user said."""
+    threads: int | None = None
+    """Threads of a task; None is as many as Spark gives it cores."""
     retries: int = 3
     """How often an epoch is run again when Spark loses its job."""
 
@@ -77,6 +79,7 @@ class SparkEngine:
         self._checkpoint = Checkpoint(options.checkpoint)
         self._lease = Lease(options.checkpoint)
         self._plan = plan
+        self._threads = options.threads or backend.task_cores
         self._stop = Event()
         self._control = Lock()
         self._tasks = options.tasks or backend.cores
@@ -106,6 +109,12 @@ class SparkEngine:
             if tasks != self._tasks:
                 self._wanted_tables.clear()  # they were for another number of tasks
             self._tasks, self._tasks_given = tasks, True
+
+    def set_threads(self, threads: int) -> None:
+        """Set the number of threads of a task from the next epoch on."""
+        if threads < 1:
+            raise PenstockError(f"a task needs at least one thread, not {threads}")
+        self._threads = threads
 
     def set_table(self, operator: str, table: list[int]) -> None:
         """Set which task holds each shard of an operator from the next epoch on."""
@@ -335,6 +344,7 @@ class SparkEngine:
             {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
             self._lease.fence,
             choice.in_flight,
+            self._threads,
             choice.solo,
         )
 

@@ -53,6 +53,10 @@ class Backend(Protocol):
     def cores(self) -> int:
         """Return how many tasks run at once."""
 
+    @property
+    def task_cores(self) -> int:
+        """Return how many cores a task has."""
+
     def prepare(self, stages: Stages) -> None:
         """Get ready to run the epochs of a flow."""
 
@@ -82,6 +86,11 @@ class SparkBackend:
         """Return how many tasks run at once; executors come and go."""
         found = 0 if self.executors is None else self.executors.cores
         return found or max(1, int(self._context.defaultParallelism))
+
+    @property
+    def task_cores(self) -> int:
+        """Return how many cores a task has: one, unless the application was started with `spark.task.cpus`."""
+        return int(self._context.getConf().get("spark.task.cpus", "1"))
 
     def prepare(self, stages: Stages) -> None:
         """Send the flow to the workers."""

@@ -49,6 +49,8 @@ class EpochSpec:
     """The number of the driver's lease: tasks of a driver that is gone write where nobody looks."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """For operators that wait, how many rows at once, where it is not what the flow says."""
+    threads: int = 1
+    """Threads of a task, for operators without memory."""
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 

@@ -50,6 +50,14 @@ class Spent:
                 own = (wall - section.wall, cpu - section.cpu)
                 self.operators[section.operator] = (before[0] + own[0], before[1] + own[1])
 
+    def absorb(self, other: Spent) -> None:
+        """Add what was spent in another thread of the same task."""
+        for part, seconds in other.parts.items():
+            self.parts[part] = self.parts.get(part, 0.0) + seconds
+        for name, (wall, cpu) in other.operators.items():
+            before = self.operators.get(name, (0.0, 0.0))
+            self.operators[name] = (before[0] + wall, before[1] + cpu)
+
 
 def operator_seconds(timings: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Add up the seconds (wall, CPU) of each operator over all tasks."""

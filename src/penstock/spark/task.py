@@ -7,7 +7,6 @@ user code leaves as an error envelope, so that the driver can report the one at 
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import pickle
 import time
@@ -18,26 +17,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError, SourceError, operator_error
-from penstock.graph import Edge, Node
+from penstock.errors import PenstockError, SourceError
+from penstock.graph import Node
 from penstock.ingress.splits import Piece, read_split
-from penstock.operators.base import Keyed, Sink, Source
-from penstock.pe.chains import Chain
+from penstock.operators.base import Sink, Source
 from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.failures import Failure, Failures
-from penstock.pe.fitting import in_columns
-from penstock.pe.keyed import KeyedRunner, key_shards
+from penstock.pe.failures import Failure
+from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, crossing, rises, watermark
 from penstock.pe.merge import Run, merged
 from penstock.pe.source_rows import end_mark, late_rows, source_chunk
 from penstock.sequential import late_row_message
-from penstock.spark.envelope import Envelope, Kind, pack, pack_steps, unpack, unpack_steps
+from penstock.spark.envelope import Envelope, Kind, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
+from penstock.spark.passage import Passage, Passages, count
 from penstock.spark.spec import EpochSpec
 from penstock.spark.spent import Spent
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
-from penstock.spark.waits import Waits
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
 
 
@@ -47,16 +44,12 @@ class Task:
     def __init__(self, stages: Stages, spec: EpochSpec, level: int, task: int) -> None:
         self._stages, self._plan, self._spec = stages, stages.plan, spec
         self._level, self._task = level, task
-        self._failures = Failures()
-        self._outbox: list[Envelope] = []
-        self._numbers = {id(edge): number for number, edge in enumerate(stages.edges)}
-        self._rows_in: dict[str, int] = {}
-        self._rows_out: dict[str, int] = {}
+        self._main = Passage(stages, spec)
+        self._failures, self._spent = self._main.failures, self._main.spent
+        self._passages = Passages(self._main, spec.threads)
         self._load: dict[str, list[tuple[int, int, float]]] = {}
         self._seconds: dict[str, float] = {}
         self._hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = {}
-        self._waits = Waits(spec.in_flight)
-        self._spent = Spent()
 
     def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
         """Run the task on lists of envelopes; at level 0 on numbers of splits, or batches of a DataFrame's rows."""
@@ -65,6 +58,7 @@ class Task:
             for _ in steps:
                 yield from self._flush()
                 gc.collect(0)  # automatic collection is off while a task runs: rows are gone by now, so this is quick
+            self._passages.finish()
         except PenstockError as error:
             self._send(Kind.ERROR, pickle.dumps(Failure("", (), error)))
         except Exception as error:
@@ -73,6 +67,8 @@ class Task:
                 f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
             )
             self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
+        finally:
+            self._passages.close()
         for failure in self._failures.fatal:
             self._send(Kind.ERROR, pickle.dumps(failure))
         self._send(Kind.META, pickle.dumps(self._counts()))
@@ -84,7 +80,7 @@ class Task:
         highest: tuple[int, ...] | None = None
         marks = dict(self._spec.marks)
         if self._task == 0:
-            self._outbox += [
+            self._main.outbox += [
                 Envelope(level, task, -1, Kind.WAKE, 0, b"")
                 for level in range(1, self._stages.last + 1)
                 for task in range(self._spec.tasks[level])
@@ -99,7 +95,7 @@ class Task:
                 reading.operator = node.name
                 chunk = source_chunk(self._plan, node, piece, node.name in self._plan.timed)
             assert isinstance(node.operator, Source)
-            self._count(self._rows_in, node.name, len(chunk))
+            count(self._main.rows_in, node.name, len(chunk))
             if self._spec.floor is not None and node.operator.order_by:
                 chunk = self._divert_late(node, chunk)
             if not len(chunk):
@@ -109,7 +105,7 @@ class Task:
                 highest = top if highest is None else max(highest, top)
             if chunk.times is not None and node.operator.time is not None:
                 marks[node.name] = max(marks[node.name], self._send_marks(node, chunk))
-            self._through(node, 0, chunk)
+            self._passages.take(node, 0, chunk)
             yield
         self._send(Kind.META, pickle.dumps({"marks": marks, "highest": highest}))
 
@@ -137,7 +133,7 @@ class Task:
             error = SourceError(late_row_message(node.name, chunk.get_rows()[index]))
             self._failures.fatal.append(Failure(node.name, chunk.position(index), error))
         else:
-            self._through(node, 1, chunk.select(np.flatnonzero(late)))
+            self._passages.take(node, 1, chunk.select(np.flatnonzero(late)))
         return chunk.select(np.flatnonzero(~late))
 
     def _send_marks(self, node: Node, chunk: Chunk) -> int:
@@ -159,7 +155,7 @@ class Task:
             number = self._plan.sources.index(node)
             for level in self._stages.mark_levels[node.name]:
                 for task in range(self._spec.tasks[level]):
-                    self._outbox.append(Envelope(level, task, number, Kind.MARK, int(positions[0][0]), payload))
+                    self._main.outbox.append(Envelope(level, task, number, Kind.MARK, int(positions[0][0]), payload))
         return top
 
     # Higher levels ----------------------------------------------------------------------------------------------
@@ -172,7 +168,7 @@ class Task:
                     if envelope.level == self._level:
                         spool.add(envelope)
                     else:
-                        self._outbox.append(envelope)
+                        self._main.outbox.append(envelope)
                 yield
             spool.seal()
             files = FileReader(f"{self._spec.checkpoint}/state")
@@ -187,6 +183,7 @@ class Task:
                 self._seconds[node.name] = time.perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
             self._hot_keys = {name: found.hot_keys() for name, found in shards.items()}
+            self._passages.finish()  # a failure on the way out must keep the state from being written
             if not self._failures.fatal:
                 with self._spent.on("state"):
                     name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
@@ -218,18 +215,18 @@ class Task:
         for group, bound in merged(self._runs(node, spool)):
             now, marks = marks.before(bound)
             parts = [(port, chunk, _shards(chunk)) for port, chunk in group]
-            self._count(self._rows_in, node.name, sum(len(chunk) for _, chunk in group))
+            count(self._main.rows_in, node.name, sum(len(chunk) for _, chunk in group))
             with self._spent.on("user", node.name):
                 made = runner.run(parts, now, water)
             for port, out in made.items():
-                self._through(node, port, out)
+                self._passages.take(node, port, out)
             water = int(now.values[-1]) if len(now) else water
             yield
         if len(marks):
             with self._spent.on("user", node.name):
                 made = runner.run([], marks, water)
             for port, out in made.items():
-                self._through(node, port, out)
+                self._passages.take(node, port, out)
             yield
 
     def _steps(self, spool: Spool) -> dict[str, Steps]:
@@ -260,127 +257,23 @@ class Task:
             mine = [r for r in runs if (low is None or r.first >= low) and (high is None or r.first < high)]
             with self._spent.on("sink", node.name):
                 part = write_part(node, number, _ordered(mine), row, self._spec)
-            self._count(self._rows_in, node.name, part.rows)
+            count(self._main.rows_in, node.name, part.rows)
             self._send(Kind.META, pickle.dumps({"part": part}))
             yield
 
-    # Between operators ------------------------------------------------------------------------------------------
-
-    def _through(self, node: Node, port: int, chunk: Chunk) -> None:
-        """Take rows through the operators without memory, to where they leave the task."""
-        stack = [(node, port, chunk)]
-        while stack:
-            node, port, chunk = stack.pop()
-            self._count(self._rows_out, node.name, len(chunk))
-            for edge in self._plan.graph.outgoing[node.name]:
-                if edge.source.index != port:
-                    continue
-                out = chunk
-                if node.name in self._plan.layout.fanouts:
-                    out = chunk.extended(np.full(len(chunk), edge.index, np.int64))
-                target = self._plan.nodes[edge.target]
-                if self._plan.is_cut(edge):
-                    with self._spent.on("shuffle"):
-                        self._post(edge, target, out)
-                    continue
-                chain = self._stages.chains.get(target.name)
-                fused = None
-                if chain is not None:
-                    # The operators of a chain take turns row by row, so its time is the first one's.
-                    with self._spent.on("user", chain.nodes[0].name):
-                        fused = self._run_chain(chain, out)
-                if chain is not None and fused is not None:
-                    stack.append((chain.nodes[-1], 0, fused))
-                    continue
-                self._count(self._rows_in, target.name, len(out))
-                width = self._plan.layout.shapes[target.name].width
-                with self._spent.on("user", target.name):
-                    rows = self._waits.run(target, out.widened(width), self._failures)
-                stack.extend((target, out_port, made) for out_port, made in rows.items())
-
-    def _run_chain(self, chain: Chain, chunk: Chunk) -> Chunk | None:
-        """Take rows through a chain at once; None where a row fails, so that each operator is to be run by itself."""
-        found = chain.run(chunk)
-        if found is None:
-            return None
-        made, left = found
-        rows = len(chunk)
-        for node, out in zip(chain.nodes, left, strict=True):
-            self._count(self._rows_in, node.name, rows)
-            if node is not chain.nodes[-1]:  # what leaves the last one is counted where it goes on
-                self._count(self._rows_out, node.name, out)
-            rows = out
-        return made
-
-    def _post(self, edge: Edge, target: Node, chunk: Chunk) -> None:
-        """Send rows across a shuffle, each to the task of its shard or slice."""
-        chunk = chunk.sorted()
-        times = chunk.times if target.name in self._plan.timed else None
-        source = self._plan.nodes[edge.source.node]
-        chunk = in_columns(source, dataclasses.replace(chunk, times=times), self._failures)
-        if not len(chunk):
-            return
-        if isinstance(target.operator, Sink):
-            bounds = np.array(self._spec.slices[target.name], np.int64)
-            slices = np.searchsorted(bounds, chunk.positions[0], "right")
-            for number in range(len(bounds) + 1):
-                low, high = np.searchsorted(slices, [number, number + 1], "left").tolist()
-                if low < high:
-                    self._envelope(edge, self._spec.tables[target.name][number], chunk.slice(low, high), None)
-            return
-        assert isinstance(target.operator, Keyed)
-        table = np.array(self._spec.tables[target.name], np.int64)
-        keys = target.operator.keys
-        shards = np.zeros(len(chunk), np.int64) if keys is None else key_shards(keys[edge.port], chunk, len(table))
-        tasks = table[shards]
-        if (tasks == tasks[0]).all():
-            self._envelope(edge, int(tasks[0]), chunk, shards)
-            return
-        for task in np.unique(tasks).tolist():
-            index = np.flatnonzero(tasks == task)
-            self._envelope(edge, task, chunk.select(index), shards[index])
-
-    def _envelope(self, edge: Edge, task: int, chunk: Chunk, shards: Ints | None) -> None:
-        try:
-            payload = pack(chunk, shards)
-        except Exception as error:
-            node = self._plan.nodes[edge.source.node]
-            problem = operator_error(
-                node.name,
-                PenstockError(
-                    f"its rows cannot be sent on: {error}; declare their type with an annotation or schema=, or return "
-                    f"values that can be pickled"
-                ),
-                chunk.get_rows()[0],
-            )
-            self._failures.fatal.append(Failure(node.name, chunk.position(0), problem))
-            return
-        self._outbox.append(
-            Envelope(
-                self._stages.levels[edge.target],
-                task,
-                self._numbers[id(edge)],
-                Kind.DATA,
-                int(chunk.positions[0][0]),
-                payload,
-            )
-        )
-
     def _send(self, kind: Kind, payload: bytes) -> None:
         """Send something to the driver."""
-        self._outbox.append(Envelope(self._stages.last + 1, self._task, -1, kind, 0, payload))
+        self._main.outbox.append(Envelope(self._stages.last + 1, self._task, -1, kind, 0, payload))
 
     def _flush(self) -> Iterator[list[Envelope]]:
-        if self._outbox:
-            outbox, self._outbox = self._outbox, []
+        if self._main.outbox:
+            outbox, self._main.outbox = self._main.outbox, []
             yield outbox
-
-    def _count(self, counter: dict[str, int], name: str, rows: int) -> None:
-        counter[name] = counter.get(name, 0) + rows
 
     def _counts(self) -> dict[str, Any]:
         """Return what is the same however often the task is run; timings go another way."""
-        return {"counts": (self._level, self._task, self._rows_in, self._rows_out, self._failures.passed_over)}
+        main = self._main
+        return {"counts": (self._level, self._task, main.rows_in, main.rows_out, main.failures.passed_over)}
 
     def timings(self) -> dict[str, Any]:
         """Return how long the operators and shards of this task took."""
@@ -390,7 +283,7 @@ class Task:
             "seconds": self._seconds,
             "load": self._load,
             "hot_keys": self._hot_keys,
-            "waits": self._waits.measured,
+            "waits": self._main.waits.measured,
             "parts": self._spent.parts,
             "operators": self._spent.operators,
         }

@@ -22,6 +22,17 @@ class Waits:
         self._in_flight = in_flight
         self.measured: dict[str, Waited] = {}
 
+    def absorb(self, other: Waits) -> None:
+        """Add what was measured elsewhere in the same task."""
+        for name, theirs in other.measured.items():
+            mine = self.measured.get(name, (0, 0.0, 0.0, 0.0))
+            self.measured[name] = (
+                mine[0] + theirs[0],
+                mine[1] + theirs[1],
+                mine[2] + theirs[2],
+                mine[3] + theirs[3],
+            )
+
     def run(self, node: Node, chunk: Chunk, failures: Failures) -> Outputs:
         """Take a chunk through an operator without memory, whether it waits or not."""
         operator = node.operator
