@@ -18,6 +18,7 @@ settings.register_profile("penstock", deadline=None, print_blob=True)
 settings.load_profile("penstock")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the names of groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of Spark together, and let them begin."""
     for item in items:
