@@ -81,6 +81,37 @@ class FlatScan(Logic):
     initial: Callable[[], Any]
     returns: RowType | None = None
 
+    def fold_many(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        rows: Sequence[Row],
+        out: list[Row],
+        counts: list[int],
+        careful: bool,
+    ) -> None:
+        function, initial, get, extend, count = self.function, self.initial, states.get, out.extend, counts.append
+        normalize = self.returns.normalize if careful and self.returns is not None else None
+        held = len(out)
+        for key, row in zip(keys, rows, strict=True):
+            state = get(key)
+            result = function(initial() if state is None else state, row)
+            try:
+                state, outputs = result
+            except (TypeError, ValueError):
+                raise no_pair(result, "outputs") from None
+            try:
+                extend(outputs if normalize is None else [normalize(output) for output in list(outputs)])
+            except BaseException:
+                del out[held:]  # a generator that fails half-way leaves nothing behind
+                raise
+            if state is None:
+                states.pop(key, None)
+            else:
+                states[key] = state
+            count(len(out) - held)
+            held = len(out)
+
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         result = self.function(self.initial() if state is None else state, row)
         try:

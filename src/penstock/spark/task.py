@@ -26,9 +26,10 @@ from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns
-from penstock.pe.keyed import KeyedRunner, key_shards
+from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, crossing, rises, watermark
 from penstock.pe.merge import Run, merged
+from penstock.pe.row_keys import key_shards
 from penstock.pe.source_rows import end_mark, late_rows, source_chunk
 from penstock.pe.stateless import run_stateless
 from penstock.sequential import late_row_message
