@@ -1,7 +1,8 @@
 """Run a keyed operator over ordered groups of rows, shard by shard.
 
 Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard.
-Operators without timers have tight loops of their own (`folding.py`); the loop here serves timers and several ports.
+Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates are folded by columns
+(`window_columns.py`); the loop here serves all other timers, and several ports.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import numpy as np
 from penstock.checks import DEAD_LETTER
 from penstock.graph import Node
 from penstock.operators.base import Context, Keyed
+from penstock.operators.windows import LATE, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
 from penstock.pe.failures import Failures
 from penstock.pe.folding import Folding
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import row_keys
 from penstock.pe.shards import Position, Shard, Shards
+from penstock.pe.window_columns import by_column, fold_windows
 from penstock.positions import timed_width
 from penstock.rows import Row
 from penstock.timing import BEFORE, FOREVER, Ticks
@@ -71,10 +74,38 @@ class KeyedRunner:
             return folding.run(*_in_order([(chunk, shard) for _, chunk, shard in group], self._width))
         self._emitted = {}
         self._before = watermark
-        self._general(group, marks, watermark)
-        return {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
+        made: dict[int, Chunk] = {}
+        if not (group and by_column(self._logic) and self._by_column(group, marks, watermark, made)):
+            self._row_by_row(group, marks, watermark)
+        return made | {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
 
-    def _general(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
+    def _by_column(
+        self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]
+    ) -> bool:
+        """Take all rows into their windows, then close those that are due; tell whether that can be done."""
+        chunk, shards = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
+        began = self._clock()
+        keys, bad = row_keys(self._operator, 0, chunk)
+        if bad:
+            return False
+        assert isinstance(self._logic, TimeWindows)
+        waters = self._watermarks(chunk.positions, marks, watermark)
+        late = fold_windows(self._logic, self._epoch, self._shards, chunk, keys, shards, waters)
+        if late is None:
+            return False
+        if len(late):
+            rows = chunk.select(late)
+            made[LATE] = rows.replace_rows(rows.get_rows(), self._node.types[LATE]).widened(self._width + self._suffix)
+        numbers, counts = np.unique(shards, return_counts=True)
+        seconds = (self._clock() - began) / len(chunk)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            shard = self._shards.get(number)
+            shard.rows += count
+            shard.seconds += count * seconds
+        self._fire_due(marks, numbers.tolist())
+        return True
+
+    def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
         rows: list[Row] = []
         keys: list[Any] = []
         bad: dict[int, Exception] = {}
@@ -96,9 +127,7 @@ class KeyedRunner:
         )
         shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
         waters = self._watermarks(columns, marks, watermark)
-        mark_positions = list(zip(*(p.tolist() for p in marks.positions), strict=True)) if len(marks) else []
-        mark_values = marks.values.tolist()
-        last = mark_values[-1] if mark_values else watermark
+        mark_values, mark_positions = _listed(marks)
 
         order = np.lexsort((*reversed(columns), shards)) if count else np.empty(0, np.int64)
         positions = list(zip(*(c.tolist() for c in columns), strict=True))
@@ -117,9 +146,14 @@ class KeyedRunner:
                     break
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
-        if mark_values:
-            for number in {*self._shards.due(last), *seen}:
-                self._fire(self._shards.get(number), last, mark_values, mark_positions)
+        self._fire_due(marks, seen)
+
+    def _fire_due(self, marks: Steps, seen: Iterable[int]) -> None:
+        """Fire what the marks of a group reach, in the shards that had rows and in all others."""
+        if len(marks):
+            values, positions = _listed(marks)
+            for number in {*self._shards.due(values[-1]), *seen}:
+                self._fire(self._shards.get(number), values[-1], values, positions)
 
     def _watermarks(self, columns: list[Ints], marks: Steps, watermark: Ticks) -> Ints:
         """Return the watermark in force at each row."""
@@ -232,6 +266,11 @@ def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]
     shards = np.concatenate([shard for _, shard in parts]) if len(parts) > 1 else parts[0][1]
     order = sorting_order(chunk.positions)
     return (chunk, shards) if order is None else (chunk.select(order), shards[order])
+
+
+def _listed(marks: Steps) -> tuple[list[Ticks], list[Position]]:
+    """Return the values and the positions of marks."""
+    return marks.values.tolist(), list(zip(*(p.tolist() for p in marks.positions), strict=True))
 
 
 def _by_shard(order: Ints, shards: Ints) -> Iterable[tuple[int, list[int]]]:
