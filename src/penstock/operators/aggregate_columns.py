@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.operators import aggregates
 from penstock.operators.aggregates import Agg, Aggregation
-from penstock.rows import Row, column_values
+from penstock.rows import Row, RowType, column_values
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any] | list[Any]
@@ -29,9 +29,7 @@ def read_values(
     aggregation: Aggregation, columns: pa.RecordBatch | None, rows: Callable[[], Sequence[Row]]
 ) -> list[Values | None]:
     """Return the values that each aggregate takes, from the columns where they will do; None where it takes none."""
-    row = aggregation.row
-    # Only rows of these forms surely have the values of their columns: a class of the user's may change them.
-    exact = columns is not None and row is not None and row.form in ("record", "dict")
+    exact = columns is not None and _has_its_columns(aggregation.row)
     found: list[Values | None] = []
     for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
         if read is None:
@@ -41,6 +39,13 @@ def read_values(
         else:
             found.append(_packed(read_all(read, rows())))
     return found
+
+
+def _has_its_columns(row: RowType | None) -> bool:
+    """Tell whether rows surely have the values of their columns: a class of the user's may change them."""
+    if row is None or row.form == "tuple":
+        return row is not None and row.row_class.__bases__ == (tuple,)  # a named tuple, and nothing derived from one
+    return row.form in ("record", "dict")
 
 
 def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
