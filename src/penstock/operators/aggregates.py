@@ -39,7 +39,8 @@ def _same(kind: pa.DataType | None) -> pa.DataType | None:
     return kind
 
 
-def _identity(value: Any) -> Any:
+def identity(value: Any) -> Any:
+    """Return the value itself."""
     return value
 
 
@@ -54,7 +55,7 @@ def count_step(count: int, _: Any) -> int:
 
 def count() -> Agg:
     """Count rows."""
-    return Agg("count", None, int, count_step, _identity, lambda _: pa.int64())
+    return Agg("count", None, int, count_step, identity, lambda _: pa.int64())
 
 
 def sum_step(total: Any, value: Any) -> Any:
@@ -68,7 +69,7 @@ def sum_step(total: Any, value: Any) -> Any:
 
 def sum(value: str | Callable[[Row], Any]) -> Agg:
     """Add up a field, or a function of the row; null where there was no value."""
-    return Agg("sum", value, _none, sum_step, _identity, _sum_type)
+    return Agg("sum", value, _none, sum_step, identity, _sum_type)
 
 
 def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
@@ -86,7 +87,7 @@ def min_step(best: Any, value: Any) -> Any:
 
 def min(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the smallest value; of equal ones the first."""
-    return Agg("min", value, _none, min_step, _identity, _same)
+    return Agg("min", value, _none, min_step, identity, _same)
 
 
 def max_step(best: Any, value: Any) -> Any:
@@ -98,7 +99,7 @@ def max_step(best: Any, value: Any) -> Any:
 
 def max(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the largest value; of equal ones the first."""
-    return Agg("max", value, _none, max_step, _identity, _same)
+    return Agg("max", value, _none, max_step, identity, _same)
 
 
 def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
@@ -135,7 +136,7 @@ def last_step(_: Any, value: Any) -> Any:
 
 def last(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the last row's value."""
-    return Agg("last", value, _none, last_step, _identity, _same)
+    return Agg("last", value, _none, last_step, identity, _same)
 
 
 def collect(value: str | Callable[[Row], Any]) -> Agg:
@@ -165,10 +166,10 @@ def fold(
     """Fold whole rows by a function of your own: `step(state, row) -> state`."""
     return Agg(
         "fold",
-        _identity,
+        identity,
         start,
         step,
-        result or _identity,
+        result or identity,
         lambda _: None if returns is None else arrow_type(returns),
         own=True,
     )
@@ -192,6 +193,8 @@ class Aggregation:
         """Take one row in; the old state is left as it was, so that a row that fails changes nothing."""
         if state is None:
             state = [aggregate.start() for aggregate in self.aggregates]
+        if self._plain is not None:
+            return [step(old, read(row)) for old, (step, read) in zip(state, self._plain, strict=True)]
         values = [None if read is None else read(row) for read in self.readers]
         result = [
             old if aggregate.in_place else aggregate.step(old, value)
@@ -205,6 +208,14 @@ class Aggregation:
     def readers(self) -> list[Callable[[Row], Any] | None]:
         """Return the function that reads each aggregate's value, None where it takes none."""
         return [aggregate.reader(self.row) for aggregate in self.aggregates]
+
+    @cached_property
+    def _plain(self) -> list[tuple[Callable[[Any, Any], Any], Callable[[Row], Any]]] | None:
+        """How each aggregate steps and reads, where no step changes a state that is there."""
+        if self._in_place or not self.by_column:
+            return None
+        # One that takes no value does not look at what it gets.
+        return [(agg.step, read or identity) for agg, read in zip(self.aggregates, self.readers, strict=True)]
 
     @cached_property
     def _in_place(self) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.operators.aggregate_columns import in_order, read_all
-from penstock.operators.aggregates import Agg, Aggregation
+from penstock.operators.aggregates import Agg, Aggregation, identity
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
@@ -245,7 +245,7 @@ def _running(aggregate: Agg, current: list[Any], members: list[int], values: Ite
     step, result, made = aggregate.step, aggregate.result, []
     for member, value in zip(members, values, strict=False):
         current[member] = state = step(current[member], value)
-        made.append(result(state))
+        made.append(state if result is identity else result(state))
     return made
 
 

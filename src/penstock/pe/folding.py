@@ -37,6 +37,8 @@ class Folding:
         """How many results each row has, where it may be any number."""
         self._letters: list[tuple[int, Any]] = []
         self._skipped = False
+        self._loose = True
+        """Whether there may be bare tuples that stand for records."""
 
     def run(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
         """Take the rows, each with its shard; return the rows of each output port."""
@@ -125,7 +127,8 @@ class Folding:
 
     def _chunk(self, positions: list[Ints], times: Ints | None, results: list[Row]) -> Chunk:
         declared = self._node.types[0]
-        return Chunk(positions, times, declared, None, results, declared is not None and declared.form == "record")
+        loose = self._loose and declared is not None and declared.form == "record"
+        return Chunk(positions, times, declared, None, results, loose)
 
     def _declared(self, grouped: Chunk, index: Ints | None) -> tuple[list[Row], list[int]]:
         """Make records of what the function returned for a schema; bare tuples stand for them until they are read.
@@ -138,7 +141,9 @@ class Folding:
         if declared is None or declared.form != "record" or self._operator.on_error != "fail":
             return results, wrong
         record, width = declared.row_class, len(declared.schema)
-        if set(map(type, results)) <= {tuple, record} and set(map(len, results)) <= {width}:
+        kinds = set(map(type, results))
+        if kinds <= {tuple, record} and set(map(len, results)) <= {width}:
+            self._loose = tuple in kinds
             return results, wrong
         made: list[Row] = []
         for number, result in enumerate(results):

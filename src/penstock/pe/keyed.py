@@ -57,7 +57,9 @@ class KeyedRunner:
         assert isinstance(operator, Keyed)
         self._node, self._operator, self._logic = node, operator, operator.logic
         self._width, self._epoch, self._shards, self._failures, self._clock = width, epoch, shards, failures, clock
-        self._suffix = {"one": 0, "many": 1, "timed": timed_width(width)}[self._logic.emits]
+        self._suffix = timed_width(width)
+        self._zeros = (0,) * (self._suffix - 1)
+        """What is between the position of a row and the number of what it emits."""
         self._context = Context(node.time or "integer")
         self._emitted: dict[int, _Emitted] = {}
         self._before: Ticks = BEFORE
@@ -193,10 +195,10 @@ class KeyedRunner:
         except Exception as error:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
-        zeros = (0,) * (self._suffix - 1)
-        for number, (out, emitted, at) in enumerate(context.emitted):
-            suffix = (*zeros, number) if self._suffix else ()
-            self._emit(out, emitted, at, (*position, *suffix))
+        if context.emitted:
+            begin = (*position, *self._zeros)
+            for number, (out, emitted, at) in enumerate(context.emitted):
+                self._emit(out, emitted, at, (*begin, number))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
@@ -244,7 +246,9 @@ class KeyedRunner:
         return self._operator.on_error != "fail"
 
     def _emit(self, port: int, row: Row, moment: Ticks, position: Position) -> None:
-        out = self._emitted.setdefault(port, _Emitted())
+        out = self._emitted.get(port)
+        if out is None:
+            out = self._emitted[port] = _Emitted()
         out.positions.append(position)
         out.rows.append(row)
         out.times.append(moment)
