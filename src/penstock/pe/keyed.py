@@ -104,7 +104,7 @@ class KeyedRunner:
             shard = self._shards.get(number)
             shard.rows += count
             shard.seconds += count * seconds
-        self._fire_due(marks, numbers.tolist())
+        self._fire_due(*_listed(marks), numbers.tolist())
         return True
 
     def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
@@ -148,12 +148,11 @@ class KeyedRunner:
                     break
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
-        self._fire_due(marks, seen)
+        self._fire_due(mark_values, mark_positions, seen)
 
-    def _fire_due(self, marks: Steps, seen: Iterable[int]) -> None:
+    def _fire_due(self, values: list[Ticks], positions: list[Position], seen: Iterable[int]) -> None:
         """Fire what the marks of a group reach, in the shards that had rows and in all others."""
-        if len(marks):
-            values, positions = _listed(marks)
+        if values:
             for number in {*self._shards.due(values[-1]), *seen}:
                 self._fire(self._shards.get(number), values[-1], values, positions)
 

@@ -40,7 +40,7 @@ def fold_windows(
     `waters` tells the watermark at each row. Return None, and change nothing, where it must be done row by row.
     """
     times = chunk.times
-    if times is None or times.min() < -_FAR or times.max() > _FAR:
+    if times is None or len(times) == 0 or times.min() < -_FAR or times.max() > _FAR:
         return None
     assert isinstance(logic.fold_, AggregateFold)
     row, start, late = _windows(logic, times, waters)
