@@ -424,7 +424,7 @@ class Stream:
     def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
         name = self.flow._free_name(name, None, "aggregate")
-        bundle = aggregates.aggregation(results, name)
+        bundle = aggregates.aggregation(results, name, self.type)
         key = self._key()
         checks.aggregate_fields(bundle, self.type, name, key.names if key else ())
         return self._stateful(name, Aggregate(bundle, key), key, on_error)
@@ -608,7 +608,7 @@ class WindowedStream:
     def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
         name = self.stream.flow._free_name(name, None, "window")
-        bundle = aggregates.aggregation(results, name)
+        bundle = aggregates.aggregation(results, name, self.stream.type)
         counting = isinstance(self.spec, Count)
         bounds = ("window",) if counting else ("window_start", "window_end")
         names = (*(self.key.names if self.key else ()), *bounds)

@@ -18,6 +18,7 @@ from penstock.rows import (
     RowType,
     any_getter,
     arrow_type,
+    column_values,
     infer_row_type,
     make_record,
     normalize_schema,
@@ -171,6 +172,28 @@ class TestNullsAndTimes:
             None,
             2**62,
         ]
+
+    def test_moments_arrive_as_they_are_only_if_columns_give_them_back(self):
+        row = field(dt.datetime)
+        named = UTC.replace(tzinfo=dt.timezone(dt.timedelta(0), "Zulu"))
+        for other, same in ((UTC, True), (NAIVE, False), (UTC.replace(fold=1), False), (named, False), (None, False)):
+            rows = [row.normalize((UTC,)), row.normalize((other,))]
+            assert row.all_arrive_as_is(rows) == same
+            assert not same or row.decode(row.encode(rows)) == rows
+
+    def test_a_column_of_moments_gives_the_values_of_arrow(self):
+        microseconds = [-62135596800000000, -1, 0, 1, 1714566600000007, 253402300799999999]
+        for zone in (None, "UTC"):
+            column = pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", zone))
+            for each in (
+                column,
+                column.slice(2, 3),
+                pa.chunked_array([column, column]),
+                pa.chunked_array([column[:0]]),
+            ):
+                values = column_values(each)
+                assert values == each.to_pylist()
+                assert {value.tzinfo for value in values} <= {dt.UTC if zone else None}
 
     def test_declared_datetime_is_utc(self):
         assert field(dt.datetime).roundtrip((UTC,)).v == UTC

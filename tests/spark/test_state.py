@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.keys import SHARDS, hash_value
-from penstock.pe.keyed import Shard
+from penstock.pe.shards import Shard
 from penstock.spark import checkpoint as checkpoints
 from penstock.spark import worker_state
 from penstock.spark.checkpoint import RETAIN, Checkpoint

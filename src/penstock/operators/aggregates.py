@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -25,19 +25,22 @@ class Agg:
     type_of: Callable[[pa.DataType | None], pa.DataType | None]
     in_place: bool = False
     """Whether `step` changes its state; it must not fail then, because a row that fails changes nothing."""
+    own: bool = False
+    """Whether `step` is the user's, who may change the state in place: it is called once for each row, in order."""
 
-    def reader(self) -> Callable[[Row], Any] | None:
+    def reader(self, row: RowType | None) -> Callable[[Row], Any] | None:
         """Return the function that reads this aggregate's value from a row."""
         if self.value is None or callable(self.value):
             return self.value
-        return any_getter([self.value])
+        return any_getter([self.value]) if row is None else row.getter([self.value])
 
 
 def _same(kind: pa.DataType | None) -> pa.DataType | None:
     return kind
 
 
-def _identity(value: Any) -> Any:
+def identity(value: Any) -> Any:
+    """Return the value itself."""
     return value
 
 
@@ -45,20 +48,18 @@ def _none() -> Any:
     return None
 
 
-def _none_of(_: Row) -> Any:
-    return None
-
-
-def _count_step(count: int, _: Any) -> int:
+def count_step(count: int, _: Any) -> int:
+    """Count one more."""
     return count + 1
 
 
 def count() -> Agg:
     """Count rows."""
-    return Agg("count", None, int, _count_step, _identity, lambda _: pa.int64())
+    return Agg("count", None, int, count_step, identity, lambda _: pa.int64())
 
 
-def _sum_step(total: Any, value: Any) -> Any:
+def sum_step(total: Any, value: Any) -> Any:
+    """Add a value, if there is one."""
     if value is None:
         return total
     if isinstance(value, bool):
@@ -68,7 +69,7 @@ def _sum_step(total: Any, value: Any) -> Any:
 
 def sum(value: str | Callable[[Row], Any]) -> Agg:
     """Add up a field, or a function of the row; null where there was no value."""
-    return Agg("sum", value, _none, _sum_step, _identity, _sum_type)
+    return Agg("sum", value, _none, sum_step, identity, _sum_type)
 
 
 def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
@@ -77,7 +78,8 @@ def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
     return pa.int64() if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else kind
 
 
-def _min_step(best: Any, value: Any) -> Any:
+def min_step(best: Any, value: Any) -> Any:
+    """Keep the smaller."""
     if value is None:
         return best
     return value if best is None or value < best else best
@@ -85,10 +87,11 @@ def _min_step(best: Any, value: Any) -> Any:
 
 def min(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the smallest value; of equal ones the first."""
-    return Agg("min", value, _none, _min_step, _identity, _same)
+    return Agg("min", value, _none, min_step, identity, _same)
 
 
-def _max_step(best: Any, value: Any) -> Any:
+def max_step(best: Any, value: Any) -> Any:
+    """Keep the larger."""
     if value is None:
         return best
     return value if best is None or value > best else best
@@ -96,10 +99,11 @@ def _max_step(best: Any, value: Any) -> Any:
 
 def max(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the largest value; of equal ones the first."""
-    return Agg("max", value, _none, _max_step, _identity, _same)
+    return Agg("max", value, _none, max_step, identity, _same)
 
 
-def _mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
+def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
+    """Add a value to the total, and one to the count."""
     return state if value is None else (state[0] + value, state[1] + 1)
 
 
@@ -109,20 +113,30 @@ def mean(value: str | Callable[[Row], Any]) -> Agg:
         "mean",
         value,
         lambda: (0, 0),
-        _mean_step,
+        mean_step,
         lambda s: s[0] / s[1] if s[1] else None,
         lambda _: pa.float64(),
     )
 
 
+def first_step(state: Any, value: Any) -> Any:
+    """Keep the first value, in a tuple that tells it from none."""
+    return (value,) if state is None else state
+
+
 def first(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the first row's value."""
-    return Agg("first", value, _none, lambda s, v: (v,) if s is None else s, lambda s: s and s[0], _same)
+    return Agg("first", value, _none, first_step, lambda s: s and s[0], _same)
+
+
+def last_step(_: Any, value: Any) -> Any:
+    """Keep the last value."""
+    return value
 
 
 def last(value: str | Callable[[Row], Any]) -> Agg:
     """Keep the last row's value."""
-    return Agg("last", value, _none, lambda _, v: v, _identity, _same)
+    return Agg("last", value, _none, last_step, identity, _same)
 
 
 def collect(value: str | Callable[[Row], Any]) -> Agg:
@@ -152,11 +166,12 @@ def fold(
     """Fold whole rows by a function of your own: `step(state, row) -> state`."""
     return Agg(
         "fold",
-        _identity,
+        identity,
         start,
         step,
-        result or _identity,
+        result or identity,
         lambda _: None if returns is None else arrow_type(returns),
+        own=True,
     )
 
 
@@ -166,31 +181,48 @@ class Aggregation:
 
     names: tuple[str, ...]
     aggregates: tuple[Agg, ...]
+    row: RowType | None = field(default=None, compare=False)
+    """The type of the rows, as far as it is known."""
+
+    @property
+    def by_column(self) -> bool:
+        """Tell whether a whole column may be folded at once, and the rows one by one if that fails."""
+        return not any(aggregate.own for aggregate in self.aggregates)
 
     def step(self, state: list[Any] | None, row: Row) -> list[Any]:
         """Take one row in; the old state is left as it was, so that a row that fails changes nothing."""
         if state is None:
             state = [aggregate.start() for aggregate in self.aggregates]
-        result = state.copy()
-        for index, read, step in self._plain:
-            result[index] = step(state[index], None if read is None else read(row))
-        if self._in_place:
-            # All values before any change, because reading one may fail.
-            values = [(index, step, read(row)) for index, read, step in self._in_place]
-            for index, step, value in values:
-                result[index] = step(result[index], value)
+        if self._plain is not None:
+            return [step(old, read(row)) for old, (step, read) in zip(state, self._plain, strict=True)]
+        values = [None if read is None else read(row) for read in self.readers]
+        result = [
+            old if aggregate.in_place else aggregate.step(old, value)
+            for aggregate, old, value in zip(self.aggregates, state, values, strict=True)
+        ]
+        for index in self._in_place:
+            result[index] = self.aggregates[index].step(result[index], values[index])
         return result
 
     @cached_property
-    def _plain(self) -> list[tuple[int, Callable[[Row], Any] | None, Callable[[Any, Any], Any]]]:
-        return [(i, each.reader(), each.step) for i, each in enumerate(self.aggregates) if not each.in_place]
+    def readers(self) -> list[Callable[[Row], Any] | None]:
+        """Return the function that reads each aggregate's value, None where it takes none."""
+        return [aggregate.reader(self.row) for aggregate in self.aggregates]
 
     @cached_property
-    def _in_place(self) -> list[tuple[int, Callable[[Row], Any], Callable[[Any, Any], Any]]]:
-        return [(i, each.reader() or _none_of, each.step) for i, each in enumerate(self.aggregates) if each.in_place]
+    def _plain(self) -> list[tuple[Callable[[Any, Any], Any], Callable[[Row], Any]]] | None:
+        """How each aggregate steps and reads, where no step changes a state that is there."""
+        if self._in_place or not self.by_column:
+            return None
+        # One that takes no value does not look at what it gets.
+        return [(agg.step, read or identity) for agg, read in zip(self.aggregates, self.readers, strict=True)]
+
+    @cached_property
+    def _in_place(self) -> list[int]:
+        return [index for index, aggregate in enumerate(self.aggregates) if aggregate.in_place]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"names": self.names, "aggregates": self.aggregates}
+        return {"names": self.names, "aggregates": self.aggregates, "row": self.row}
 
     def results(self, state: list[Any]) -> list[Any]:
         """Return the value of each aggregate."""
@@ -214,8 +246,8 @@ class Aggregation:
         return [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
 
 
-def aggregation(aggregates: dict[str, Any], operator: str) -> Aggregation:
-    """Check and bundle named aggregates."""
+def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) -> Aggregation:
+    """Check and bundle named aggregates of rows of a type."""
     if not aggregates:
         raise FlowError(
             f"operator {operator!r}: aggregate() needs at least one aggregate, for example "
@@ -227,4 +259,4 @@ def aggregation(aggregates: dict[str, Any], operator: str) -> Aggregation:
                 f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
                 f"sum(field), min, max, mean, first, last, collect or fold"
             )
-    return Aggregation(tuple(aggregates), tuple(aggregates.values()))
+    return Aggregation(tuple(aggregates), tuple(aggregates.values()), row)

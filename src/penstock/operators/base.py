@@ -148,6 +148,18 @@ class Logic:
         """Run rows in order where `emits = "one"`: the tight loop. On an error len(out) tells the row."""
         raise NotImplementedError  # only logics that emit one row for a row are folded
 
+    def fold_many(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        rows: Sequence[Row],
+        out: list[Row],
+        counts: list[int],
+        careful: bool,
+    ) -> None:
+        """Run rows in order where `emits = "many"`, and count what each gave. On an error len(counts) tells the row."""
+        raise NotImplementedError  # the others are folded, or have timers
+
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         """Take one row; emit through the context; return the key's new state."""
         raise NotImplementedError

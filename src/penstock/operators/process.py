@@ -113,11 +113,12 @@ class ProcessLogic(Logic):
         if self.returns is not None:
             normalize = self.returns.normalize
             context.emitted = [(port, normalize(row), time) for port, row, time in context.emitted]
+        latest = held.time if held.time > context.time else context.time
+        if not timers:
+            return None if view.state is None else _KeyState(view.state, (), held.opened, latest)
         for timer in sorted(timers - set(held.timers)):
             context.timer(timer, held.opened)
-        if view.state is None and not timers:
-            return None
-        return _KeyState(view.state, tuple(sorted(timers)), held.opened, max(held.time, context.time))
+        return _KeyState(view.state, tuple(sorted(timers)), held.opened, latest)
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         if state is None:

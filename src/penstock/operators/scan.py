@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.operators.aggregates import Aggregation
+from penstock.operators.aggregate_columns import in_order, read_all
+from penstock.operators.aggregates import Agg, Aggregation, identity
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
@@ -81,6 +84,37 @@ class FlatScan(Logic):
     initial: Callable[[], Any]
     returns: RowType | None = None
 
+    def fold_many(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        rows: Sequence[Row],
+        out: list[Row],
+        counts: list[int],
+        careful: bool,
+    ) -> None:
+        function, initial, get, extend, count = self.function, self.initial, states.get, out.extend, counts.append
+        normalize = self.returns.normalize if careful and self.returns is not None else None
+        held = len(out)
+        for key, row in zip(keys, rows, strict=True):
+            state = get(key)
+            result = function(initial() if state is None else state, row)
+            try:
+                state, outputs = result
+            except (TypeError, ValueError):
+                raise no_pair(result, "outputs") from None
+            try:
+                extend(outputs if normalize is None else [normalize(output) for output in list(outputs)])
+            except BaseException:
+                del out[held:]  # a generator that fails half-way leaves nothing behind
+                raise
+            if state is None:
+                states.pop(key, None)
+            else:
+                states[key] = state
+            count(len(out) - held)
+            held = len(out)
+
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         result = self.function(self.initial() if state is None else state, row)
         try:
@@ -146,10 +180,45 @@ class Aggregate(Logic):
     def fold(
         self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
+        if self.aggregation.by_column and len(rows) > 1:
+            try:
+                made, after = self._columns(states, keys, rows)
+            except Exception:
+                pass  # found again below, row by row
+            else:
+                states.update(after)
+                out.extend(made)
+                return
         get, append = states.get, out.append
         for key, row in zip(keys, rows, strict=True):
-            states[key] = state = self.aggregation.step(get(key), row)
-            append(self._output(key, state))
+            state = self.aggregation.step(get(key), row)
+            append(self._output(key, state))  # may fail, so it comes before the state changes
+            states[key] = state
+
+    def _columns(
+        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row]
+    ) -> tuple[list[Row], dict[Any, Any]]:
+        """Fold aggregate by aggregate; return the outputs and the new states."""
+        aggregation = self.aggregation
+        firsts: dict[Any, int] = {}
+        members = list(map(firsts.setdefault, keys, range(len(keys))))  # the first row of the same key stands for it
+        held = [states.get(key) for key in firsts]
+        # All values before the first step: reading may fail, and a step may change its state in place.
+        values = [repeat(None) if read is None else read_all(read, rows) for read in aggregation.readers]
+        results: list[Any] = [None] * len(aggregation.names)
+        lasts: list[Any] = [None] * len(aggregation.names)
+        for index in in_order(aggregation):
+            aggregate = aggregation.aggregates[index]
+            current: list[Any] = [None] * len(keys)
+            for first, state in zip(firsts.values(), held, strict=True):
+                current[first] = aggregate.start() if state is None else state[index]
+            results[index] = _running(aggregate, current, members, values[index])
+            lasts[index] = [current[first] for first in firsts.values()]
+        after = dict(zip(firsts, map(list, zip(*lasts, strict=True)), strict=True))
+        shown = [] if self.key is None else list(zip(*keys, strict=True)) if len(self.key.fields) > 1 else [keys]
+        names = self.key.names if self.key else ()
+        cls = record_class((*names, *aggregation.names))
+        return list(map(partial(tuple.__new__, cls), zip(*shown, *results, strict=True))), after
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         state = self.aggregation.step(state, row)
@@ -169,6 +238,15 @@ class Aggregate(Logic):
 
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
+
+
+def _running(aggregate: Agg, current: list[Any], members: list[int], values: Iterable[Any]) -> list[Any]:
+    """Fold values into the states at `current`; return the result behind each."""
+    step, result, made = aggregate.step, aggregate.result, []
+    for member, value in zip(members, values, strict=False):
+        current[member] = state = step(current[member], value)
+        made.append(state if result is identity else result(state))
+    return made
 
 
 def key_fields(key: Key | None, row: RowType | None) -> list[pa.Field] | None:

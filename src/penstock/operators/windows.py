@@ -259,18 +259,24 @@ class SessionWindows(Windowed):
         if not met and end <= context.watermark:
             context.emit(row, port=LATE)
             return state
-        if len(met) == 1:
-            rows, inside = met[0].rows, self.fold_.add(met[0].inside, row)
+        if not met:
+            joined = _Session(start, end, [(context.position, row)], self.fold_.add(None, row))
+        elif len(met) == 1:
+            (one,) = met
+            inside = self.fold_.add(one.inside, row)
+            one.rows.append((context.position, row))
+            joined = _Session(min(start, one.start), max(end, one.end), one.rows, inside)
         else:
             # Rows fold in their order, so those of sessions that become one fold again from the start.
             rows, inside = sorted((pair for s in met for pair in s.rows), key=lambda pair: pair[0]), None
             for held in (*(held for _, held in rows), row):
                 inside = self.fold_.add(inside, held)
-        rows.append((context.position, row))
-        first, last = min([start, *(s.start for s in met)]), max([end, *(s.end for s in met)])
-        joined = _Session(first, last, rows, inside)
+            rows.append((context.position, row))
+            joined = _Session(min(start, *(s.start for s in met)), max(end, *(s.end for s in met)), rows, inside)
         if not met:
             context.timer(joined.end, joined.opened)
+        if len(met) == len(sessions):
+            return (joined,)
         return (*(s for s in sessions if not any(s is m for m in met)), joined)
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:

@@ -1,80 +1,36 @@
 """Run a keyed operator over ordered groups of rows, shard by shard.
 
 Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard.
-The tight loop (`Logic.fold`) serves operators that give one row for a row; the general one serves timers, several
-ports and any number of rows.
+Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates are folded by columns
+(`window_columns.py`); the loop here serves all other timers, and several ports.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from penstock.checks import DEAD_LETTER
-from penstock.errors import RowTypeError
 from penstock.graph import Node
-from penstock.keys import hash_columns, hash_value, hash_values
-from penstock.operators.base import Context, Key, Keyed, Logic
-from penstock.operators.stateless import SKIPPED
+from penstock.operators.base import Context, Keyed
+from penstock.operators.windows import LATE, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
 from penstock.pe.failures import Failures
+from penstock.pe.folding import Folding
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.marks import Steps
+from penstock.pe.row_keys import row_keys
+from penstock.pe.shards import Position, Shard, Shards
+from penstock.pe.window_columns import by_column, fold_windows
 from penstock.positions import timed_width
-from penstock.rows import Row, RowType, any_getter, column_values
+from penstock.rows import Row
 from penstock.timing import BEFORE, FOREVER, Ticks
-
-Position = tuple[int, ...]
-
-
-@dataclass
-class Shard:
-    """The state of one shard of one operator, as it is held in memory."""
-
-    states: dict[Any, Any] = field(default_factory=dict)
-    timers: list[tuple[Ticks, Position, int, Any]] = field(default_factory=list)
-    touched: set[Any] = field(default_factory=set)
-    all_touched: bool = False
-    """Set once tracking single keys costs more than writing the whole shard."""
-    registered: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-
-    def load_timers(self, logic: Logic) -> None:
-        """Build the heap of timers from the states."""
-        self.timers = []
-        for key, state in self.states.items():
-            for fire, opened in logic.timers(state):
-                self.register(fire, opened, key)
-        heapq.heapify(self.timers)
-
-    def register(self, fire: Ticks, opened: Position, key: Any) -> None:
-        """Add a timer."""
-        self.registered += 1
-        heapq.heappush(self.timers, (fire, opened, self.registered, key))
-
-    def touch(self, keys: Iterable[Any]) -> None:
-        """Note keys whose state changed."""
-        if not self.all_touched:
-            self.touched.update(keys)
-            self.all_touched = 2 * len(self.touched) > len(self.states)
-
-
-class Shards(Protocol):
-    """Where shards come from; loading one may read files."""
-
-    def get(self, shard: int) -> Shard:
-        """Return a shard, loaded."""
-
-    def due(self, mark: Ticks) -> Iterable[int]:
-        """Return the shards that may have timers at or before a mark."""
 
 
 @dataclass
@@ -104,10 +60,11 @@ class KeyedRunner:
         self._hot = hot
         self._node, self._operator, self._logic = node, operator, operator.logic
         self._width, self._epoch, self._shards, self._failures, self._clock = width, epoch, shards, failures, clock
-        self._suffix = {"one": 0, "many": 1, "timed": timed_width(width)}[self._logic.emits]
+        self._suffix = timed_width(width)
+        self._zeros = (0,) * (self._suffix - 1)
+        """What is between the position of a row and the number of what it emits."""
         self._context = Context(node.time or "integer")
         self._emitted: dict[int, _Emitted] = {}
-        self._skipped = False
         self._before: Ticks = BEFORE
 
     def run(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
@@ -115,133 +72,54 @@ class KeyedRunner:
 
         The operator's watermark before the group is `watermark`.
         """
-        if self._logic.emits == "one":
+        if self._logic.emits != "timed":
             if not group:
                 return {}
-            return self._fold(*_in_order([(chunk, shard) for _, chunk, shard in group], self._width))
+            folding = Folding(self._node, self._shards, self._failures, self._clock, self._hot)
+            return folding.run(*_in_order([(chunk, shard) for _, chunk, shard in group], self._width))
         self._emitted = {}
         self._before = watermark
-        self._general(group, marks, watermark)
-        return {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
+        made: dict[int, Chunk] = {}
+        if not (group and by_column(self._logic) and self._by_column(group, marks, watermark, made)):
+            self._row_by_row(group, marks, watermark)
+        return made | {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
 
-    # The tight loop ---------------------------------------------------------------------------------------------
-
-    def _fold(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
-        order = None if (shards == shards[0]).all() else np.argsort(shards, kind="stable")
-        grouped = chunk if order is None else chunk.select(order)
-        shards = shards if order is None else shards[order]
-        bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
-        numbers = shards[bounds[:-1]].tolist()
-        keys, bad = self._keys(0, grouped)
-        rows = grouped.get_rows()
-        results: list[Row] = []
-        letters: list[tuple[int, Any]] = []
-        self._skipped = False
-        for number, start, stop in zip(numbers, bounds[:-1], bounds[1:], strict=True):
+    def _by_column(
+        self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]
+    ) -> bool:
+        """Take all rows into their windows, then close those that are due; tell whether that can be done."""
+        chunk, shards = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
+        began = self._clock()
+        keys, bad = row_keys(self._operator, 0, chunk)
+        if bad:
+            return False
+        assert isinstance(self._logic, TimeWindows)
+        waters = self._watermarks(chunk.positions, marks, watermark)
+        late = fold_windows(self._logic, self._epoch, self._shards, chunk, keys, shards, waters)
+        if late is None:
+            return False
+        if len(late):
+            rows = chunk.select(late)
+            made[LATE] = rows.replace_rows(rows.get_rows(), self._node.types[LATE]).widened(self._width + self._suffix)
+        numbers, counts = np.unique(shards, return_counts=True)
+        seconds = (self._clock() - began) / len(chunk)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             shard = self._shards.get(number)
-            began = self._clock()
-            self._fold_shard(shard, keys, rows, start, stop, bad, grouped, results, letters)
-            shard.touch(keys[start:stop])
-            if self._hot is not None:
-                self._hot.add(number, keys, start, stop)
-            shard.rows += stop - start
-            shard.seconds += self._clock() - began
-        return self._folded(grouped, order, results, letters)
+            shard.rows += count
+            shard.seconds += count * seconds
+        if self._hot is not None:
+            for number, indexes in _by_shard(np.argsort(shards, kind="stable"), shards):
+                self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
+        self._fire_due(*_listed(marks), numbers.tolist())
+        return True
 
-    def _fold_shard(
-        self,
-        shard: Shard,
-        keys: list[Any],
-        rows: list[Row],
-        start: int,
-        stop: int,
-        bad: dict[int, Exception],
-        grouped: Chunk,
-        results: list[Row],
-        letters: list[tuple[int, Any]],
-    ) -> None:
-        """Fold the rows of one shard; `results` grows by one entry a row, `SKIPPED` for a row that failed."""
-        # Where a failure ends the flow anyway, outputs are looked at once the rows are done: see `_declared`.
-        careful = self._operator.on_error != "fail"
-        at = start
-        while at < stop:
-            until = min((i for i in bad if at <= i < stop), default=stop) if bad else stop
-            try:
-                if until == at:
-                    raise bad[at]
-                self._logic.fold(shard.states, keys[at:until], rows[at:until], results, careful)
-                at = until
-            except Exception as error:
-                at = len(results)
-                self._skipped = True
-                letter = self._failures.report(self._node, error, rows[at], grouped.position(at))
-                if self._operator.on_error == "fail":
-                    results.extend([SKIPPED] * (stop - at))
-                    return
-                if letter is not None:
-                    letters.append((at, letter))
-                results.append(SKIPPED)
-                at += 1
-
-    def _folded(
-        self, grouped: Chunk, order: Ints | None, results: list[Row], letters: list[tuple[int, Any]]
-    ) -> dict[int, Chunk]:
-        from penstock.pe.stateless import letters_chunk
-
-        outputs = {}
-        results = self._declared(grouped, results)
-        made = grouped.replace_rows(results, self._node.types[0])
-        made.loose = made.type is not None and made.type.form == "record"
-        if self._skipped:
-            keep = np.array([i for i, result in enumerate(results) if result is not SKIPPED], np.int64)
-            made = made.select(keep).sorted()
-        elif order is not None:
-            made = _restored(made, order)
-        if len(made):
-            outputs[0] = made
-        if letters:
-            port = self._operator.outputs.index("errors")
-            outputs[port] = letters_chunk(grouped, letters, len(grouped.positions)).sorted()
-        return outputs
-
-    def _declared(self, grouped: Chunk, results: list[Row]) -> list[Row]:
-        """Make records of what the function returned for a schema; bare tuples stand for them until they are read."""
-        declared = self._node.types[0]
-        if declared is None or declared.form != "record" or self._operator.on_error != "fail":
-            return results
-        record, width = declared.row_class, len(declared.schema)
-        if set(map(type, results)) == {tuple} and set(map(len, results)) == {width}:
-            return results
-        made: list[Row] = []
-        for index, result in enumerate(results):
-            try:
-                made.append(result if result is SKIPPED or type(result) is record else declared.normalize(result))
-            except RowTypeError as error:
-                self._skipped = True
-                self._failures.report(self._node, error, grouped.get_rows()[index], grouped.position(index))
-                made.append(SKIPPED)
-        return made
-
-    def _keys(self, port: int, chunk: Chunk) -> tuple[list[Any], dict[int, Exception]]:
-        """Return the key of each row, and the rows whose key cannot be had, by number."""
-        if self._operator.keys is None:
-            return [None] * len(chunk), {}
-        key = self._operator.keys[port]
-        columns = chunk.columns
-        if columns is not None and key.fields and all(_exact(columns.schema.field(f).type) for f in key.fields):
-            lists = [column_values(columns.column(name)) for name in key.fields]
-            return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
-        return _read_keys(key, chunk.type, chunk.get_rows())
-
-    # The general loop -------------------------------------------------------------------------------------------
-
-    def _general(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
+    def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
         rows: list[Row] = []
         keys: list[Any] = []
         bad: dict[int, Exception] = {}
         ports: list[int] = []
         for port, chunk, _ in group:
-            found, wrong = self._keys(port, chunk)
+            found, wrong = row_keys(self._operator, port, chunk)
             bad.update({len(rows) + index: error for index, error in wrong.items()})
             keys.extend(found)
             rows.extend(chunk.get_rows())
@@ -257,9 +135,7 @@ class KeyedRunner:
         )
         shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
         waters = self._watermarks(columns, marks, watermark)
-        mark_positions = list(zip(*(p.tolist() for p in marks.positions), strict=True)) if len(marks) else []
-        mark_values = marks.values.tolist()
-        last = mark_values[-1] if mark_values else watermark
+        mark_values, mark_positions = _listed(marks)
 
         order = np.lexsort((*reversed(columns), shards)) if count else np.empty(0, np.int64)
         positions = list(zip(*(c.tolist() for c in columns), strict=True))
@@ -280,9 +156,13 @@ class KeyedRunner:
                 self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
-        if mark_values:
-            for number in {*self._shards.due(last), *seen}:
-                self._fire(self._shards.get(number), last, mark_values, mark_positions)
+        self._fire_due(mark_values, mark_positions, seen)
+
+    def _fire_due(self, values: list[Ticks], positions: list[Position], seen: Iterable[int]) -> None:
+        """Fire what the marks of a group reach, in the shards that had rows and in all others."""
+        if values:
+            for number in {*self._shards.due(values[-1]), *seen}:
+                self._fire(self._shards.get(number), values[-1], values, positions)
 
     def _watermarks(self, columns: list[Ints], marks: Steps, watermark: Ticks) -> Ints:
         """Return the watermark in force at each row."""
@@ -323,10 +203,9 @@ class KeyedRunner:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
         if context.emitted:
-            zeros = (0,) * (self._suffix - 1)
+            begin = (*position, *self._zeros)
             for number, (out, emitted, at) in enumerate(context.emitted):
-                suffix = (*zeros, number) if self._suffix else ()
-                self._emit(out, emitted, at, (*position, *suffix))
+                self._emit(out, emitted, at, (*begin, number))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
@@ -378,7 +257,9 @@ class KeyedRunner:
         return self._operator.on_error != "fail"
 
     def _emit(self, port: int, row: Row, moment: Ticks, position: Position) -> None:
-        out = self._emitted.setdefault(port, _Emitted())
+        out = self._emitted.get(port)
+        if out is None:
+            out = self._emitted[port] = _Emitted()
         out.positions.append(position)
         out.rows.append(row)
         out.times.append(moment)
@@ -402,12 +283,9 @@ def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]
     return (chunk, shards) if order is None else (chunk.select(order), shards[order])
 
 
-def _restored(chunk: Chunk, order: Ints) -> Chunk:
-    """Undo a reordering: row i goes back to place order[i]. The rows themselves wait until they are asked for."""
-    inverse = np.empty(len(order), np.int64)
-    inverse[order] = np.arange(len(order), dtype=np.int64)
-    times = None if chunk.times is None else chunk.times[inverse]
-    return dataclasses.replace(chunk, positions=[p[inverse] for p in chunk.positions], times=times, pending=inverse)
+def _listed(marks: Steps) -> tuple[list[Ticks], list[Position]]:
+    """Return the values and the positions of marks."""
+    return marks.values.tolist(), list(zip(*(p.tolist() for p in marks.positions), strict=True))
 
 
 def _by_shard(order: Ints, shards: Ints) -> Iterable[tuple[int, list[int]]]:
@@ -418,65 +296,3 @@ def _by_shard(order: Ints, shards: Ints) -> Iterable[tuple[int, list[int]]]:
     starts = np.flatnonzero(np.concatenate([[True], sorted_shards[1:] != sorted_shards[:-1]]))
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
         yield int(sorted_shards[start]), order[start:stop].tolist()
-
-
-def _exact(kind: Any) -> bool:
-    """Tell whether every value of a type is a good key, so that values need no check."""
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_binary(kind)
-    )
-
-
-def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
-    read = key.function or (row.getter(key.fields) if row is not None else any_getter(key.fields))
-    try:
-        keys = list(map(read, rows))
-        if len(keys) == len(rows):
-            hash_values(keys)
-            return keys, {}
-    except Exception:
-        pass  # found again below, row by row
-    keys, bad = [], {}
-    for index, item in enumerate(rows):
-        try:
-            found = read(item)
-            hash_values([found])
-            keys.append(found)
-        except Exception as error:
-            keys.append(None)
-            bad[index] = error
-    return keys, bad
-
-
-def key_shards(key: Key, chunk: Chunk, count: int) -> Ints:
-    """Return the shard of each row, of so many."""
-    if count == 1:
-        return np.zeros(len(chunk), np.int64)
-    shards: Ints = (_hashes(key, chunk) % np.uint64(count)).astype(np.int64)
-    return shards
-
-
-def _hashes(key: Key, chunk: Chunk) -> Any:
-    """Hash the key of each row; a row whose key cannot be had goes to shard 0, where it fails."""
-    try:
-        if key.fields and chunk.type is not None and chunk.type.form != "scalar":
-            columns = chunk.get_columns()
-            return hash_columns([columns.column(name) for name in key.fields])
-        read = key.function or any_getter(key.fields)
-        return hash_values(list(map(read, chunk.get_rows())))
-    except Exception:
-        return np.fromiter((_hash_or_zero(key, row) for row in chunk.get_rows()), np.uint64, len(chunk))
-
-
-def _hash_or_zero(key: Key, row: Any) -> int:
-    try:
-        return hash_value(key.function(row) if key.function else any_getter(key.fields)(row))
-    except Exception:
-        return 0

@@ -28,10 +28,10 @@ from penstock.order.reorder import ReorderBuffer
 from penstock.pe.batch import Batch, Header
 from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
-from penstock.pe.keyed import key_shards
 from penstock.pe.marks import Steps
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.replicas import CALL, URGENT, Replica, Squad
+from penstock.pe.row_keys import key_shards
 from penstock.pe.stations import Group, InputPort, PartRows, Rows, StatefulStation, Station, Surroundings, offer
 from penstock.plan import Plan
 

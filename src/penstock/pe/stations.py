@@ -27,10 +27,12 @@ from penstock.pe.chunk import Chunk, Ints, concat
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import fitted
 from penstock.pe.hot_keys import HotKeys
-from penstock.pe.keyed import KeyedRunner, Shard, key_shards
+from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.meters import Latencies, Meter, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
+from penstock.pe.row_keys import key_shards
+from penstock.pe.shards import Shard
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
 from penstock.positions import Shape
@@ -323,7 +325,7 @@ class StatefulStation(Station):
         assert isinstance(operator, Keyed)
         self._operator = operator
         # Without timers all partitions share one dict: they have no key in common, and no need to be told apart.
-        self._one_dict = operator.logic.emits == "one"
+        self._one_dict = operator.logic.emits != "timed"
         self._have(self._make_shards(1, {}))
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)

@@ -19,7 +19,7 @@ from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns
-from penstock.pe.keyed import key_shards
+from penstock.pe.row_keys import key_shards
 from penstock.spark.envelope import Envelope, Kind, pack
 from penstock.spark.spec import EpochSpec
 from penstock.spark.spent import Spent

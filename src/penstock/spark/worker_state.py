@@ -15,7 +15,7 @@ from penstock.graph import Node
 from penstock.keys import SHARDS, hash_value
 from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
-from penstock.pe.keyed import Shard
+from penstock.pe.shards import Shard
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
 from penstock.spark.spec import EpochSpec, StatePointers
 from penstock.spark.spent import Spent

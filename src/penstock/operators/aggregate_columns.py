@@ -1,0 +1,203 @@
+"""Fold whole columns into groups of rows: what `Aggregation.step` gives row after row, to the last bit.
+
+Whole numbers are added and compared in NumPy where that cannot overflow; floats are added in NumPy in the order of
+their rows, behind what the group had already. Everything else is a loop over the values of one aggregate.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.operators import aggregates
+from penstock.operators.aggregates import Agg, Aggregation
+from penstock.rows import Row, RowType, column_values
+
+Ints = npt.NDArray[np.int64]
+Values = npt.NDArray[Any] | list[Any]
+"""A column: an array of int64 or float64, or a list of whatever there is."""
+_NOTHING = type(None)
+
+
+def read_values(
+    aggregation: Aggregation, columns: pa.RecordBatch | None, rows: Callable[[], Sequence[Row]]
+) -> list[Values | None]:
+    """Return the values that each aggregate takes, from the columns where they will do; None where it takes none."""
+    exact = columns is not None and _has_its_columns(aggregation.row)
+    found: list[Values | None] = []
+    for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
+        if read is None:
+            found.append(None)
+        elif exact and isinstance(aggregate.value, str):
+            found.append(_numbers(columns.column(aggregate.value)))  # type: ignore[union-attr]
+        else:
+            found.append(_packed(read_all(read, rows())))
+    return found
+
+
+def _has_its_columns(row: RowType | None) -> bool:
+    """Tell whether rows surely have the values of their columns: a class of the user's may change them."""
+    if row is None or row.form == "tuple":
+        return row is not None and row.row_class.__bases__ == (tuple,)  # a named tuple, and nothing derived from one
+    return row.form in ("record", "dict")
+
+
+def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
+    """Read the value of each row."""
+    values = list(map(read, rows))
+    if len(values) < len(rows):
+        raise RuntimeError("the function raised StopIteration")
+    return values
+
+
+def _numbers(column: pa.Array) -> Values:
+    if column.null_count == 0 and column.type in (pa.int64(), pa.float64()):
+        values: npt.NDArray[Any] = column.to_numpy()
+        return values
+    return column_values(column)
+
+
+def _packed(values: list[Any]) -> Values:
+    kinds = set(map(type, values))
+    try:
+        if kinds == {int}:
+            return np.frombuffer(array("q", values), np.int64)
+        if kinds == {float}:
+            return np.frombuffer(array("d", values), np.float64)
+    except OverflowError:
+        pass  # numbers that only Python can hold
+    return values
+
+
+def fold_groups(
+    aggregation: Aggregation, values: list[Values | None], groups: Ints, first: Ints, held: list[list[Any] | None]
+) -> list[list[Any]]:
+    """Return the new state of each group.
+
+    `groups` tells the group of each value, `first` the first value of each group, `held` the state it had. Old states
+    stay as they were if anything fails; aggregates that change theirs cannot fail, and come last.
+    """
+    count = len(first)
+    members = groups.tolist()
+    columns: list[list[Any]] = [[]] * len(values)
+    for index in in_order(aggregation):
+        aggregate, taken = aggregation.aggregates[index], values[index]
+        states = [aggregate.start() if state is None else state[index] for state in held]
+        made = None
+        if taken is None or isinstance(taken, np.ndarray):
+            fast = _BY_COLUMN.get(aggregate.step)
+            made = None if fast is None else fast(states, taken, groups, first, count)
+        columns[index] = _loop(aggregate, states, taken, members) if made is None else made
+    return list(map(list, zip(*columns, strict=True)))
+
+
+def in_order(aggregation: Aggregation) -> list[int]:
+    """Return the numbers of the aggregates, those that change their state in place last."""
+    return sorted(range(len(aggregation.aggregates)), key=lambda index: aggregation.aggregates[index].in_place)
+
+
+def as_list(values: Values | None) -> Any:
+    """Return values for a loop."""
+    return repeat(None) if values is None else values.tolist() if isinstance(values, np.ndarray) else values
+
+
+def _loop(aggregate: Agg, states: list[Any], values: Values | None, members: list[int]) -> list[Any]:
+    step = aggregate.step
+    for group, value in zip(members, as_list(values), strict=False):
+        states[group] = step(states[group], value)
+    return states
+
+
+def _count(states: list[Any], _: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
+    return [state + more for state, more in zip(states, np.bincount(groups, minlength=count).tolist(), strict=True)]
+
+
+def _sum(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
+    kinds = set(map(type, states))
+    if values.dtype == np.int64 and kinds <= {int, _NOTHING}:
+        totals = _whole_sums(values, groups, count)
+        if totals is None:
+            return None
+        return [more if state is None else state + more for state, more in zip(states, totals, strict=True)]
+    if values.dtype == np.float64 and kinds <= {float, _NOTHING}:
+        # -0.0 is the number that changes no other: 0.0 would make 0.0 of -0.0.
+        return _float_sums([-0.0 if state is None else state for state in states], values, groups)
+    return None
+
+
+def _mean(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
+    carried = [total for total, _ in states]
+    kinds = set(map(type, carried))
+    totals: list[Any] | None = None
+    if values.dtype == np.int64 and kinds == {int}:
+        sums = _whole_sums(values, groups, count)
+        totals = None if sums is None else [a + b for a, b in zip(carried, sums, strict=True)]
+    elif values.dtype == np.float64 and kinds <= {int, float} and all(t == 0 or type(t) is float for t in carried):
+        totals = _float_sums([float(total) for total in carried], values, groups)
+    if totals is None:
+        return None
+    counts = np.bincount(groups, minlength=count).tolist()
+    return [(total, held + more) for total, (_, held), more in zip(totals, states, counts, strict=True)]
+
+
+def _whole_sums(values: Ints, groups: Ints, count: int) -> list[int] | None:
+    if max(-int(values.min()), int(values.max())) * len(values) >= 1 << 63:
+        return None  # Python's numbers have no end, NumPy's do
+    totals = np.zeros(count, np.int64)
+    np.add.at(totals, groups, values)
+    return totals.tolist()
+
+
+def _float_sums(carried: list[float], values: Any, groups: Ints) -> list[float]:
+    totals = np.array(carried, np.float64)
+    with np.errstate(all="ignore"):
+        np.add.at(totals, groups, values)  # one after the other, in the order of the rows
+    return totals.tolist()  # type: ignore[no-any-return]
+
+
+def _min(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
+    if not _whole(states, values):
+        return None
+    best = values[first]
+    np.minimum.at(best, groups, values)
+    return [new if old is None or new < old else old for old, new in zip(states, best.tolist(), strict=True)]
+
+
+def _max(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
+    if not _whole(states, values):
+        return None
+    best = values[first]
+    np.maximum.at(best, groups, values)
+    return [new if old is None or new > old else old for old, new in zip(states, best.tolist(), strict=True)]
+
+
+def _whole(states: list[Any], values: Any) -> bool:
+    """Tell whether only whole numbers meet: of floats, which of 0.0 and -0.0 is kept depends on their order."""
+    return values.dtype == np.int64 and set(map(type, states)) <= {int, _NOTHING}
+
+
+def _first(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
+    return [(new,) if old is None else old for old, new in zip(states, values[first].tolist(), strict=True)]
+
+
+def _last(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
+    latest = np.empty(count, values.dtype)
+    latest[groups] = values  # of several values for one place, NumPy keeps the last
+    return latest.tolist()  # type: ignore[no-any-return]
+
+
+_BY_COLUMN: dict[Any, Callable[[list[Any], Any, Ints, Ints, int], list[Any] | None]] = {
+    aggregates.count_step: _count,
+    aggregates.sum_step: _sum,
+    aggregates.mean_step: _mean,
+    aggregates.min_step: _min,
+    aggregates.max_step: _max,
+    aggregates.first_step: _first,
+    aggregates.last_step: _last,
+}
