@@ -38,11 +38,6 @@ def refuse_replicas(node: Node) -> None:
         raise FlowError(f"operator {node.name!r} cannot have replicas: {reason}")
 
 
-def can_have_replicas(node: Node) -> bool:
-    """Tell whether an operator can have replicas."""
-    return _why_none(node) is None
-
-
 def check_hints(nodes: Iterable[Node]) -> None:
     """Refuse hints that cannot be followed."""
     for node in nodes:

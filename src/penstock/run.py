@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
@@ -22,9 +22,6 @@ from penstock.plan import Plan, make_plan
 from penstock.policies import Policy
 from penstock.rows import Row
 from penstock.timing import seconds
-
-if TYPE_CHECKING:
-    pass
 
 EngineName = Literal["spark", "threads", "sequential"]
 
@@ -40,6 +37,7 @@ class Run:
         self._error: BaseException | None = None
         self._engine: Any = None
         self._queries: frozenset[str] = frozenset()
+        self._changing = threading.Lock()
         self._results: Callable[[], dict[str, list[Row]]] = dict
         self._listeners: list[Callable[[Any], None]] = []
         self._watch: Any = None
@@ -89,9 +87,28 @@ class Run:
         """Return what Penstock has decided by itself so far, each with what it saw and why."""
         return list(getattr(self._engine, "decisions", []))
 
+    def decisions_since(self, known: int) -> tuple[list[Decision], int]:
+        """Return what was decided behind so many decisions, and how many there are by now.
+
+        A long run lets old decisions go; who looks now and then misses none.
+        """
+        if hasattr(self._engine, "decisions_since"):
+            found: tuple[list[Decision], int] = self._engine.decisions_since(known)
+            return found
+        whole = self.decisions
+        return whole[known:], len(whole)
+
     def set_threads(self, threads: int) -> None:
         """Set the number of workers of the threads engine, or of the threads of each task on Spark, while it runs."""
-        self._engine.set_threads(threads)
+        self._able("set_threads")(threads)
+
+    def _able(self, name: str) -> Callable[..., Any]:
+        """Return what the engine can do by a name; refuse what it cannot."""
+        found = getattr(self._engine, name, None)
+        if found is None:
+            raise PenstockError(f"the engine of this run has no {name}(); see docs/elasticity.md for what has")
+        able: Callable[..., Any] = found
+        return able
 
     def set_replicas(self, operator: str, replicas: int) -> int:
         """Set how many replicas of an operator there are, while it runs, order and state kept; threads engine only.
@@ -113,23 +130,27 @@ class Run:
 
         Operators that run already are shared. Returns the number of the first batch that the query sees.
         """
-        whole = make_plan(self.flow)
-        if sink not in {node.name for node in whole.sinks}:
-            raise FlowError(f"flow {self.flow.name!r} has no sink {sink!r}; build it with .sink({sink!r}, ...) first")
-        if sink in self._queries:
-            raise FlowError(f"the query {sink!r} runs already")
-        return self._change(whole, self._queries | {sink})
+        with self._changing:
+            whole = make_plan(self.flow)
+            if sink not in {node.name for node in whole.sinks}:
+                raise FlowError(
+                    f"flow {self.flow.name!r} has no sink {sink!r}; build it with .sink({sink!r}, ...) first"
+                )
+            if sink in self._queries:
+                raise FlowError(f"the query {sink!r} runs already")
+            return self._change(whole, self._queries | {sink})
 
     def cancel_query(self, sink: str) -> int:
         """End one sink, and what only it needed, without stopping the others; threads engine only.
 
         Returns the number of the first batch that it does not see.
         """
-        if sink not in self._queries:
-            raise FlowError(f"no query {sink!r} is running; there are {', '.join(self.queries)}")
-        if len(self._queries) == 1:
-            raise FlowError(f"{sink!r} is the last query of the flow; stop the flow instead: run.stop()")
-        return self._change(make_plan(self.flow), self._queries - {sink})
+        with self._changing:
+            if sink not in self._queries:
+                raise FlowError(f"no query {sink!r} is running; there are {', '.join(self.queries)}")
+            if len(self._queries) == 1:
+                raise FlowError(f"{sink!r} is the last query of the flow; stop the flow instead: run.stop()")
+            return self._change(make_plan(self.flow), self._queries - {sink})
 
     def _change(self, whole: Plan, sinks: frozenset[str]) -> int:
         if not hasattr(self._engine, "change"):
@@ -158,11 +179,11 @@ class Run:
 
     def set_tasks(self, tasks: int) -> None:
         """Set the number of tasks of the keyed stages, from the next epoch on, without a restart."""
-        self._engine.set_tasks(tasks)
+        self._able("set_tasks")(tasks)
 
     def set_table(self, operator: str, table: list[int]) -> None:
         """Set which task holds each shard of an operator, from the next epoch on, without a restart."""
-        self._engine.set_table(operator, table)
+        self._able("set_table")(operator, table)
 
     def on_epoch(self, listener: Callable[[Any], None]) -> None:
         """Call a function with the statistics of each epoch, as soon as it is committed."""
@@ -290,7 +311,9 @@ def start(
             if run._watch is not None:
                 run._watch.finish(run._ending())
 
-    if history is None and checkpoint is not None:
+    if history is True and checkpoint is None:
+        raise FlowError("history=True keeps the history in the checkpoint; give checkpoint=, or history= a directory")
+    if history in (None, True) and checkpoint is not None:
         history = f"{checkpoint.rstrip('/')}/history"
     if history or (page is not None and page is not False):
         from penstock.dashboard.attach import Watch

@@ -51,12 +51,12 @@ def make_flow() -> tuple[ps.Flow, ps.Stream]:
 
 def decide(run: ps.Run) -> None:
     """Let the controller look often, instead of every two seconds, until it has changed something."""
-    for steering in run._engine._pilot._steerings:
+    for steering in run._engine.pilot._steerings:
         if steering.name == "threads":
             steering._cpu_usage = lambda: 0.1  # on a machine that others keep busy it would rightly do nothing
 
     def changed() -> bool:
-        run._engine._pilot.step()
+        run._engine.pilot.step()
         return any(each.what == "thread_level" for each in run.decisions)
 
     wait_for(changed)

@@ -131,7 +131,7 @@ ENGINES = [
         )
         for name, make in POLICIES.items()
     ),
-    Engine("spark", on_spark, every_cut=False, examples=6, shrinks=False, most_epochs=8, marks=("spark",)),
+    Engine("spark", on_spark, every_cut=False, examples=6, shrinks=False, most_epochs=4, marks=("spark",)),
 ]
 """All but the reference. `inline` is the Spark engine with its tasks run in this process, in any order."""
 

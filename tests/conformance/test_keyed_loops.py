@@ -18,9 +18,9 @@ from penstock.operators import aggregates as agg
 from penstock.operators.scan import FlatScan
 from penstock.operators.windows import Sliding, Tumbling
 from penstock.rows import record_type
+from penstock.testing.exact import assert_same
 
 from .engines import REFERENCE, Engine, Epochs, Threads, cut, whole
-from .exact import assert_same
 from .inline import Inline
 from .test_conformance import check
 

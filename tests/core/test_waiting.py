@@ -174,6 +174,17 @@ class TestBuilding:
             stream.filter(pc.field("a") > 0, waits=True)
 
 
+def test_rows_before_the_first_failure_are_not_left_out():
+    """A thread may have taken a row before another one fails behind it, and look at the job only then."""
+    job = Job(str, list("abcde"), True, lambda _: None)
+    for index, first in [(3, 3), (1, 1), (2, 1)]:
+        job.failed(index, ValueError())
+        assert job.first_failed == first
+    going_on = Job(str, list("abc"), False, lambda _: None)
+    going_on.failed(0, ValueError())
+    assert going_on.first_failed > 2
+
+
 class TestWindow:
     def test_results_are_in_the_places_of_their_rows(self, window: Window, asynchronous):
         function = lookups(Gauge(), 0.0005)[asynchronous]

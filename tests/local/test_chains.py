@@ -128,3 +128,14 @@ def test_a_query_reads_the_middle_and_goes():
     assert len(whole) >= 20
     assert tap == [n for n in range(60) if n % 2][-len(tap) :]
     assert len(tap) >= 19
+
+
+@pytest.mark.parametrize("engine", ["threads", "sequential"])
+def test_a_value_that_does_not_fit_is_the_fault_of_who_made_it(engine):
+    flow = ps.Flow("misfit")
+    one = flow.source("in", ps.read.items([{"a": 1}], schema={"a": int})).map(
+        lambda r: r, schema={"a": int}, name="one"
+    )
+    one.map(lambda r: {"a": "text"}, schema={"a": int}, name="two").sink("out")
+    with pytest.raises(OperatorError, match="'two'"):
+        ps.run(flow, engine=engine)

@@ -139,3 +139,45 @@ def test_a_query_is_cancelled_and_added_again(model):
     run.await_end(30)
     assert [row.n for row in run.results["first"]] == [10 * n for n in range(ROWS)]
     assert run.results["second"] == sorted(set(run.results["second"]))
+
+
+def test_two_who_add_queries_at_once_both_get_theirs():
+    paced = Paced()
+    _, source, _, run = started("dynamic", paced)
+    paced.step(1)
+    wait_for(lambda: len(run.results["first"]) == 1)
+    for name in ("a", "b"):
+        source.map(lambda row: row.n, name=f"n_{name}").sink(name)
+    threads = [threading.Thread(target=run.add_query, args=[name]) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        paced.step(1)
+        threads[0].join(0.01)
+        threads[1].join(0.01)
+    assert run.queries == ["a", "b", "first"]
+    paced.step(ROWS)
+    run.await_end()
+    assert run.results["a"][-1] == run.results["b"][-1] == ROWS - 1
+
+
+def test_a_flow_is_not_changed_from_inside_itself():
+    flow = ps.Flow("inside")
+    source = flow.source("in", ps.read.items([1]))
+    source.sink("other")
+    problems = []
+
+    def listen(rows: list[Any], number: int) -> None:
+        try:
+            run.cancel_query("other")
+        except PenstockError as error:
+            problems.append(str(error))
+
+    source.sink("out", ps.write.callback(listen))
+    ready = threading.Event()
+    source.map(lambda row: (ready.wait(30), row)[1], name="wait").sink("late")
+    run = ps.start(flow, engine="threads", threads=1)
+    ready.set()
+    run.await_end()
+    assert len(problems) == 1
+    assert "another thread" in problems[0]

@@ -404,3 +404,10 @@ def test_a_target_that_cannot_be_is_refused(latency):
 def test_a_target_needs_an_engine_that_can_meet_it():
     with pytest.raises(ps.FlowError, match="latency= needs engine="):
         ps.start(scanned(), latency="2 s", engine="sequential")
+
+
+def test_one_task_never_runs_an_epoch_of_a_frame_and_of_splits():
+    """It would read the frame alone, and the rows of the splits would be committed unread."""
+    play = Play()
+    assert play.choose(10).solo
+    assert not play.pilot.choose(play.wishes, 10, play.cores, 2, mixed=True).solo

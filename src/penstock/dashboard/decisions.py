@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,8 +125,3 @@ def wall_time(
         return decision.time
     ago = inside - decision.time
     return now - ago if 0 <= ago < now else now
-
-
-def fresh(decisions: Iterable[Decision], known: int) -> list[Decision]:
-    """Return the decisions behind those that are known."""
-    return list(decisions)[known:]

@@ -1,8 +1,9 @@
 """Who may see the page, and what browsers may do with it.
 
-On a loopback address anyone on this machine may read, but only under a loopback name: a web site that points its own
-name at 127.0.0.1 is turned away. Elsewhere every request needs the token. To change something the token must come in a
-header, from the page's own origin: a form or a link of another site can send neither.
+On a loopback address anyone on this machine may open the page, and so change the run as it can, but only under a
+loopback name: a web site that points its own name at 127.0.0.1 is turned away. Elsewhere every request needs the token.
+To change something the page sends its token in a header, from its own origin: a form or a link of another site can send
+neither.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Guard:
         if not self._is_token(headers.get(TOKEN_HEADER, "")):
             return PlainTextResponse(f"a change needs the header {TOKEN_HEADER}", 403)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _host_of(origin) != headers.get("host"):
             return PlainTextResponse("a change must come from the page itself", 403)
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return PlainTextResponse("a change must come from the page itself", 403)
@@ -114,3 +115,11 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return bool(given) and hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _host_of(origin: str) -> str | None:
+    """Return the host of an origin; None where it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dashboard.decisions import DecisionBook, fresh, wall_time
+from penstock.dashboard.decisions import DecisionBook, wall_time
 from penstock.dashboard.history import HistoryWriter
 from penstock.dashboard.sampling import Sampler
 from penstock.dashboard.thinning import Thinned
@@ -95,8 +95,8 @@ class Recorder:
             log.warning("the page could not look at the flow", exc_info=True)
 
     def _take(self, state: str | None) -> None:
-        found = [(wall_time(each), each) for each in fresh(self.run.decisions, self._known)]
-        self._known += len(found)
+        decisions, self._known = self.run.decisions_since(self._known)
+        found = [(wall_time(each), each) for each in decisions]
         for at, decision in found:
             self.book.add(decision, at)
         sample = self.sampler.sample(self.book.total, state)

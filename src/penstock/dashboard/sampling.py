@@ -5,6 +5,7 @@ An engine with live statistics (threads) is asked for them; of the others the ep
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from penstock.plan import make_plan
 from penstock.run import Run
 
 Json = dict[str, Any]
+log = logging.getLogger(__name__)
 
 
 class Sampler:
@@ -34,8 +36,14 @@ class Sampler:
         self._sinks: list[str] = []
         self._epochs = EpochView(engine, keys)
         self._threads = ThreadsView(run) if engine == "threads" else None
-        run.on_epoch(lambda stats: self._epochs.take(stats, clock()))
+        run.on_epoch(self._took_epoch)
         self.look_at_graph()
+
+    def _took_epoch(self, stats: Any) -> None:
+        try:
+            self._epochs.take(stats, self._clock())
+        except Exception:  # the page's trouble must not become the flow's
+            log.warning("the page could not look at an epoch", exc_info=True)
 
     def look_at_graph(self) -> None:
         """Describe the graph anew where operators or queries came or went."""

@@ -83,6 +83,7 @@ class LocalEngine:
         refuse_frames(plan, "threads")
         self._plan, self._options, self._listener, self._clock = plan, options, listener, clock
         self._stop = Event()
+        self._publishing = threading.local()
         self._ended = False
         self._outputs = LocalOutputs("threads")
         self._outputs.add(plan)
@@ -223,7 +224,7 @@ class LocalEngine:
         """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""
         if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
             raise FlowError("the sources of a flow that runs cannot change; start a flow of its own for the query")
-        return self.ask(lambda: self._change(plan)).result()
+        return self._asked(lambda: self._change(plan))
 
     def _change(self, plan: Plan) -> int:
         self._outputs.add(plan)
@@ -233,7 +234,16 @@ class LocalEngine:
 
     def set_replicas(self, operator: str, replicas: int) -> int:
         """Have so many replicas of an operator, from one of the next batches on; return that batch's number."""
-        return self.ask(lambda: self.element.set_replicas(operator, replicas)).result()
+        return self._asked(lambda: self.element.set_replicas(operator, replicas))
+
+    def _asked(self, change: Callable[[], int]) -> int:
+        """Ask for a change, and wait until it is made."""
+        if getattr(self._publishing, "now", False):
+            raise PenstockError(
+                "a flow cannot be changed from inside its own sinks and listeners, which it waits for; do it in "
+                "another thread"
+            )
+        return self.ask(change).result()
 
     def ask(self, change: Callable[[], int]) -> Future[int]:
         """Ask for a change between two batches; it is made by the thread that brings them in."""
@@ -266,6 +276,13 @@ class LocalEngine:
         return self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
+        self._publishing.now = True
+        try:
+            self._write(header, chunks)
+        finally:
+            self._publishing.now = False
+
+    def _write(self, header: Header, chunks: list[Chunk | None]) -> None:
         report = self._report
         for name, count in self._outputs.publish(
             header.number + 1, dict(zip(header.sinks, chunks, strict=True))

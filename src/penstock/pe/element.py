@@ -236,10 +236,10 @@ class Element:
 
     def _has_left(self, station: Station) -> bool:
         """Tell whether a replica has given away what it had; where the whole operator goes, nobody asks."""
-        owner = self.stations.get(station.name)
-        if not isinstance(station, Replica) or owner is None or owner.squad is None:
+        if not isinstance(station, Replica) or station.owner.squad is None:
             return True
-        return owner.squad.has_left(station)
+        # A query that was cancelled and added again has another station of the same name.
+        return self.stations.get(station.name) is not station.owner or station.owner.squad.has_left(station)
 
     def _extend(self, settled: int = 0) -> list[Station]:
         """Make the stations of the plan that are not there; an operator with replicas of its own is not fused."""

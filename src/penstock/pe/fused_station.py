@@ -31,6 +31,10 @@ class FusedStation(StatelessStation):
         self._rows = [Meters() for _ in nodes]
         self._sampled = [0.0] * len(nodes)
 
+    def node_of(self, output: int) -> Node:
+        """Return the operator whose rows leave by an output."""
+        return self.nodes[output]
+
     def output_of(self, node: str, port: int) -> int:
         """Return the number of an operator's output among those of the station."""
         return next(i for i, each in enumerate(self.nodes) if each.name == node)

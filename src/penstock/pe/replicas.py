@@ -54,7 +54,7 @@ class Replica(Station):
         self.port = ReplicaPort(self._around.primitives, self, self._around.capacity)
         self.ports = [self.port]
         self.nodes, self.meters = owner.nodes, owner.meters
-        self._owner, self._serve = owner, serve
+        self.owner, self._serve = owner, serve
         self.hired = True
         """Whether it gets work."""
         self.gone = False
@@ -67,7 +67,7 @@ class Replica(Station):
     @property
     def links(self) -> list[Link]:  # type: ignore[override]
         """Where the operator's rows go."""
-        return self._owner.links
+        return self.owner.links
 
     def first_task(self, first: int) -> int:
         """Return 0: a replica numbers what it gets by itself."""

@@ -204,7 +204,7 @@ class Station:
         if link.declared is None:
             return chunk
         failures = Failures()
-        chunk = fitted(self.node, chunk, failures)
+        chunk = fitted(self.node_of(link.output), chunk, failures)
         for failure in failures.fatal:
             self._around.report(header.number, failure)
         return chunk if len(chunk) else None
@@ -213,6 +213,10 @@ class Station:
     def shape(self) -> Shape:
         """The layout of positions that the station was made for."""
         return self._around.plan.layout.shapes[self.name]
+
+    def node_of(self, output: int) -> Node:
+        """Return the operator whose rows leave by an output."""
+        return self.node
 
     def output_of(self, node: str, port: int) -> int:
         """Return the number of an operator's output among those of the station."""

@@ -9,6 +9,7 @@ that a run row by row would have met.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -30,7 +31,7 @@ IDLE_SECONDS = 2.0
 class Job:
     """The rows of one batch, and what a function returned or raised for each."""
 
-    __slots__ = ("_done", "errors", "function", "is_last", "is_stopped", "results", "rows", "stops")
+    __slots__ = ("_done", "errors", "first_failed", "function", "is_last", "results", "rows", "stops")
 
     def __init__(
         self, function: Callable[[Row], Any], rows: list[Row], stops: bool, done: Callable[[Job], None]
@@ -38,7 +39,9 @@ class Job:
         self.function, self.rows = function, rows
         self.stops = stops
         """Whether nothing is begun behind a row that failed."""
-        self.is_stopped = False
+        self.first_failed: float = math.inf
+        """The first row that is known to have failed, where nothing is to be begun behind it. Two threads that fail at
+        once may leave the later one here: then rows are run that need not be, and none is left out that must be."""
         self.results: list[Any] = [SKIPPED] * len(rows)
         self.errors: dict[int, Exception] = {}
         # One less than there are rows, so that who finds none left has done the last one: to take an item is one step
@@ -52,7 +55,7 @@ class Job:
             error = RuntimeError(f"the function raised {type(error).__name__}").with_traceback(error.__traceback__)
         self.errors[index] = error
         if self.stops:
-            self.is_stopped = True
+            self.first_failed = min(self.first_failed, index)
 
     def finish(self) -> None:
         """Say that all rows are done."""
@@ -163,7 +166,7 @@ class ThreadWindow:
                     job, index, row = take()
                 except IndexError:
                     break
-                if not job.is_stopped:
+                if index < job.first_failed:
                     try:
                         job.results[index] = job.function(row)
                     except BaseException as error:
@@ -272,7 +275,7 @@ class TaskWindow:
         rows = self._rows
         while rows and not self._crowded:
             job, index, row = rows.popleft()
-            if not job.is_stopped:
+            if index < job.first_failed:
                 try:
                     job.results[index] = await job.function(row)
                 except BaseException as error:

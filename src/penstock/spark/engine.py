@@ -99,6 +99,10 @@ class SparkEngine:
         """Return what was decided about tasks, tables, rows in flight, epochs and executors, oldest first."""
         return [] if self._pilot is None else self._pilot.decisions
 
+    def decisions_since(self, known: int) -> tuple[list[Decision], int]:
+        """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
+        return ([], known) if self._pilot is None else self._pilot.journal.decisions_since(known)
+
     # Control, from any thread -----------------------------------------------------------------------------------
 
     def set_tasks(self, tasks: int) -> None:
@@ -311,7 +315,8 @@ class SparkEngine:
     def _spec(self, taken: _Taken) -> EpochSpec:
         position, plan = self._position, self._plan
         assert self._pilot is not None
-        choice = self._pilot.choose(self._wishes(), _rows(taken), self._backend.cores, position.epoch + 1)
+        mixed = taken.handed is not None and bool(taken.slices)
+        choice = self._pilot.choose(self._wishes(), _rows(taken), self._backend.cores, position.epoch + 1, mixed=mixed)
         if not choice.solo:
             position.tables, position.tasks = choice.tables, max(choice.levels[1:])
         tables = {node.name: [0] * shard_count(node) for node in plan.keyed} if choice.solo else choice.tables

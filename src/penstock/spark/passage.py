@@ -40,7 +40,7 @@ class Passage:
         self.failures = Failures()
         self.rows_in: dict[str, int] = {}
         self.rows_out: dict[str, int] = {}
-        self.waits = Waits(spec.in_flight)
+        self.waits = Waits(spec.in_flight, measure=spec.threads == 1)
         self.spent = Spent()
 
     def another(self) -> Passage:
@@ -54,8 +54,7 @@ class Passage:
         for mine, theirs in ((self.rows_in, other.rows_in), (self.rows_out, other.rows_out)):
             for name, rows in theirs.items():
                 count(mine, name, rows)
-        self.waits.absorb(other.waits)
-        self.spent.absorb(other.spent)
+        self.spent.absorb(other.spent, self._spec.threads)
 
     def take(self, node: Node, port: int, chunk: Chunk) -> None:
         """Take rows through the operators without memory, to where they leave the task."""

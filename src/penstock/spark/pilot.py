@@ -73,6 +73,11 @@ class EpochPilot:
         self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
 
     @property
+    def journal(self) -> Journal:
+        """Return what was decided, and why."""
+        return self._journal
+
+    @property
     def decisions(self) -> list[Decision]:
         """Return what was decided, oldest first."""
         return self._journal.decisions
@@ -97,12 +102,15 @@ class EpochPilot:
         if self._executors is not None:
             self._executors.took(measured, epoch)
 
-    def choose(self, wishes: Wishes, rows: int | None, cores: int, epoch: int) -> Choice:
-        """Choose how to run an epoch of so many rows (None where that is not known)."""
+    def choose(self, wishes: Wishes, rows: int | None, cores: int, epoch: int, *, mixed: bool = False) -> Choice:
+        """Choose how to run an epoch of so many rows (None where that is not known).
+
+        A `mixed` epoch has rows of a DataFrame and rows that tasks read themselves, which no one task can do.
+        """
         measured, self._measured = self._measured, None
         in_flight = dict(self._waits.in_flight)
         # On a cluster the one task would have to fetch the state of all others.
-        open_to_one = self._alone and wishes.tasks is None
+        open_to_one = self._alone and wishes.tasks is None and not mixed
         if open_to_one and self._tasks.one_task(measured, rows, cores, epoch):
             return Choice(True, (1,) * (self._stages.last + 1), {}, in_flight)
         if wishes.tasks is None:

@@ -50,10 +50,10 @@ class Spent:
                 own = (wall - section.wall, cpu - section.cpu)
                 self.operators[section.operator] = (before[0] + own[0], before[1] + own[1])
 
-    def absorb(self, other: Spent) -> None:
-        """Add what was spent in another thread of the same task."""
+    def absorb(self, other: Spent, threads: int) -> None:
+        """Add what was spent in one of so many threads of the same task: beside each other, they take as much less."""
         for part, seconds in other.parts.items():
-            self.parts[part] = self.parts.get(part, 0.0) + seconds
+            self.parts[part] = self.parts.get(part, 0.0) + seconds / threads
         for name, (wall, cpu) in other.operators.items():
             before = self.operators.get(name, (0.0, 0.0))
             self.operators[name] = (before[0] + wall, before[1] + cpu)

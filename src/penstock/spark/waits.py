@@ -18,20 +18,10 @@ Waited = tuple[int, float, float, float]
 class Waits:
     """The operators of one task that wait."""
 
-    def __init__(self, in_flight: dict[str, int]) -> None:
-        self._in_flight = in_flight
+    def __init__(self, in_flight: dict[str, int], measure: bool = True) -> None:
+        """Without `measure` nothing is: of several chunks at once nobody could tell whose time it was."""
+        self._in_flight, self._measure = in_flight, measure
         self.measured: dict[str, Waited] = {}
-
-    def absorb(self, other: Waits) -> None:
-        """Add what was measured elsewhere in the same task."""
-        for name, theirs in other.measured.items():
-            mine = self.measured.get(name, (0, 0.0, 0.0, 0.0))
-            self.measured[name] = (
-                mine[0] + theirs[0],
-                mine[1] + theirs[1],
-                mine[2] + theirs[2],
-                mine[3] + theirs[3],
-            )
 
     def run(self, node: Node, chunk: Chunk, failures: Failures) -> Outputs:
         """Take a chunk through an operator without memory, whether it waits or not."""
@@ -39,9 +29,11 @@ class Waits:
         if not isinstance(operator, PerRow) or operator.in_flight is None:
             return run_stateless(node, chunk, failures)
         window = shared_window(operator.is_async, self._in_flight.get(node.name, operator.in_flight))
+        if not self._measure:
+            return run_stateless(node, chunk, failures, waiting_caller(window))
         wall, cpu, flight = time.perf_counter(), time.process_time(), window.seconds()
         made = run_stateless(node, chunk, failures, waiting_caller(window))
-        # A task runs one chunk at a time, so all of it is this operator's.
+        # One chunk is under way at a time, so all of it is this operator's.
         spent = time.perf_counter() - wall, window.seconds() - flight, time.process_time() - cpu
         rows, *before = self.measured.get(node.name, (0, 0.0, 0.0, 0.0))
         self.measured[node.name] = rows + len(chunk), before[0] + spent[0], before[1] + spent[1], before[2] + spent[2]

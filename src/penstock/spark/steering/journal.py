@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 from penstock.elastic.base import Actions, Controller
@@ -25,11 +26,19 @@ class Journal:
         self._before: list[Decision] = []
         self._chapter: list[Decision] = []
         self._since = 0
+        self._dropped = 0
+        self._turning = Lock()
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what was decided, oldest first."""
-        return [*self._before, *self._chapter]
+        """Return what was decided, oldest first; chapters before the last two are gone."""
+        return self.decisions_since(0)[0]
+
+    def decisions_since(self, known: int) -> tuple[list[Decision], int]:
+        """Return what was decided behind so many decisions, as far as it is kept, and how many there are by now."""
+        with self._turning:
+            kept = [*self._before, *self._chapter]
+            return kept[max(0, known - self._dropped) :], self._dropped + len(kept)
 
     def begin(self, name: str, controller: Controller[Any, Any], epoch: int) -> None:
         """Start a controller."""
@@ -50,7 +59,9 @@ class Journal:
 
     def _turn(self, epoch: int) -> None:
         """Begin a new chapter."""
-        self._before, self._chapter, self._since = self._chapter, [], epoch
+        with self._turning:
+            self._dropped += len(self._before)
+            self._before, self._chapter, self._since = self._chapter, [], epoch
         for name, pilot in self._pilots.items():
             _, line = Pilot.begin(name, pilot.controller, epoch=epoch)
             why = f"{pilot.controller.name} goes on"
