@@ -208,7 +208,7 @@ def start(
     latency: str | float | None = None,
     end: bool = True,
     threads: int | Literal["utilization"] | None = None,
-    model: ModelName = "dynamic",
+    model: ModelName | None = None,
     policy: str | Policy | None = None,
     replicas: int | Mapping[str, int] | Literal["auto"] | None = None,
     partitioned: Partitioned | None = None,
@@ -254,6 +254,7 @@ def start(
     _refuse_options(
         engine,
         {
+            "model": model,
             "policy": policy,
             "replicas": replicas,
             "partitioned": partitioned,
@@ -263,6 +264,8 @@ def start(
     )
     if threads is not None and (engine == "sequential" or (engine == "spark" and threads == "utilization")):
         raise FlowError(f'threads={threads!r} needs engine="threads"; this run is with engine={engine!r}')
+    if engine == "spark" and threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise FlowError(f"threads={threads!r}; a task needs a whole number of threads, 1 or more")
     if latency is not None and engine == "sequential":
         raise FlowError('latency= needs engine="spark" or "threads"; the sequential engine is as fast as it is')
     if epoch_rows < 1:
@@ -278,7 +281,7 @@ def start(
             plan,
             run,
             end=end,
-            model=model,
+            model=model or "dynamic",
             threads=threads,
             policy=policy,
             replicas=replicas,

@@ -50,6 +50,8 @@ def make_engine(
     if latency is not None:
         if replicas not in (None, "auto"):
             raise FlowError("latency= finds the replicas of operators by itself; leave out replicas=")
+        if model not in ("dynamic", "dedicated"):
+            raise FlowError(f'latency= needs model="dynamic" or "dedicated"; model={model!r} has no full queues')
         replicas = "auto"
     settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
     elastic = threads is None and model == "dynamic"
