@@ -374,8 +374,10 @@ def _spark(
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
+    from penstock.spark.outputs import check_directories
     from penstock.spark.session import make_session
 
+    check_directories(plan, checkpoint)
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")
