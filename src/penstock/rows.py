@@ -256,9 +256,9 @@ class RowType:
                 return tuple(row[fields.index(name)] for name in names)
             if fields is None and len(row) == len(names):
                 return row
-            extra = [name for name in fields or () if name not in self._name_set]
-            if extra:
-                raise UnknownFieldError(index, extra[0], row[fields.index(extra[0])], ", ".join(names))
+            for name, value in zip(fields or (), row, strict=False):
+                if name not in self._name_set:
+                    raise UnknownFieldError(index, name, value, ", ".join(names))
         elif dataclasses.is_dataclass(row) and {f.name for f in dataclasses.fields(row)} == self._name_set:
             return tuple(getattr(row, name) for name in names)
         raise RowTypeError(index, "(row)", row, f"row with the fields {', '.join(names)}")

@@ -23,7 +23,7 @@ def test_it_is_refused(tmp_path, capsys):
     [
         ({"engine": "threads", "checkpoint": "x"}, "checkpoint= needs engine='spark'"),
         ({"engine": "sequential", "tasks": 2}, "tasks= needs engine='spark'"),
-        ({"engine": "sequential", "threads": 2}, "threads= needs engine='threads'"),
+        ({"engine": "sequential", "threads": 2}, 'threads=2 needs engine="threads"'),
     ],
 )
 def test_options_of_other_engines_are_refused(options, message):

@@ -288,6 +288,10 @@ class TestDirectories:
 
 
 class TestOptions:
+    def test_an_option_that_is_not_there(self):
+        with pytest.raises(TypeError, match=r"ps\.run has no option 'replica'; did you mean 'replicas'\?"):
+            ps.run(ps.Flow("none"), engine="threads", replica=3)
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
