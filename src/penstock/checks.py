@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.errors import FlowError
+from penstock.errors import FlowError, did_you_mean
 from penstock.graph import Graph, Node
 from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import ERROR_POLICIES, Key, Operator, Source
@@ -70,11 +69,9 @@ def field(row: RowType | None, name: str, operator: str, option: str) -> pa.Fiel
     if row is None:
         return None
     if name not in row.names:
-        close = difflib.get_close_matches(name, row.names, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise FlowError(
             f"operator {operator!r}: {option} names the field {name!r}, but the rows have "
-            f"{', '.join(map(repr, row.names)) or 'no fields'}{hint}"
+            f"{', '.join(map(repr, row.names)) or 'no fields'}{did_you_mean(name, row.names)}"
         )
     return row.schema.field(name)
 

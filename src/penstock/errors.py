@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 
 _LIBRARIES = (
@@ -40,13 +42,27 @@ class RowTypeError(PenstockError):
 
     def __init__(self, index: int, field: str, value: object, expected: str) -> None:
         self.index, self.field, self.value, self.expected = index, field, value, expected
-        super().__init__(
-            f"field {field!r} has the value {_shorten(value)} ({type(value).__name__}), "
-            f"which does not fit the declared type {expected}"
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        return (
+            f"field {self.field!r} has the value {_shorten(self.value)} ({type(self.value).__name__}), "
+            f"which does not fit the declared type {self.expected}"
         )
 
     def __reduce__(self) -> tuple[type[RowTypeError], tuple[object, ...]]:
-        return RowTypeError, (self.index, self.field, self.value, self.expected)
+        return type(self), (self.index, self.field, self.value, self.expected)
+
+
+class UnknownFieldError(RowTypeError):
+    """Report a row with a field that its schema does not have; `expected` is what it has."""
+
+    def _text(self) -> str:
+        known = self.expected.split(", ")
+        return (
+            f"the row has a field {self.field!r}, the schema has {self.expected or 'none'}"
+            f"{did_you_mean(self.field, known)}"
+        )
 
 
 class OperatorError(PenstockError):
@@ -74,7 +90,22 @@ def operator_error(operator: str, error: BaseException, row: object) -> Operator
     where = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else ""
     kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
     lines = traceback.format_list(frames[-5:])
-    return OperatorError(operator, f"{kind}{error}", where, _shorten(row, 400), "".join(lines))
+    return OperatorError(operator, f"{kind}{error}{_known_fields(error)}", where, _shorten(row, 400), "".join(lines))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message: the known name that was probably meant, if there is one."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _known_fields(error: BaseException) -> str:
+    """Say which fields a row has, where a function has read one that it has not."""
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, tuple) or error.name is None:
+        return ""
+    fields = getattr(error.obj, "_fields", ())
+    hint = did_you_mean(error.name, fields)
+    return f"{hint}{' ' if hint else '; '}the row has {', '.join(fields)}" if fields else ""
 
 
 def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:

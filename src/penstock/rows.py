@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import FlowError, RowTypeError
+from penstock.errors import FlowError, RowTypeError, UnknownFieldError
 
 Row = Any
 Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
@@ -243,7 +243,7 @@ class RowType:
             extra = row.keys() - self._name_set
             if extra:
                 name = sorted(map(str, extra))[0]
-                raise RowTypeError(index, name, row.get(name), f"row with the fields {', '.join(names)}")
+                raise UnknownFieldError(index, name, row.get(name), ", ".join(names))
             missing = [field.name for field in self.schema if field.name not in row and not field.nullable]
             if missing:
                 raise RowTypeError(index, missing[0], None, "(the field is missing)")
@@ -256,6 +256,9 @@ class RowType:
                 return tuple(row[fields.index(name)] for name in names)
             if fields is None and len(row) == len(names):
                 return row
+            for name, value in zip(fields or (), row, strict=False):
+                if name not in self._name_set:
+                    raise UnknownFieldError(index, name, value, ", ".join(names))
         elif dataclasses.is_dataclass(row) and {f.name for f in dataclasses.fields(row)} == self._name_set:
             return tuple(getattr(row, name) for name in names)
         raise RowTypeError(index, "(row)", row, f"row with the fields {', '.join(names)}")

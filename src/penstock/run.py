@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from penstock.elastic.decisions import Decision
-from penstock.errors import FlowError, PenstockError
+from penstock.errors import FlowError, PenstockError, did_you_mean
 from penstock.flow import Flow
 from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
@@ -359,6 +360,10 @@ def _refuse_options(engine: str, options: dict[str, Any], only: str) -> None:
 
 def run(flow: Flow, **options: Any) -> Run:
     """Run a flow to its end; options are those of `start`. Ctrl-C ends it behind the epoch under way."""
+    known = inspect.signature(start).parameters
+    for name in options:
+        if name not in known or name == "flow":
+            raise TypeError(f"ps.run has no option {name!r}{did_you_mean(name, known)}")
     started = start(flow, **options)
     with _plain_interrupts():
         try:
@@ -400,8 +405,10 @@ def _spark(
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
+    from penstock.spark.outputs import check_directories
     from penstock.spark.session import make_session
 
+    check_directories(plan, checkpoint)
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")

@@ -112,7 +112,21 @@ def read(checkpoint: str, operator: str, epoch: int | None = None) -> pa.Table:
 
     A value that has no Arrow type is shown as text.
     """
+    return _table(values(checkpoint, operator, epoch))
+
+
+def listed(checkpoint: str, operator: str, epoch: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of `read` for people: tuples are tuples, whose parts need no names outside of a table."""
     found = values(checkpoint, operator, epoch)
+    keys = _in_order(list(found))
+    rows = _table(found).to_pylist()
+    return [
+        {"key": _tupled(row["key"], key), "value": _tupled(row["value"], found[key])}
+        for key, row in zip(keys, rows, strict=True)
+    ]
+
+
+def _table(found: dict[Any, Any]) -> pa.Table:
     keys = _in_order(list(found))
     return pa.table({"key": _column(keys), "value": _column([_plain(found[key]) for key in keys])})
 
@@ -157,6 +171,18 @@ def _plain(value: Any) -> Any:
         # Fields of different types make no list: number them.
         return {f"f{i}": _plain(part) for i, part in enumerate(value)} if isinstance(value, tuple) else value
     return vars(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def _tupled(shown: Any, value: Any) -> Any:
+    """Turn what Arrow made of a value back where that was a tuple."""
+    if not isinstance(value, tuple) or isinstance(shown, str):
+        return shown
+    fields = getattr(value, "_fields", None)
+    if isinstance(shown, dict) and fields:
+        return {name: _tupled(shown[name], part) for name, part in zip(fields, value, strict=True)}
+    if isinstance(shown, dict):
+        return tuple(_tupled(shown[f"f{i}"], part) for i, part in enumerate(value))
+    return tuple(shown)
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.ingress.paths import absolute
+from penstock.errors import FlowError
+from penstock.ingress.paths import absolute, is_file
 from penstock.read import FileFormat
 
 
@@ -81,6 +82,12 @@ def callback(function: Callable[[list[Any], int], Any]) -> Callback:
 def frame(function: Callable[[Any, int], Any]) -> FrameCallback:
     """Call `function(dataframe, epoch)`: for any DataFrame writer; at least once."""
     return FrameCallback(function)
+
+
+def refuse_file(sink: str, writer: Directory) -> None:
+    """Refuse to write a directory where there is a file."""
+    if is_file(writer.path):
+        raise FlowError(f"sink {sink!r}: {writer.path} is a file; give a directory")
 
 
 def as_writer(value: Any) -> Writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
+from penstock.cli.page import page_line
 from penstock.dashboard.history import HistoryWriter
 from penstock.elastic.decisions import Decision, Pilot
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
@@ -55,7 +57,7 @@ def started(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 def address_in(lines: Iterator[str]) -> str:
     for line in lines:
-        found = re.search(r"page at (http://\S+?);? ", f"{line.rstrip()} ")
+        found = re.search(r"page at (http://\S+) ", f"{line.rstrip()} ")
         if found:
             return found[1]
     raise AssertionError("no address was printed")
@@ -98,6 +100,13 @@ def test_no_page_means_none(tmp_path, monkeypatch, capsys):
     assert main(["run", str(file), "--engine", "threads", "--no-page", "--history", "kept"]) == 0
     assert "page at" not in capsys.readouterr().err
     assert (tmp_path / "kept" / "samples.jsonl").exists()
+
+
+def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
+    wanted = argparse.Namespace(page=None)
+    assert page_line("http://127.0.0.1:4147/", wanted) == "page at http://127.0.0.1:4147/"
+    assert page_line("http://[::1]:5001/", wanted) == "port 4147 is taken; page at http://[::1]:5001/"
+    assert page_line("http://127.0.0.1:5001/", argparse.Namespace(page=5001)) == "page at http://127.0.0.1:5001/"
 
 
 def make_history(directory: Path) -> list[tuple[float, Decision]]:

@@ -38,8 +38,8 @@ class TestProgress:
 
     def test_line(self):
         progress = Progress(0.0)
-        progress.take(stats(), 0.5)
-        progress.take(stats(2, 3000, 2700, 1.5, 8000), 2.0)
+        progress.take(stats(), 5.5)
+        progress.take(stats(2, 3000, 2700, 1.5, 8000), 7.25)
         assert progress.line() == (
             "epoch 2 in 1.5 s | 4,000 rows in, 3,600 out | 2,000 rows/s | lag 8,000 rows (4.0 s)"
         )
@@ -50,7 +50,7 @@ class TestProgress:
             progress.take(stats(second, 100 if second < 50 else 1000), float(second))
         assert progress.rate() == pytest.approx(1000)
 
-    @pytest.mark.parametrize(("backlog", "text"), [(None, "unknown"), (0, "0"), (500, "500 rows (500 ms)")])
+    @pytest.mark.parametrize(("backlog", "text"), [(None, "unknown"), (0, "0"), (500, "500 rows (125 ms)")])
     def test_lag(self, backlog, text):
         progress = Progress(0.0)
         progress.take(stats(backlog=backlog), 1.0)
@@ -59,7 +59,19 @@ class TestProgress:
     def test_total(self):
         progress = Progress(0.0)
         progress.take(stats(), 1.0)
-        assert progress.total(2.0) == "1 epoch, 1,000 rows in, 900 out, 2.0 s, 500 rows/s"
+        assert progress.total(2.0) == "1 epoch, 1,000 rows in, 900 out, 1.2 s, 800 rows/s"
+
+    def test_the_start_of_the_command_does_not_count(self):
+        progress = Progress(0.0)
+        progress.take(stats(rows=3), 20.0)
+        progress.take(stats(2, rows=0), 30.0)
+        assert progress.total(30.0).endswith("10.2 s, 0.29 rows/s")
+        assert "| 0.29 rows/s |" in progress.line()
+
+    def test_a_lag_that_is_not_known_is_left_out(self):
+        progress = Progress(0.0)
+        progress.take(stats(backlog=None), 1.0)
+        assert progress.line() == "epoch 1 in 250 ms | 1,000 rows in, 900 out | 4,000 rows/s"
 
     def test_total_of_nothing(self):
         assert Progress(0.0).total(0.0) == "0 epochs, 0 rows in, 0 out, 0 ms"

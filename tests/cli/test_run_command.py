@@ -63,6 +63,18 @@ class TestDone:
         text = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('kept')\n"
         assert run(write(tmp_path, "keeps.py", text)) == 0
         assert "sink 'kept' are kept in memory" in capsys.readouterr().err
+        assert run(write(tmp_path, "keeps_two.py", text + "flow.source('more', [2]).sink('too')\n")) == 0
+        warning, starting = capsys.readouterr().err.splitlines()[:2]
+        assert "the sinks 'kept', 'too' are kept in memory" in warning
+        assert "flow 'x'" in starting
+
+    def test_the_end_says_how_to_see_the_run_again(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        file = write(tmp_path, "seen_again.py", NUMBERS)
+        assert run(file) == 0
+        assert capsys.readouterr().err.rstrip().endswith("; see it again: penstock page .penstock/numbers")
+        assert run(file, "--history", "kept here") == 0
+        assert capsys.readouterr().err.rstrip().endswith("; see it again: penstock page 'kept here'")
 
 
 class TestFailed:
@@ -125,11 +137,35 @@ class TestUsage:
             (["run", "x.py", "-o", "rows=3"], "-o is for workloads"),
             (["run", "x.py", "--latency", "soon"], "--latency 'soon' is no duration"),
             (["run", "x.py", "--replicas", "auto"], "--replicas needs --engine threads"),
+            (["run", "mobile-fraud", "-o", "calls=abc"], "'calls' of workload 'mobile-fraud' is of type int"),
+            (["run", "mobile-fraud", "-o", "colls=3"], "has no option 'colls'"),
         ],
     )
     def test_what_cannot_be_run(self, capsys, arguments, message):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            (("--replicas", "abc"), "'abc': give a whole number or auto"),
+            (("--tasks", "two"), "'two': give a whole number, at least 1"),
+            (("--page", "99999"), "'99999': a port is 0 to 65535"),
+        ],
+    )
+    def test_what_argparse_refuses_says_what_to_give(self, capsys, option, message):
+        with pytest.raises(SystemExit) as caught:
+            main(["run", "x.py", *option])
+        assert caught.value.code == 2
+        assert message in capsys.readouterr().err
+
+    def test_the_list_has_two_lines_a_workload(self, capsys):
+        assert main(["run", "--list"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].split()[0] == "failed-logins"
+        assert lines[1].lstrip().startswith("-o ")
+        assert {line[0] for line in lines[::2]}.isdisjoint(" ")
+        assert {line[0] for line in lines[1::2]} == {" "}
 
     def test_help_tells_the_commands(self, capsys):
         with pytest.raises(SystemExit) as caught:

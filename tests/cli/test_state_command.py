@@ -79,6 +79,23 @@ class TestState:
         assert "epoch 77 is not kept" in capsys.readouterr().err
 
 
+def test_tuples_are_shown_as_tuples(tmp_path, capsys):
+    rows = [{"k": k, "v": v} for k, v in ((1, 2.5), (2, 3.5), (1, 4.0))]
+    path = str(tmp_path / "kept")
+    flow = ps.Flow("pairs").source("in", ps.read.items(rows)).key_by("k").scan(last_two, (), name="pairs").sink("out")
+    SparkEngine(make_plan(flow), InlineBackend(1, 0), Options(path, end=False)).run()
+    assert main(["state", path, "pairs"]) == 0
+    assert [line.split(None, 1)[1] for line in capsys.readouterr().out.splitlines()] == [
+        "value",
+        "(4.0, ('then', 2.5))",
+        "(3.5,)",
+    ]
+
+
+def last_two(state, row):
+    return ((row.v, ("then", state[0])) if state else (row.v,)), row
+
+
 def test_keys_come_and_go(tmp_path):
     rows = [{"k": k} for k in (1, 2, 1)]
     path = str(tmp_path / "kept")

@@ -11,6 +11,7 @@ from penstock.flow import Flow
 from penstock.operators import aggregates as agg
 from penstock.operators.process import Process
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
+from penstock.rows import make_record, row_type
 from penstock.sequential import row_text
 
 from .running import feed, numbers, out, records, run, started
@@ -269,6 +270,27 @@ class TestErrorObjects:
         error = operator_error("op", raised.value, 1)
         assert error.where == "/home/me/project/mine.py:2"
         assert '"/home/me/project/mine.py", line 2' in error.trace
+
+    def test_a_field_that_a_row_has_not_is_named_with_those_that_it_has(self):
+        row = make_record(("at", "user", "amount"), (1, "ann", 2.0))
+        with pytest.raises(AttributeError) as raised:
+            _ = row.amuont
+        error = operator_error("op", raised.value, row).error
+        assert error.endswith("'amuont'; did you mean 'amount'? the row has at, user, amount")
+        with pytest.raises(AttributeError) as raised:
+            _ = row.zzz
+        assert operator_error("op", raised.value, row).error.endswith("'zzz'; the row has at, user, amount")
+        with pytest.raises(AttributeError) as raised:
+            _ = (1).zzz
+        assert operator_error("op", raised.value, row).error.endswith("'zzz'")
+
+    def test_a_row_with_a_field_that_its_schema_has_not(self):
+        declared = row_type({"user": str, "total": float}, "op")
+        for row in ({"user": "ann", "totl": 1.0}, make_record(("user", "totl"), ("ann", 1.0))):
+            with pytest.raises(RowTypeError) as raised:
+                declared.encode([row])
+            again = pickle.loads(pickle.dumps(raised.value))
+            assert str(again) == "the row has a field 'totl', the schema has user, total; did you mean 'total'?"
 
     def test_all_have_one_base(self):
         assert issubclass(FlowError, PenstockError)

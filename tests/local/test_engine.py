@@ -270,8 +270,28 @@ class TestDirectories:
                 with pytest.raises(FlowError, match=expected):
                     ps.run(flow, engine="threads")
 
+    @pytest.mark.parametrize("engine", ["threads", "sequential", "spark"])
+    def test_a_path_that_is_a_file_is_refused_at_the_start(self, tmp_path, engine):
+        (tmp_path / "out").write_text("mine")
+        flow = ps.Flow("files")
+        flow.source("in", ps.read.items(numbers(5))).sink("out", ps.write.json(str(tmp_path / "out")))
+        with pytest.raises(FlowError, match=r"sink 'out': .*/out is a file; give a directory"):
+            ps.start(flow, engine=engine)  # and before Spark starts
+        assert (tmp_path / "out").read_text() == "mine"
+
+    def test_spark_need_not_start_to_refuse_the_rows_of_another_engine(self, tmp_path):
+        flow = ps.Flow("files")
+        flow.source("in", ps.read.items(numbers(5))).sink("out", ps.write.json(str(tmp_path / "out")))
+        ps.run(flow, engine="threads")
+        with pytest.raises(ps.CheckpointError, match='rows of a run with engine="threads"'):
+            ps.start(flow, checkpoint=str(tmp_path / "kept"))
+
 
 class TestOptions:
+    def test_an_option_that_is_not_there(self):
+        with pytest.raises(TypeError, match=r"ps\.run has no option 'replica'; did you mean 'replicas'\?"):
+            ps.run(ps.Flow("none"), engine="threads", replica=3)
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [

@@ -14,9 +14,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from penstock.cli import UsageError
+from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.run import LOADING
-from penstock.workloads.catalogue import WORKLOADS, find, make_workload
+from penstock.workloads.catalogue import WORKLOADS, find, make_workload, read_options
 
 
 def load_target(target: str | None, options: list[str]) -> Flow:
@@ -24,7 +25,12 @@ def load_target(target: str | None, options: list[str]) -> Flow:
     if target is None:
         raise UsageError("name a file, or a workload; `penstock run --list` lists the workloads")
     if target in WORKLOADS:
-        return make_workload(target, dict(_pair(option) for option in options))
+        given = dict(_pair(option) for option in options)
+        try:
+            read_options(target, given)
+        except FlowError as error:
+            raise UsageError(str(error)) from None
+        return make_workload(target, given)
     if options:
         raise UsageError(f"-o is for workloads, and {target} is none; `penstock run --list` lists them")
     if target.isidentifier() or not (target.endswith(".py") or ":" in target or "/" in target):
@@ -33,12 +39,13 @@ def load_target(target: str | None, options: list[str]) -> Flow:
 
 
 def describe_workloads() -> list[str]:
-    """Write a line for each workload: its name, and the first line of what its function says."""
+    """Write two lines for each workload: its name and what it is, then its options."""
     lines = []
     for name in sorted(WORKLOADS):
         maker = find(name)
         options = " ".join(f"-o {each.name}={each.default}" for each in inspect.signature(maker).parameters.values())
-        lines.append(f"{name:24} {(inspect.getdoc(maker) or '').splitlines()[0]}  [{options}]")
+        lines.append(f"{name:24} {(inspect.getdoc(maker) or '').splitlines()[0]}")
+        lines.append(f"{'':24} {options or 'no options'}")
     return lines
 
 

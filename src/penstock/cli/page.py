@@ -10,11 +10,13 @@ import argparse
 import os
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.cli import DONE
 from penstock.cli.stopping import Interrupts
 
 HELP = "show the page of a finished run"
+LAST_PORT = 65_535
 
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,7 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that runs a flow."""
     wanted = parser.add_mutually_exclusive_group()
     wanted.add_argument(
-        "--page", type=int, metavar="PORT", help="the port of the live page (default: 4147, or any that is free)"
+        "--page", type=_port, metavar="PORT", help="the port of the live page (default: 4147, or any that is free)"
     )
     wanted.add_argument("--no-page", action="store_true", help="serve no page")
     add_address_arguments(parser)
@@ -44,6 +46,20 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="keep what the page showed here (default: in the checkpoint, or .penstock/<flow name>/history)",
     )
+
+
+def _port(text: str) -> int:
+    if text.isdecimal() and int(text) <= LAST_PORT:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: a port is 0 to {LAST_PORT}")
+
+
+def page_line(address: str, args: argparse.Namespace) -> str:
+    """Say where the page is, and why not at the usual port if it was not free; nothing touches the address."""
+    from penstock.dashboard.server import PORT
+
+    taken = args.page is None and urlsplit(address).port != PORT
+    return f"{f'port {PORT} is taken; ' if taken else ''}page at {address}"
 
 
 def page_options(args: argparse.Namespace, flow: str) -> dict[str, Any]:
@@ -64,7 +80,7 @@ def page_options(args: argparse.Namespace, flow: str) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("directory", metavar="RUN_DIR", help="the run's checkpoint, or its history")
-    parser.add_argument("--page", type=int, metavar="PORT", help="the port (default: 4147, or any that is free)")
+    parser.add_argument("--page", type=_port, metavar="PORT", help="the port (default: 4147, or any that is free)")
     add_address_arguments(parser)
 
 
@@ -78,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     with Interrupts() as interrupts:
         server = PageServer(page, args.page_host, args.page, args.page_token)
         try:
-            print(f"page at {server.address}; Ctrl-C ends it", flush=True)
+            print(f"{page_line(server.address, args)}\nCtrl-C ends it", flush=True)
             ended = threading.Event()
             while not interrupts.count:
                 ended.wait(0.2)

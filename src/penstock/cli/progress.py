@@ -13,6 +13,7 @@ class Progress:
 
     def __init__(self, began: float) -> None:
         self.began = began
+        """When the first epoch began; until there is one, when the command did."""
         self.epochs = self.rows_in = self.rows_out = 0
         self.last: Any = None
         """The statistics of the last epoch."""
@@ -21,12 +22,16 @@ class Progress:
 
     def take(self, stats: Any, now: float) -> None:
         """Add an epoch that was committed just now."""
+        if not self.epochs:  # what came before it is the start of Spark, and says nothing of the flow
+            self.began = max(self.began, now - stats.seconds)
+            self._recent[0] = (self.began, 0)
         self.epochs += 1
         self.rows_in += stats.rows_in
         self.rows_out += sum(stats.rows_out.values())
         self.last = stats
         self._recent.append((now, self.rows_in))
-        while len(self._recent) > 2 and self._recent[1][0] < now - RECENT_SECONDS:
+        # Two epochs at least: the one that only ends the flow reads no rows.
+        while len(self._recent) > 3 and self._recent[1][0] < now - RECENT_SECONDS:
             self._recent.popleft()
 
     def rate(self) -> float:
@@ -38,9 +43,10 @@ class Progress:
         """Describe the run as it stands."""
         if self.last is None:
             return "waiting for the first epoch"
+        lag = "" if self.last.backlog is None else f" | lag {self.lag()}"
         return (
             f"epoch {self.last.epoch:,} in {duration(self.last.seconds)} | {self.rows_in:,} rows in, "
-            f"{self.rows_out:,} out | {self.rate():,.0f} rows/s | lag {self.lag()}"
+            f"{self.rows_out:,} out | {_rate(self.rate())}{lag}"
         )
 
     def lag(self) -> str:
@@ -53,7 +59,7 @@ class Progress:
     def total(self, now: float) -> str:
         """Describe the run as a whole."""
         spent = now - self.began
-        rate = f", {self.rows_in / spent:,.0f} rows/s" if spent > 0 and self.rows_in else ""
+        rate = f", {_rate(self.rows_in / spent)}" if spent > 0 and self.rows_in else ""
         return (
             f"{count(self.epochs, 'epoch')}, {self.rows_in:,} rows in, {self.rows_out:,} out, {duration(spent)}{rate}"
         )
@@ -85,6 +91,11 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _rate(rows: float) -> str:
+    """Write rows a second; of a slow flow not as zero."""
+    return f"{rows:,.0f} rows/s" if rows >= 10 or not rows else f"{rows:.2g} rows/s"
 
 
 def size(amount: float) -> str:

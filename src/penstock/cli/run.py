@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from typing import Any, get_args
@@ -20,13 +21,14 @@ from typing import Any, get_args
 from penstock.cli import DONE, FAILED, UsageError
 from penstock.cli.displays import Display, make_display
 from penstock.cli.loading import describe_workloads, load_target
-from penstock.cli.page import add_page_arguments, page_options
+from penstock.cli.page import add_page_arguments, page_line, page_options
 from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
 from penstock.flow import Flow
 from penstock.operators.base import Sink
 from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
+from penstock.plan import make_plan
 from penstock.policies import POLICIES
 from penstock.run import Run, start
 from penstock.write import Memory
@@ -129,20 +131,21 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
     session = None
+    checkpoint = args.checkpoint or os.path.join(".penstock", flow.name)
     try:
+        _warn_of_memory(flow, display)
         if args.engine == "spark":
-            options["checkpoint"] = args.checkpoint or os.path.join(".penstock", flow.name)
+            options["checkpoint"] = checkpoint
             display.say(
                 "starting",
-                f"flow {flow.name!r}, checkpoint {options['checkpoint']}; starting Spark",
+                f"flow {flow.name!r}, checkpoint {checkpoint}; starting Spark",
                 flow=flow.name,
-                checkpoint=options["checkpoint"],
+                checkpoint=checkpoint,
             )
-            session = _session(flow, args.master)
+            session = _session(flow, checkpoint, args.master)
         else:
             how = "one row at a time" if args.engine == "sequential" else "in this process"
             display.say("starting", f"flow {flow.name!r}, {how}", flow=flow.name)
-        _warn_of_memory(flow, display)
         # From here on Ctrl-C is counted; until here it may simply end the command.
         with Interrupts() as interrupts:
             started = start(
@@ -156,9 +159,9 @@ def run(args: argparse.Namespace) -> int:
                 **page_options(args, flow.name),
             )
             if started.page is not None:
-                display.say("page", f"page at {started.page}", address=started.page)
+                display.say("page", page_line(started.page, args), address=started.page)
             try:
-                return _watch(started, interrupts, display, progress, session)
+                return _watch(started, interrupts, display, progress, session, args.history or checkpoint)
             finally:
                 started.close_page()
     except Exception as error:
@@ -187,9 +190,11 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _session(flow: Flow, master: str | None) -> Any:
+def _session(flow: Flow, checkpoint: str, master: str | None) -> Any:
+    from penstock.spark.outputs import check_directories
     from penstock.spark.session import make_session
 
+    check_directories(make_plan(flow), checkpoint)  # a mistake is told at once, not after Spark has started
     return make_session(f"penstock: {flow.name}", master=master)
 
 
@@ -200,16 +205,17 @@ def _warn_of_memory(flow: Flow, display: Display) -> None:
         if isinstance(node.operator, Sink) and isinstance(node.operator.writer, Memory)
     ]
     if kept:
+        sinks = f"sink {kept[0]!r}" if len(kept) == 1 else f"the sinks {', '.join(map(repr, kept))}"
         display.say(
             "warning",
-            f"the rows of sink {kept[0]!r} are kept in memory and end with this command; give it a writer, "
-            f"such as ps.write.parquet(...) or ps.write.console()",
-            sink=kept[0],
+            f"the rows of {sinks} are kept in memory and end with this command; give a writer, such as "
+            f"ps.write.parquet(...) or ps.write.console()",
+            sinks=kept,
         )
 
 
-def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Progress, session: Any) -> int:
-    """Wait for the end, showing progress and obeying Ctrl-C."""
+def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Progress, session: Any, kept: str) -> int:
+    """Wait for the end, showing progress and obeying Ctrl-C; `kept` is where the run's history is."""
     stopping = False
     while True:
         try:
@@ -236,7 +242,7 @@ def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Pro
         display.say("stopped", f"stopped: {total}{again}", **fields)
         return interrupts.code
     nothing = "" if progress.epochs or session is None else ENDED
-    display.say("done", f"done: {total}{nothing}", **fields)
+    display.say("done", f"done: {total}{nothing}; see it again: penstock page {shlex.quote(kept)}", **fields)
     return DONE
 
 
@@ -256,15 +262,18 @@ def _stop_now(started: Run, interrupts: Interrupts, session: Any) -> None:
         os._exit(interrupts.code)
 
 
-def _positive(text: str) -> int:
-    number = int(text.replace("_", ""))
+def _positive(text: str, wanted: str = "a whole number, at least 1") -> int:
+    try:
+        number = int(text.replace("_", ""))
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
     return number
 
 
 def _replicas(text: str) -> int | str:
-    return text if text == "auto" else _positive(text)
+    return text if text == "auto" else _positive(text, "a whole number or auto")
 
 
 def _seconds(text: str, option: str) -> float:

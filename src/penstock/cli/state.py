@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         changes = state.compare(checkpoint, args.operator, args.compare, args.epoch)
         _some([{"key": c.key, "change": c.change, "before": c.before, "after": c.after} for c in changes], args, {})
     else:
-        _some(state.read(checkpoint, args.operator, args.epoch).to_pylist(), args, {})
+        _some(state.listed(checkpoint, args.operator, args.epoch), args, {})
     return DONE
 
 

@@ -75,5 +75,11 @@ def exists(path: str) -> bool:
     return bool(system.get_file_info(inside).type != fs.FileType.NotFound)
 
 
+def is_file(path: str) -> bool:
+    """Tell whether there is a file."""
+    system, inside = locate(path)
+    return bool(system.get_file_info(inside).type == fs.FileType.File)
+
+
 def _hidden(path: str) -> bool:
     return any(part.startswith(("_", ".")) for part in path.split("/") if part)

@@ -24,7 +24,7 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
 from penstock.plan import Plan
 from penstock.rows import Row, RowType
-from penstock.write import Callback, Console, Directory, FrameCallback, Memory
+from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file
 
 EPOCH_ROWS = 100_000
 EPOCH_SECONDS = 1.0
@@ -116,6 +116,7 @@ class _DirectorySink:
         self._system, self._path = locate(writer.path)
         if self._system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
+        refuse_file(node.name, writer)
         if os.path.isdir(self._path) and any(name.startswith("epoch=") for name in os.listdir(self._path)):
             raise FlowError(
                 f"sink {node.name!r}: {writer.path} holds the rows of another run, and this engine cannot go on with "

@@ -15,7 +15,51 @@ from penstock.plan import Plan
 from penstock.rows import Row
 from penstock.spark.files import list_names, make_directory, move, read_json, remove, write_json
 from penstock.spark.parts import Part, frame_staging, read_payload, staging
-from penstock.write import Callback, Console, Directory, FrameCallback, Memory
+from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file
+
+
+def check_directories(plan: Plan, checkpoint: str | None) -> None:
+    """Refuse what can be known before Spark starts: local directories that this run could not write to."""
+    identity = None if checkpoint is None else read_json(f"{checkpoint}/flow.json")
+    damaged = checkpoint is not None and identity is None and bool(list_names(f"{checkpoint}/epochs"))
+    for node, writer in _directories(plan):
+        if "://" not in writer.path and not damaged:  # opening a damaged checkpoint says what is wrong with it
+            _refuse_taken(node, writer, "" if identity is None else identity["id"])
+
+
+def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
+    """Return the sinks that write directories; refuse two that share one."""
+    found: dict[str, tuple[Node, Directory]] = {}
+    for node in plan.sinks:
+        writer = _writer(node)
+        if not isinstance(writer, Directory):
+            continue
+        if writer.path in found:
+            raise FlowError(
+                f"the sinks {found[writer.path][0].name!r} and {node.name!r} both write to {writer.path}; give each a "
+                f"directory of its own"
+            )
+        found[writer.path] = (node, writer)
+    return list(found.values())
+
+
+def _refuse_taken(node: Node, writer: Directory, checkpoint_id: str) -> list[str]:
+    """Refuse a directory that holds the rows of another run; return the epochs in it."""
+    refuse_file(node.name, writer)
+    owner = read_json(f"{writer.path}/_penstock/owner.json")
+    rows = [name for name in list_names(writer.path) if name.startswith("epoch=")]
+    if owner is None and rows:
+        raise CheckpointError(
+            f"sink {node.name!r}: {writer.path} holds rows, but not the note of whose they are "
+            f'(_penstock/owner.json): rows of a run with engine="threads", or of something else; remove the directory, '
+            f"or write elsewhere"
+        )
+    if owner is not None and owner["checkpoint"] != checkpoint_id and rows:
+        raise CheckpointError(
+            f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
+            f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}"
+        )
+    return rows
 
 
 class Outputs:
@@ -29,29 +73,8 @@ class Outputs:
     def open(self, committed: int) -> None:
         """Claim the sinks' directories; refuse one that holds the rows of another run."""
         _remove_rubbish(f"{self._checkpoint}/frames")
-        paths: dict[str, str] = {}
-        for node in self._plan.sinks:
-            writer = _writer(node)
-            if not isinstance(writer, Directory):
-                continue
-            if writer.path in paths:
-                raise FlowError(
-                    f"the sinks {paths[writer.path]!r} and {node.name!r} both write to {writer.path}; give each a "
-                    f"directory of its own"
-                )
-            paths[writer.path] = node.name
-            owner = read_json(f"{writer.path}/_penstock/owner.json")
-            rows = [name for name in list_names(writer.path) if name.startswith("epoch=")]
-            if owner is None and rows:
-                raise CheckpointError(
-                    f"sink {node.name!r}: {writer.path} holds rows, but not the note of whose they are "
-                    f"(_penstock/owner.json); restore it, remove the directory, or write elsewhere"
-                )
-            if owner is not None and owner["checkpoint"] != self._id and rows:
-                raise CheckpointError(
-                    f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
-                    f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}"
-                )
+        for node, writer in _directories(self._plan):
+            rows = _refuse_taken(node, writer, self._id)
             make_directory(f"{writer.path}/_penstock/staging")
             write_json(
                 f"{writer.path}/_penstock/owner.json",

@@ -41,8 +41,13 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 def make_workload(name: str, options: dict[str, str]) -> Flow:
     """Make the flow of a workload; options come as text."""
-    maker = find(name)
-    known = inspect.signature(maker).parameters
+    made: Flow = find(name)(**read_options(name, options))
+    return made
+
+
+def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
+    """Turn the options of a workload into values; refuse those that it has not."""
+    known = inspect.signature(find(name)).parameters
     values = {}
     for option, text in options.items():
         if option not in known:
@@ -52,8 +57,7 @@ def make_workload(name: str, options: dict[str, str]) -> Flow:
             values[option] = _READ[kind](text)
         except (KeyError, ValueError):
             raise FlowError(f"option {option!r} of workload {name!r} is of type {kind}, and {text!r} is not") from None
-    made: Flow = maker(**values)
-    return made
+    return values
 
 
 def find(name: str) -> Callable[..., Any]:
