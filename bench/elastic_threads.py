@@ -71,6 +71,7 @@ class Flown:
 
     def elastic(self, steps: int) -> float:
         """Let the controllers decide so many times; return the rows a second meanwhile."""
+        time.sleep(self.period)  # what was under way at another number
         self.pilot.begin_period()  # what a fixed number did is none of their business
         began, rows = time.perf_counter(), self.counter.rows
         for _ in range(steps):
@@ -94,7 +95,7 @@ def flying(shape: Shape, kind: Kind, cost: float, period: float) -> Iterator[Flo
     counter = Counter()
     flow = graph(shape, width=width, depth=depth, cost_us=cost, kind=kind, rows=None, sink=ps.write.callback(counter))
     # Rows that wait keep nobody busy, so a batch of them holds more.
-    batch = 1024 if kind == "waiting" else max(1, round(BATCH_SECONDS * 1e6 / cost / depth))
+    batch = 128 if kind == "waiting" else max(1, round(BATCH_SECONDS * 1e6 / cost / depth))
     options = Options(batch, elastic=True, steer=frozenset({"waits"}), period=BY_HAND)
     engine = LocalEngine(make_plan(flow), options)
     pilot = engine.pilot
@@ -161,7 +162,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     ratios = [each["ratio"] for each in found]
     python = [level for each in found if each["kind"] == "python" for level in each["levels"]]
     return {
-        "ratio": statistics.geometric_mean(ratios),
+        "ratio": statistics.geometric_mean([max(ratio, 1e-3) for ratio in ratios]),
         "worst": min(ratios),
         "python_levels": sorted(set(python)),
         "period": args.period,
