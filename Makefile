@@ -59,8 +59,10 @@ chaos: check-java $(STAMP)  ## run the tests that kill processes, and the other 
 docs: $(STAMP)  ## build the documentation, to site/index.html
 	$(BIN)/python -m mkdocs build --strict
 
-screenshot: $(STAMP)  ## take the picture of the page that the README shows
+screenshot: $(STAMP)  ## take the pictures of the page that the README and the docs show
 	$(BIN)/python -m tests.browser.screenshot docs/images/page.png
+	$(BIN)/python -m tests.browser.screenshot docs/images/threads-timeline.png --part timeline
+	$(BIN)/python -m tests.browser.screenshot docs/images/spark-timeline.png --part timeline --engine spark
 
 clean:  ## remove the environment and everything that was made
 	rm -rf $(VENV) .venv-peers build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

@@ -23,6 +23,8 @@ import penstock as ps
 
 from .visiting import FLAGS, MISSING, Visit, operator
 
+PARTS = {"timeline": "section:has(#timeline)", "shards": "#shards-card"}
+
 
 def orders(start: int, stop: int) -> pa.Table:
     """Make orders; a few customers order much."""
@@ -82,7 +84,7 @@ def start(engine: str, directory: Path) -> ps.Run:
     """Start the flow."""
     if engine == "threads":
         run = ps.start(shop(), engine="threads", batch_rows=128, page=0)
-        for steering in run._engine._pilot._steerings:
+        for steering in run._engine.pilot._steerings:
             if steering.name == "threads":
                 steering._cpu_usage = own_usage()
         return run
@@ -99,6 +101,7 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--engine", choices=("threads", "spark"), default="threads")
     parser.add_argument("--seconds", type=float, default=45, help="how long the flow runs before (default: 45)")
+    parser.add_argument("--part", choices=PARTS, help="only this part of the page")
     parser.add_argument("--dark", action="store_true", help="in dark colours")
     args = parser.parse_args()
     chromium = shutil.which("chromium")
@@ -121,7 +124,10 @@ def main() -> int:
             operator(page, "customer totals" if args.engine == "threads" else "track").click()
             page.wait_for_timeout(1000 * args.seconds)
             args.file.parent.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=str(args.file), full_page=True)
+            if args.part is None:
+                page.screenshot(path=str(args.file), full_page=True)
+            else:
+                page.locator(PARTS[args.part]).screenshot(path=str(args.file))
         finally:
             context.close()
             run.stop()
