@@ -86,18 +86,17 @@ class Run:
     @property
     def decisions(self) -> list[Decision]:
         """Return what Penstock has decided by itself so far, each with what it saw and why."""
-        return list(getattr(self._engine, "decisions", []))
+        return self.decisions_since(0)[0]
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         """Return what was decided behind so many decisions, and how many there are by now.
 
         A long run lets old decisions go; who looks now and then misses none.
         """
-        if hasattr(self._engine, "decisions_since"):
-            found: tuple[list[Decision], int] = self._engine.decisions_since(known)
-            return found
-        whole = self.decisions
-        return whole[known:], len(whole)
+        if not hasattr(self._engine, "decisions_since"):
+            return [], known
+        found: tuple[list[Decision], int] = self._engine.decisions_since(known)
+        return found
 
     def set_threads(self, threads: int) -> None:
         """Set the number of workers of the threads engine, or of the threads of each task on Spark, while it runs."""
@@ -131,7 +130,7 @@ class Run:
 
         Operators that run already are shared. Returns the number of the first batch that the query sees.
         """
-        with self._changing:
+        with self._alone():
             whole = make_plan(self.flow)
             if sink not in {node.name for node in whole.sinks}:
                 raise FlowError(
@@ -146,16 +145,24 @@ class Run:
 
         Returns the number of the first batch that it does not see.
         """
-        with self._changing:
+        with self._alone():
             if sink not in self._queries:
                 raise FlowError(f"no query {sink!r} is running; there are {', '.join(self.queries)}")
             if len(self._queries) == 1:
                 raise FlowError(f"{sink!r} is the last query of the flow; stop the flow instead: run.stop()")
             return self._change(make_plan(self.flow), self._queries - {sink})
 
-    def _change(self, whole: Plan, sinks: frozenset[str]) -> int:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Change the queries while nobody else does."""
         if not hasattr(self._engine, "change"):
             raise PenstockError('queries come and go only with engine="threads"; restart the flow with its checkpoint')
+        # Before the lock: whoever has it waits for the flow, which would wait for this thread.
+        self._engine.refuse_inside()
+        with self._changing:
+            yield
+
+    def _change(self, whole: Plan, sinks: frozenset[str]) -> int:
         number: int = self._engine.change(whole.only(sinks))
         self._queries = sinks
         return number
@@ -265,10 +272,12 @@ def start(
     )
     if threads is not None and (engine == "sequential" or (engine == "spark" and threads == "utilization")):
         raise FlowError(f'threads={threads!r} needs engine="threads"; this run is with engine={engine!r}')
-    if engine == "spark" and threads is not None and (not isinstance(threads, int) or threads < 1):
+    if engine == "spark" and threads is not None and (type(threads) is not int or threads < 1):
         raise FlowError(f"threads={threads!r}; a task needs a whole number of threads, 1 or more")
     if latency is not None and engine == "sequential":
         raise FlowError('latency= needs engine="spark" or "threads"; the sequential engine is as fast as it is')
+    if history is True and checkpoint is None:
+        raise FlowError("history=True keeps the history in the checkpoint; give checkpoint=, or history= a directory")
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -315,8 +324,6 @@ def start(
             if run._watch is not None:
                 run._watch.finish(run._ending())
 
-    if history is True and checkpoint is None:
-        raise FlowError("history=True keeps the history in the checkpoint; give checkpoint=, or history= a directory")
     if history in (None, True) and checkpoint is not None:
         history = f"{checkpoint.rstrip('/')}/history"
     if history or (page is not None and page is not False):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.elastic import journal as journals
 from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
 from penstock.elastic.shard_balance import imbalance
 from penstock.keys import SHARDS, hash_value
@@ -22,7 +23,6 @@ from penstock.spark.pilot import Choice, EpochPilot, Wishes
 from penstock.spark.routing import even_table
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
-from penstock.spark.steering import journal as journals
 from penstock.spark.steering.measured import Measured, ShardLoads, level_seconds
 
 from ..conformance.inline import InlineBackend, run_on_table
@@ -312,7 +312,7 @@ class TestDecisions:
         assert found.steps > 100
 
     def test_old_ones_go_and_the_rest_can_be_replayed(self, monkeypatch):
-        monkeypatch.setattr(journals, "KEPT_EPOCHS", 12)
+        monkeypatch.setattr(journals, "KEPT", 12)
         decisions = self.played().pilot.decisions
         assert min(line.epoch or 0 for line in decisions) >= 12
         assert replay(from_json(to_json(line)) for line in decisions).same

@@ -1,6 +1,7 @@
 """Decide how many threads, replicas, shards, tasks and cores a flow uses: one pure controller a file.
 
-`base` says what a controller is, `decisions` logs and replays what it does. The rest, by what it decides:
+`base` says what a controller is, `decisions` logs and replays what it does, `journal` keeps that of a run. The rest,
+by what it decides:
 
     thread_level         threads of a PE, by trust and trends (`levels`, `search`, `memory`)
     waiting              rows in flight of an operator that waits

@@ -126,7 +126,11 @@ class LocalEngine:
     @property
     def decisions(self) -> list[Decision]:
         """Return what was decided while the flow ran, and why."""
-        return [] if self.pilot is None else list(self.pilot.decisions)
+        return self.decisions_since(0)[0]
+
+    def decisions_since(self, known: int) -> tuple[list[Decision], int]:
+        """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
+        return ([], known) if self.pilot is None else self.pilot.journal.decisions_since(known)
 
     def set_threads(self, threads: int) -> None:
         """Set the number of workers."""
@@ -238,12 +242,16 @@ class LocalEngine:
 
     def _asked(self, change: Callable[[], int]) -> int:
         """Ask for a change, and wait until it is made."""
+        self.refuse_inside()
+        return self.ask(change).result()
+
+    def refuse_inside(self) -> None:
+        """Refuse a change from a thread that the flow waits for."""
         if getattr(self._publishing, "now", False):
             raise PenstockError(
                 "a flow cannot be changed from inside its own sinks and listeners, which it waits for; do it in "
                 "another thread"
             )
-        return self.ask(change).result()
 
     def ask(self, change: Callable[[], int]) -> Future[int]:
         """Ask for a change between two batches; it is made by the thread that brings them in."""

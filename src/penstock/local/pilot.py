@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.journal import Journal
 from penstock.local.steering.base import Period, Steering
 from penstock.pe.statistics import ElementStats
 
@@ -28,12 +27,10 @@ class FlowPilot:
         self._period = PERIOD if period is None else period
         self._before = statistics()
         self._quiet = {steering.name: 0 for steering in steerings}
-        self._pilots: dict[str, Pilot[Any, Any]] = {}
-        self.decisions: list[Decision] = []
+        self._periods = 0
+        self.journal = Journal()
         for steering in steerings:
-            pilot, started = Pilot.begin(steering.name, steering.controller, time=self._before.at)
-            self._pilots[steering.name] = pilot
-            self.decisions.append(started)
+            self.journal.begin(steering.name, steering.controller, 0, self._before.at)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="penstock-pilot", daemon=True)
 
@@ -59,16 +56,15 @@ class FlowPilot:
         """Look at what was done since the last time, and decide."""
         now = self._statistics()
         before, self._before = self._before, now
+        self._periods += 1
         self._quiet = {name: periods + 1 for name, periods in self._quiet.items()}
         for steering in self._steerings:
             seen = steering.measure(Period(before, now, dict(self._quiet)))
             if seen is None:
                 continue
-            name = steering.name
-            self._pilots[name], actions, lines = self._pilots[name].step(seen, time=now.at)
-            self.decisions.extend(lines)
+            actions = self.journal.step(steering.name, seen, self._periods, now.at)
             for action in actions:
                 steering.act(action)
             # What ends where it began, or nowhere, is a report.
             if any(action.after not in (None, action.before) for action in actions):
-                self._quiet[name] = 0
+                self._quiet[steering.name] = 0

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.elastic.decisions import Decision
+from penstock.elastic.journal import Journal
 from penstock.spark.executors import Executors
 from penstock.spark.frames import is_streaming
 from penstock.spark.stages import Stages
 from penstock.spark.steering.executors import ExecutorSteering
 from penstock.spark.steering.intake import Intake
-from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured
 from penstock.spark.steering.tables import Tables
 from penstock.spark.steering.tasks import Tasks

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.elastic.executor_count import ExecutorCount, ExecutorStatistics
+from penstock.elastic.journal import Journal
 from penstock.spark.executors import Executors
-from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured
 
 

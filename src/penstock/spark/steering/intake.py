@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.elastic.batch_size import BatchSize, BatchStatistics
 from penstock.elastic.epoch_wait import EpochWait, PaceStatistics
-from penstock.spark.steering.journal import Journal
+from penstock.elastic.journal import Journal
 from penstock.spark.steering.measured import Measured
 
 FIRST_ROWS = 100_000

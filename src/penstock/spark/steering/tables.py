@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.elastic.journal import Journal
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
 from penstock.keys import SHARDS
 from penstock.spark.routing import even_table
 from penstock.spark.stages import Stages
-from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured, ShardLoads
 from penstock.spark.worker_state import shard_count
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.elastic.epoch_model import EpochStatistics, EpochTasks
+from penstock.elastic.journal import Journal
 from penstock.elastic.one_task import OneTask, WorkStatistics
 from penstock.keys import SHARDS
 from penstock.spark.stages import Stages
-from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured
 from penstock.spark.worker_state import shard_count
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.elastic.journal import Journal
 from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 from penstock.operators.stateless import MOST_THREADS, PerRow, Unasked
 from penstock.plan import Plan
-from penstock.spark.steering.journal import Journal
 from penstock.spark.steering.measured import Measured
 
 MOST_TASKS = 4096
