@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import OperatorError
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.chains import LONGEST, find_chains, make_loop
+from penstock.pe.chains import LONGEST, find_chains
 from penstock.pe.element import Settings
+from penstock.pe.row_chains import make_loop
 from penstock.plan import make_plan
 
 from .test_queries import Paced, wait_for

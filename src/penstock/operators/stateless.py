@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, ClassVar
@@ -316,6 +316,10 @@ class MapBatches(Columnar):
         return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
 
 
+Expressions = Sequence[tuple[str, Any]]
+"""`pyarrow.compute` expressions and the names of their columns."""
+
+
 @dataclass(frozen=True)
 class Select(Columnar):
     """Compute columns by `pyarrow.compute` expressions, one for each output field."""
@@ -354,17 +358,15 @@ class FilterExpression(Columnar):
         return self.input
 
 
-def evaluate(rows: pa.RecordBatch, expressions: Iterable[tuple[str, Any]]) -> pa.RecordBatch:
-    """Evaluate expressions on a record batch."""
+def evaluate(rows: pa.RecordBatch, *steps: Expressions) -> pa.RecordBatch:
+    """Evaluate expressions on a record batch, and those of each further step on what the one before gave."""
     from pyarrow import acero
 
-    names, values = zip(*expressions, strict=True)
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows]))),
-            acero.Declaration("project", acero.ProjectNodeOptions(list(values), list(names))),
-        ]
-    )
+    nodes = [acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows])))]
+    for step in steps:
+        names, values = zip(*step, strict=True)
+        nodes.append(acero.Declaration("project", acero.ProjectNodeOptions(list(values), list(names))))
+    plan = acero.Declaration.from_sequence(nodes)
     table = plan.to_table(use_threads=False).combine_chunks()
     if table.num_rows == 0:
         return pa.RecordBatch.from_pylist([], schema=table.schema)

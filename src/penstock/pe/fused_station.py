@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from penstock.graph import Node
 from penstock.pe.batch import Header
-from penstock.pe.chains import Chain
+from penstock.pe.chains import make_chain
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
 from penstock.pe.meters import Meter, Meters
@@ -27,7 +27,7 @@ class FusedStation(StatelessStation):
     def __init__(self, nodes: tuple[Node, ...], around: Surroundings) -> None:
         super().__init__(nodes[0], around)
         self.nodes = nodes
-        self._chain = Chain(nodes, self._width)
+        self._chain = make_chain(nodes, self._width)
         self._rows = [Meters() for _ in nodes]
         self._sampled = [0.0] * len(nodes)
 

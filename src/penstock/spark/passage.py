@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import PenstockError, operator_error
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink
-from penstock.pe.chains import Chain
+from penstock.pe.chain import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns

@@ -12,7 +12,8 @@ from functools import cached_property
 
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink
-from penstock.pe.chains import Chain, find_chains
+from penstock.pe.chain import Chain
+from penstock.pe.chains import find_chains, make_chain
 from penstock.plan import Plan, takes_marks
 from penstock.timing import Ticks
 
@@ -49,7 +50,7 @@ class Stages:
     def chains(self) -> dict[str, Chain]:
         """Return the chains of operators that run as one loop, each by the name of its first operator."""
         shapes = self.plan.layout.shapes
-        return {nodes[0].name: Chain(nodes, shapes[nodes[0].name].width) for nodes in find_chains(self.plan)}
+        return {nodes[0].name: make_chain(nodes, shapes[nodes[0].name].width) for nodes in find_chains(self.plan)}
 
     def entries(self, level: int) -> list[Node]:
         """Return the keyed operators and sinks that a level begins with."""
