@@ -1,24 +1,29 @@
 """Compare the number of workers that a live flow finds with every fixed one, over graphs, kinds and costs of operators.
 
-One flow runs for each experiment. Its controllers are stepped until they have had time to settle; then elastic spells,
-in which they go on deciding, take turns with spells at each fixed number of workers, so that all of them meet the same
-machine. `ratio` is elastic throughput over the best fixed number, the geometric mean of all experiments.
+One flow runs for each experiment. Its controllers are stepped until they have settled; then elastic spells, in which
+they go on deciding, take turns with spells at each fixed number of workers, so that all of them meet the same machine.
+Throughput is that of all operators together, as Streams has it: rows leave a flow with many branches in waves that may
+be as long as a spell. A round's elastic throughput is compared with the number of workers that was best in the *other*
+rounds: the best of several noisy figures is best partly by luck. `ratio` is the geometric mean of all experiments.
 """
 
+from __future__ import annotations
+
 import argparse
-import math
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import penstock as ps
 from bench import local_side
+from penstock.elastic.levels import SETTLED
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.pilot import FlowPilot
+from penstock.pe.statistics import ElementStats
 from penstock.plan import make_plan
 from penstock.workloads.synthetic import Kind, Shape, graph
 
@@ -45,23 +50,11 @@ BATCH_SECONDS = 0.01
 
 
 @dataclass
-class Counter:
-    """Count the rows that come out."""
-
-    rows: int = 0
-
-    def __call__(self, rows: Sequence[Any], _number: int) -> None:
-        """Take a batch of rows."""
-        self.rows += len(rows)
-
-
-@dataclass
 class Flown:
     """A flow that runs, and what steers it."""
 
     engine: LocalEngine
     pilot: FlowPilot
-    counter: Counter
     period: float
 
     @property
@@ -69,31 +62,60 @@ class Flown:
         """The number of workers."""
         return int(self.engine.element.model.active)
 
+    def settle(self, most: int) -> int:
+        """Let the controllers decide until the number of workers has settled; return how often they did."""
+        for step in range(1, most + 1):
+            time.sleep(self.period)
+            self.pilot.step()
+            if self.pilot.journal.state("threads").levels.phase == SETTLED:
+                return step
+        return most
+
     def elastic(self, steps: int) -> float:
         """Let the controllers decide so many times; return the rows a second meanwhile."""
         time.sleep(self.period)  # what was under way at another number
         self.pilot.begin_period()  # what a fixed number did is none of their business
-        began, rows = time.perf_counter(), self.counter.rows
-        for _ in range(steps):
-            time.sleep(self.period)
-            self.pilot.step()
-        return (self.counter.rows - rows) / (time.perf_counter() - began)
+        with self._clocked() as clock:
+            for _ in range(steps):
+                time.sleep(self.period)
+                self.pilot.step()
+        return clock.rate
 
     def fixed(self, level: int, seconds: float) -> float:
         """Run with so many workers; return the rows a second."""
         self.engine.element.set_workers(level)
-        time.sleep(seconds / 4)  # what was under way at another number
-        began, rows = time.perf_counter(), self.counter.rows
-        time.sleep(seconds)
-        return (self.counter.rows - rows) / (time.perf_counter() - began)
+        time.sleep(self.period)
+        with self._clocked() as clock:
+            time.sleep(seconds)
+        return clock.rate
+
+    @contextmanager
+    def _clocked(self) -> Iterator[Clock]:
+        clock = Clock()
+        before = self.engine.statistics()
+        yield clock
+        after = self.engine.statistics()
+        clock.rate = (handled(after) - handled(before)) / (after.at - before.at)
+
+
+@dataclass
+class Clock:
+    """What was measured."""
+
+    rate: float = 0.0
+
+
+def handled(statistics: ElementStats) -> int:
+    """Return the rows that all operators took in."""
+    return sum(each.rows_in for each in statistics.operators)
 
 
 @contextmanager
 def flying(shape: Shape, kind: Kind, cost: float, period: float) -> Iterator[Flown]:
     """Run a graph without end, until the block is left."""
     width, depth = SHAPES[shape]
-    counter = Counter()
-    flow = graph(shape, width=width, depth=depth, cost_us=cost, kind=kind, rows=None, sink=ps.write.callback(counter))
+    sink = ps.write.callback(lambda rows, number: None)
+    flow = graph(shape, width=width, depth=depth, cost_us=cost, kind=kind, rows=None, sink=sink)
     # Rows that wait keep nobody busy, so a batch of them holds more.
     batch = 128 if kind == "waiting" else max(1, round(BATCH_SECONDS * 1e6 / cost / depth))
     options = Options(batch, elastic=True, steer=frozenset({"waits"}), period=BY_HAND)
@@ -103,7 +125,7 @@ def flying(shape: Shape, kind: Kind, cost: float, period: float) -> Iterator[Flo
     thread = threading.Thread(target=engine.run, daemon=True)
     thread.start()
     try:
-        yield Flown(engine, pilot, counter, period)
+        yield Flown(engine, pilot, period)
     finally:
         engine.stop_now()
         thread.join()
@@ -112,7 +134,7 @@ def flying(shape: Shape, kind: Kind, cost: float, period: float) -> Iterator[Flo
 def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) -> dict[str, Any]:
     """Compare elastic and fixed numbers of workers on one graph."""
     with flying(shape, kind, cost, args.period) as flown:
-        flown.elastic(args.settle)
+        steps = flown.settle(args.settle)
         elastic: list[float] = []
         fixed: dict[int, list[float]] = {level: [] for level in args.levels}
         levels = []
@@ -123,11 +145,13 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
             for level in args.levels:
                 fixed[level].append(flown.fixed(level, args.seconds))
             flown.engine.element.set_workers(found)
+    ratio = statistics.median(
+        elastic[number] / fixed[best_level(fixed, number)][number] for number in range(args.rounds)
+    )
+    best = best_level(fixed)
     medians = {level: statistics.median(speeds) for level, speeds in fixed.items()}
-    best = max(medians, key=lambda level: medians[level])
-    ratio = statistics.median(elastic) / medians[best] if medians[best] else math.nan
     local_side.say(
-        f"{shape}, {kind}, {cost:g} us: {statistics.median(elastic):,.0f} rows/s at {levels}, "
+        f"{shape}, {kind}, {cost:g} us: {statistics.median(elastic):,.0f} rows/s at {levels} after {steps} steps, "
         f"best {medians[best]:,.0f} at {best}: {ratio:.2f}"
     )
     return {
@@ -136,10 +160,19 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
         "microseconds": cost,
         "elastic_rows_s": statistics.median(elastic),
         "levels": levels,
+        "steps_to_settle": steps,
         "fixed_rows_s": medians,
         "best_level": best,
         "ratio": ratio,
     }
+
+
+def best_level(fixed: dict[int, list[float]], without: int | None = None) -> int:
+    """Return the number of workers that was best, in the rounds but for one."""
+    return max(
+        fixed,
+        key=lambda level: statistics.median(speed for at, speed in enumerate(fixed[level]) if at != without),
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,10 +181,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", nargs="+", default=list(COSTS), choices=list(COSTS))
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 4, 8], help="fixed numbers of workers")
     parser.add_argument("--period", type=float, default=0.25, help="seconds from decision to decision")
-    parser.add_argument("--settle", type=int, default=24, help="decisions before anything is measured")
-    parser.add_argument("--steps", type=int, default=4, help="decisions of a measured elastic spell")
-    parser.add_argument("--seconds", type=float, default=0.8, help="length of a spell at a fixed number")
-    parser.add_argument("--rounds", type=int, default=3, help="measured spells of each")
+    parser.add_argument("--settle", type=int, default=80, help="decisions before anything is measured, at most")
+    parser.add_argument("--steps", type=int, default=3, help="decisions of a measured elastic spell")
+    parser.add_argument("--seconds", type=float, default=0.75, help="length of a spell at a fixed number")
+    parser.add_argument("--rounds", type=int, default=5, help="measured spells of each")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

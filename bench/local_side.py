@@ -80,7 +80,7 @@ def directory(seed: int, files: int, rows: int) -> tuple[Path, list[Path]]:
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the engine; its own defaults are what the bars are held to."""
     default = Options()
-    parser.add_argument("--batch-rows", type=int, default=default.batch_rows)
+    parser.add_argument("--batch-rows", type=int, help="rows of a batch (default: found by the engine)")
     parser.add_argument("--model", choices=("manual", "dedicated", "dynamic", "bound"), default=default.settings.model)
     parser.add_argument("--workers", type=int, default=default.settings.workers)
     parser.add_argument("--partitions", type=int, default=default.settings.partitions)

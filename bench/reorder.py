@@ -9,6 +9,7 @@ from typing import Any
 import penstock as ps
 from bench import local_side, measure
 from penstock.local.engine import Options
+from penstock.local.sizing import BATCH_ROWS
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
 from penstock.pe.element import Settings
@@ -87,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--microseconds", type=float, default=30, help="what a row costs")
     parser.add_argument("--batches", type=int, default=10, help="batches of the default size in a turn")
     parser.add_argument("--single-rows", type=int, default=4_000, help="rows of a turn at batch size 1")
-    parser.add_argument("--batch-rows", type=int, default=Options().batch_rows)
+    parser.add_argument("--batch-rows", type=int, default=BATCH_ROWS)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=2, help="turns of every side that are not counted")

@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     folder, _ = local_side.directory(args.seed, args.files, args.file_rows)
     rows = args.files * args.file_rows
     found: dict[str, Any] = {"rows": rows, "rounds": args.rounds, "look_seconds": LOOK_SECONDS}
-    for key, batch_rows in (("ratio", Options().batch_rows), ("small_ratio", args.small_batch)):
+    for key, batch_rows in (("ratio", None), ("small_ratio", args.small_batch)):
         options = Options(batch_rows)
         sides = {
             name: local_side.clocked(f"{name}, batches of {batch_rows}", rows, partial(turn, folder, options, measured))

@@ -369,14 +369,20 @@ def test_the_bound_model_places_operators_itself():
 
 
 def test_blocked_time_has_a_cause():
-    gate = threading.Event()
+    gate, inside = threading.Event(), threading.Event()
 
     def slow(row: Any) -> Any:
+        inside.set()
         gate.wait(60)
         return row.v
 
+    def rows() -> Any:
+        yield from numbers(1)
+        inside.wait(60)  # its own thread is in it, before another one finds its queue full and helps out
+        yield from numbers(90)[1:]
+
     flow = ps.Flow("slow")
-    source = flow.source("in", ps.read.items(numbers(90), schema={"v": int}))
+    source = flow.source("in", ps.read.items(rows(), schema={"v": int}))
     source.map(lambda row: row, name="fast").scan(lambda state, row: (None, slow(row)), name="slow").sink("out")
     run = ps.start(flow, engine="threads", model="dedicated", batch_rows=1)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -155,6 +156,18 @@ class TestFiles:
             ]
             assert feed_now.poll(1) is None
             assert not feed_now.exhausted()
+
+    def test_aligned_slices_end_with_a_row_group(self, tmp_path):
+        for name in ("a", "b"):
+            table = pa.table({"n": list(range(100))})
+            pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=30)
+        feed = make_feed(ps.read.parquet(str(tmp_path)), "in", lambda: 0.0, aligned=True)
+        slices = []
+        while (found := feed.poll(50)) is not None:
+            slices.append([(split.start, split.stop) for split in found.splits])
+            assert found.rows == sum(stop - start for start, stop in slices[-1])
+        assert slices == [[(0, 60)], [(60, 100), (0, 30)], [(30, 90)], [(90, 100)]]
+        assert feed.exhausted()
 
     def test_hidden_and_empty_files_are_left_out(self, tmp_path):
         write_files(tmp_path, make_rows(10), 10)

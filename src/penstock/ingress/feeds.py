@@ -7,6 +7,7 @@ import pickle
 import queue
 import socket
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -215,13 +216,18 @@ class SocketFeed:
 
 
 class FileFeed:
-    """Files of a directory: each is taken once, in the order of modification time and then name."""
+    """Files of a directory: each is taken once, in the order of modification time and then name.
 
-    def __init__(self, reader: Files, source: str) -> None:
-        self._reader, self._source = reader, source
+    `aligned` slices end with a row group, and may have more rows than they were asked for: what is cut inside of one
+    is decoded twice.
+    """
+
+    def __init__(self, reader: Files, source: str, *, aligned: bool = False) -> None:
+        self._reader, self._source, self._aligned = reader, source, aligned
         self._seen: set[str] = set()
-        self._waiting: list[tuple[str, int | None]] = []
-        """Files that were listed and not yet taken, with their number of rows where that is known."""
+        self._waiting: list[tuple[str, list[int] | None]] = []
+        """Files that were listed and not yet taken, with the rows up to the end of each row group where they are known.
+        """
         self._next_row = 0
         """Where in the first waiting file the next slice begins."""
         self._began: str | None = None
@@ -235,22 +241,24 @@ class FileFeed:
         left = limit
         ordinal = 0
         while self._waiting and left > 0:
-            path, count = self._waiting[0]
-            if count is None:
+            path, ends = self._waiting[0]
+            if ends is None:
                 splits.append(Split(ordinal, 0, 0, path))
                 # A text file is taken whole, because its rows cannot be counted without reading it.
                 left -= max(1, limit // 8)
                 self._take_first()
             else:
-                stop = min(count, self._next_row + left)
+                stop = min(ends[-1], self._next_row + left)
+                if self._aligned:
+                    stop = ends[bisect_left(ends, stop)]
                 splits.append(Split(ordinal, self._next_row, stop, path))
                 left -= stop - self._next_row
                 self._next_row = stop
-                if stop == count:
+                if stop == ends[-1]:
                     self._take_first()
             ordinal += 1
         rows = sum(s.stop - s.start for s in splits) if all(s.stop for s in splits) else None
-        backlog = sum((count or 0) for _, count in self._waiting) - self._next_row
+        backlog = sum(ends[-1] for _, ends in self._waiting if ends) - self._next_row
         return Slice(tuple(splits), self._offset(splits), {"splits": [s.to_json() for s in splits]}, rows, backlog)
 
     def replay(self, logged: Json, offset: Json) -> Slice:
@@ -303,16 +311,18 @@ class FileFeed:
             )
         # A file that an earlier epoch began comes first, whatever its time.
         found.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
-        self._waiting = [(file.path, self._count(file.path)) for file in found]
-        self._waiting = [(path, count) for path, count in self._waiting if count != 0]
+        self._waiting = [(file.path, self._row_groups(file.path)) for file in found]
+        self._waiting = [(path, ends) for path, ends in self._waiting if ends is None or (ends and ends[-1])]
         self._began = None
 
-    def _count(self, path: str) -> int | None:
+    def _row_groups(self, path: str) -> list[int] | None:
         if self._reader.format != "parquet":
             return None
         try:
             with open_path(path) as file:
-                return int(pq.ParquetFile(file).metadata.num_rows)
+                metadata = pq.ParquetFile(file).metadata
+                groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+                return list(itertools.accumulate(groups))
         except (OSError, pa.ArrowInvalid) as error:
             raise SourceError(
                 f"source {self._source!r}: the file {path} cannot be read as parquet: "
@@ -321,8 +331,8 @@ class FileFeed:
             ) from None
 
 
-def make_feed(reader: Reader, source: str, clock: Callable[[], float]) -> Feed:
-    """Make the feed of a reader that the driver reads itself."""
+def make_feed(reader: Reader, source: str, clock: Callable[[], float], *, aligned: bool = False) -> Feed:
+    """Make the feed of a reader that the driver reads itself; `aligned` is for files."""
     if isinstance(reader, Items):
         return ItemFeed(reader, source)
     if isinstance(reader, Generated):
@@ -330,7 +340,7 @@ def make_feed(reader: Reader, source: str, clock: Callable[[], float]) -> Feed:
     if isinstance(reader, Socket):
         return SocketFeed(reader, source)
     if isinstance(reader, Files):
-        return FileFeed(reader, source)
+        return FileFeed(reader, source, aligned=aligned)
     raise TypeError(f"source {source!r}: {reader!r} is fed by Spark")
 
 

@@ -20,6 +20,7 @@ from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
+from penstock.local.sizing import BATCH_ROWS, Sizing
 from penstock.local.steering.base import Steering
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.cores import CoreSteering
@@ -42,8 +43,6 @@ from penstock.rows import Row
 SteeringName = Literal["batches", "pool", "rebinding", "replicas", "shards", "waits"]
 IDLE_SECONDS = (0.0002, 0.002)
 """How long to wait before asking sources again that had nothing: at first, and at last."""
-BATCH_ROWS = 4096
-"""Rows of a batch at most, at first: some milliseconds of work."""
 REPORT_SECONDS = 0.5
 FILE_ROWS = 131_072
 FEW = 2
@@ -56,7 +55,8 @@ COLLECT_EVERY = 100_000
 class Options:
     """How a flow runs in this process."""
 
-    batch_rows: int = BATCH_ROWS
+    batch_rows: int | None = None
+    """Rows of a batch at most; None is found from what the first ones take."""
     end: bool = True
     """Whether exhausted sources end the flow, so that open windows come out."""
     settings: Settings = field(default_factory=Settings)
@@ -87,7 +87,10 @@ class LocalEngine:
         self._ended = False
         self._outputs = LocalOutputs("threads")
         self._outputs.add(plan)
-        self._cutter = Cutter(plan, options.batch_rows)
+        # Where a controller finds the size, nobody else does.
+        found = options.batch_rows is None and "batches" not in options.steer
+        self._sizing = Sizing(waiting_operators(plan)) if found else None
+        self._cutter = Cutter(plan, options.batch_rows or (self._sizing.rows if self._sizing else BATCH_ROWS))
         self._backlogs: dict[str, int | None] = {}
         """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
@@ -115,7 +118,7 @@ class LocalEngine:
         if "waits" in steer:
             found += [WaitSteering(self.element, name) for name in waiting_operators(self._plan)]
         if "batches" in steer:
-            found.append(BatchSteering(self.set_batch_rows, self._options.batch_rows, self._options.latency))
+            found.append(BatchSteering(self.set_batch_rows, self._cutter.batch_rows, self._options.latency))
         return found
 
     @property
@@ -180,7 +183,7 @@ class LocalEngine:
 
     def _feeds(self) -> dict[str, Feed]:
         return {
-            node.name: make_feed(node.operator.reader, node.name, time.monotonic)
+            node.name: make_feed(node.operator.reader, node.name, time.monotonic, aligned=True)
             for node in self._plan.sources
             if isinstance(node.operator, Source)
         }
@@ -214,7 +217,7 @@ class LocalEngine:
                     return
             if rows < self._cutter.batch_rows:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
-                self.element.await_fewer_than(FEW)
+                self.element.await_fewer_than(FEW if self.element.model.active > 1 else 1)
             if ended:
                 open_sources = [name for name in open_sources if name not in ended]
                 if self._options.end and not self._submit(self._cutter.ends(ended)):
@@ -281,7 +284,14 @@ class LocalEngine:
             if self.element.error is None:
                 self.element.error = cut.late.error
             return False
-        return self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows)
+        if not self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows):
+            return False
+        if self._sizing is not None and self._sizing.is_due(self.element.submitted):
+            self.element.await_fewer_than(self.element.submitted)  # something must be out to be looked at
+            rows = self._sizing.look(self.element.statistics())
+            if rows != self._cutter.batch_rows:
+                self.set_batch_rows(rows)
+        return True
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         self._publishing.now = True

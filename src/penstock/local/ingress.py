@@ -57,9 +57,16 @@ class Cutter:
         for node in self.plan.sources:
             if node.name in slices:
                 for chunk in self._chunks(node, slices[node.name]):
-                    for start in range(0, len(chunk), self.batch_rows):
-                        part = chunk.slice(start, min(start + self.batch_rows, len(chunk)))
-                        yield self._made({node.name: {0: part}})
+                    for start, stop in self._cuts(len(chunk)):
+                        yield self._made({node.name: {0: chunk.slice(start, stop)}})
+
+    def _cuts(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Yield where batches begin and end; their size may change between two of them."""
+        start = 0
+        while start < rows:
+            stop = min(start + self.batch_rows, rows)
+            yield start, stop
+            start = stop
 
     def ends(self, sources: list[str]) -> Cut:
         """Return the batch that ends sources: no rows, and their last marks."""
@@ -123,8 +130,8 @@ class Cutter:
         order = sorting_order(columns)
         order = np.arange(len(columns[0]), dtype=np.int64) if order is None else order
         starts = np.cumsum([0, *(len(whole[n]) for n in names)])
-        for start in range(0, len(order), self.batch_rows):
-            taken = np.sort(order[start : start + self.batch_rows])
+        for start, stop in self._cuts(len(order)):
+            taken = np.sort(order[start:stop])
             rows: dict[str, Rows] = {}
             for number, name in enumerate(names):
                 low, high = np.searchsorted(taken, [starts[number], starts[number + 1]]).tolist()

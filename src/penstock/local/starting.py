@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from penstock.errors import FlowError
-from penstock.local.engine import BATCH_ROWS, LocalEngine, Options, SteeringName
+from penstock.local.engine import LocalEngine, Options, SteeringName
 from penstock.pe.element import Settings
 from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
@@ -57,7 +57,7 @@ def make_engine(
     elastic = threads is None and model == "dynamic"
     found: list[SteeringName] = ["waits", "batches"] if elastic and batch_rows is None else ["waits"]
     steer = steer.union(pool, found)
-    options = Options(batch_rows or BATCH_ROWS, end, settings, elastic, steer, latency=latency)
+    options = Options(batch_rows, end, settings, elastic, steer, latency=latency)
     return LocalEngine(plan, options, listener)
 
 

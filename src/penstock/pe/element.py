@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.errors import FlowError, PenstockError
 from penstock.hints import check_count, refuse_replicas
+from penstock.operators.stateless import PerRow
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import ReorderBuffer
@@ -164,15 +165,17 @@ class Element:
         """Bring in the next batch: the rows of each source by output port; False if nothing is taken any more.
 
         Waits while there are as many batches in flight as there may be: a slow sink slows the sources. A `small` batch
-        may be run by the calling thread, which has nothing better to do while its sources have so little.
+        may be run by the calling thread, which has nothing better to do while its sources have so little, if nothing
+        else is in flight.
         """
         with self._moved:
-            if self._issued - self._published >= self._settings.in_flight:
+            if self._issued - self._published >= self._most_in_flight:
                 self._await_room()
             if self._stopped:
                 return False
             number = self._issued
             self._issued += 1
+            stands_in = small and number == self._published
         if self._retired:
             self._settle()
         sinks = tuple(node.name for node in self._plan.sinks)
@@ -180,7 +183,7 @@ class Element:
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
         self._entered[number] = header.entered
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
-        with self.model.standing_in() if small else nullcontext():
+        with self.model.standing_in() if stands_in else nullcontext():
             for node in self._plan.sources:
                 station = self.stations[node.name]
                 made = rows.get(node.name, {})
@@ -191,11 +194,25 @@ class Element:
                     self.model.deliver(port, batch)  # type: ignore[arg-type]
         return True
 
+    @property
+    def _most_in_flight(self) -> int:
+        """How many batches may be in the element.
+
+        For one worker no more than a port holds: whoever brings batches in would find a queue full and help out, and
+        two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
+        """
+        settings = self._settings
+        if self.model.active > 1 or self._waits:
+            return settings.in_flight
+        return min(settings.in_flight, settings.capacity)
+
     def _await_room(self) -> None:
-        """Wait until a batch is out; the sources are blocked meanwhile, by a flow that is full."""
+        """Wait until half of the batches are out: waking whoever brings them in for each costs more than it brings.
+
+        The sources are blocked meanwhile, by a flow that is full.
+        """
         began = time.perf_counter()
-        while self._issued - self._published >= self._settings.in_flight and not self._stopped:
-            self._moved.wait()
+        self._await_fewer(self._most_in_flight // 2 + 1)
         for node in self._plan.sources:
             self.stations[node.name].meters.mine().below_full += time.perf_counter() - began
 
@@ -244,6 +261,8 @@ class Element:
     def _extend(self, settled: int = 0) -> list[Station]:
         """Make the stations of the plan that are not there; an operator with replicas of its own is not fused."""
         named = self._settings.replicas
+        operators = [node.operator for node in self._around.plan.nodes.values()]
+        self._waits = any(isinstance(each, PerRow) and each.in_flight is not None for each in operators)
         return extend(
             self.stations,
             self._around,
@@ -304,6 +323,11 @@ class Element:
         return found[operator]
 
     @property
+    def submitted(self) -> int:
+        """How many batches came in."""
+        return self._issued
+
+    @property
     def leaving(self) -> int:
         """How many workers were told to go and are still in an operator."""
         return self.model.leaving if isinstance(self.model, Dynamic) else 0
@@ -320,10 +344,13 @@ class Element:
     def await_fewer_than(self, batches: int) -> None:
         """Wait until fewer batches are in flight, or the element has stopped."""
         with self._moved:
-            self._few = batches
-            while self._issued - self._published >= batches and not self._stopped:
-                self._moved.wait()
-            self._few = 0
+            self._await_fewer(batches)
+
+    def _await_fewer(self, batches: int) -> None:
+        self._few = batches
+        while self._issued - self._published >= batches and not self._stopped:
+            self._moved.wait()
+        self._few = 0
 
     def drain(self) -> None:
         """Wait until everything that came in is published, or the element has stopped."""
@@ -394,6 +421,5 @@ class Element:
         with self._moved:
             self._published += 1
             left = self._issued - self._published
-            # Whoever brings batches in sleeps until half of them are out: waking it for each costs more than it brings.
-            if left in (0, self._settings.in_flight // 2) or left < self._few:
+            if left == 0 or left < self._few:
                 self._moved.notify_all()

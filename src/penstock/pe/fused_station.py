@@ -1,7 +1,7 @@
 """A chain of operators as one station: one queue, one reorder buffer, one loop over the rows.
 
-Queries that come later may read the middle of a chain. Its batches are then taken through operator by operator, as they
-are now and then anyway: how the time is shared out among the operators of a chain is known from those alone.
+Queries that come later may read the middle of a chain. Its batches are then taken through operator by operator, as the
+first rows of a batch are now and then anyway: how the time is shared out among the operators is known from those alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from penstock.graph import Node
 from penstock.pe.batch import Header
 from penstock.pe.chains import make_chain
-from penstock.pe.chunk import Chunk
+from penstock.pe.chunk import Chunk, concat
 from penstock.pe.failures import Failures
 from penstock.pe.meters import Meter, Meters
 from penstock.pe.stations import Group, Rows, StatelessStation, Surroundings
 
-SAMPLED = 256
-"""One batch in so many is run operator by operator, to see what each of them takes."""
+SAMPLED = 64
+"""Of one batch in so many the first rows are run operator by operator, to see what each of them takes."""
+SAMPLE_ROWS = 64
 
 
 class FusedStation(StatelessStation):
@@ -44,19 +45,30 @@ class FusedStation(StatelessStation):
         chunk = group[0]
         if chunk is None:
             return {}
+        for meters in self._rows:
+            meters.mine().batches += 1
         wanted = {link.output for link in self.links if link.since <= header.number < link.until}
         last = len(self.nodes) - 1
-        if wanted <= {last} and header.number % SAMPLED:
+        if not wanted <= {last}:
+            made = self._timed(chunk, failures, max(wanted, default=-1))
+            return {output: each for output, each in enumerate(made) if each is not None and output in wanted}
+        parts: list[Chunk | None] = []
+        if header.number % SAMPLED == 0:
+            size = min(SAMPLE_ROWS, len(chunk))
+            parts.append(self._timed(chunk.slice(0, size), failures, last)[-1])
+            chunk = chunk.slice(size, len(chunk))
+        if len(chunk) and not failures.fatal:
             found = self._chain.run(chunk)
-            if found is not None:
+            if found is None:
+                parts.append(self._timed(chunk, failures, last)[-1])
+            else:
                 self._count(len(chunk), found[1])
-                return {last: found[0]} if len(found[0]) else {}
-        made = self._timed(chunk, failures, max(wanted, default=-1))
-        self._count(len(chunk), [0 if each is None else len(each) for each in made])
-        return {output: each for output, each in enumerate(made) if each is not None and output in wanted}
+                parts.append(found[0])
+        left = [part for part in parts if part is not None and len(part)]
+        return {last: concat(left)} if left else {}
 
     def _timed(self, chunk: Chunk, failures: Failures, last: int) -> list[Chunk | None]:
-        """Take the rows through each operator up to the last one that is wanted, and look at the clock."""
+        """Take rows through each operator up to the last one that is wanted, count them, and look at the clock."""
         made: list[Chunk | None] = []
         began = time.perf_counter()
         for number, left in enumerate(self._chain.run_each(chunk, failures, last)):
@@ -64,12 +76,12 @@ class FusedStation(StatelessStation):
             self._sampled[number] += now - began
             began = now
             made.append(left)
+        self._count(len(chunk), [0 if each is None else len(each) for each in made])
         return made
 
     def _count(self, rows: int, left: list[int]) -> None:
         for meters, out in zip(self._rows, left, strict=False):
             meter = meters.mine()
-            meter.batches += 1
             meter.rows_in += rows
             meter.rows_out += out
             rows = out

@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from penstock.elastic.base import Action
 from penstock.elastic.batch_size import BatchSize, BatchStatistics
+from penstock.local.sizing import FEWEST_ROWS, MOST_ROWS
 from penstock.local.steering.base import Period
 
-FEWEST_ROWS = 64
-MOST_ROWS = 16_384
-"""So many batches may be in the flow at once that larger ones would take more memory than they save time."""
 SETTLED_PERIODS = 4
 
 
