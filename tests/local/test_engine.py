@@ -240,6 +240,32 @@ class TestStatistics:
         assert run.stats.rows_in == 100
 
 
+class TestForgottenKeys:
+    ROWS = 20_000
+
+    def run_and_count(self, forget: Any, **options: Any) -> int | None:
+        flow = ps.Flow("forgets")
+        pairs = ps.read.items([{"k": number // 2} for number in range(self.ROWS)], schema={"k": int})
+        counted = flow.source("in", pairs).key_by("k").scan(forget, 0, name="pairs")
+        counted.sink("out")
+        run = ps.run(flow, engine="threads", batch_rows=100, **options)
+        assert run.results["out"] == [number % 2 + 1 for number in range(self.ROWS)]
+        (found,) = (each.keys for each in run.stats.operators if each.name == "pairs")
+        return found
+
+    @pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 3}, {"threads": 2, "replicas": 2}])
+    def test_they_do_not_stay_in_memory(self, options):
+        def until_two(count, row):
+            return (None if count else 1), count + 1
+
+        found = self.run_and_count(until_two, **options)
+        assert found is not None
+        assert found < 500  # what was left before anybody looked; ten thousand keys came and went
+
+    def test_keys_that_are_not_forgotten_stay(self):
+        assert self.run_and_count(lambda count, row: (count + 1, count + 1), threads=3) == self.ROWS // 2
+
+
 class TestDirectories:
     @pytest.mark.parametrize("engine", ["threads", "sequential"])
     def test_rows_are_written_in_order_and_read_back(self, tmp_path, engine):
