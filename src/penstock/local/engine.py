@@ -302,23 +302,23 @@ class LocalEngine:
 
     def _tell(self, now: float) -> None:
         """Report what came and went since the last time; to listeners it is an epoch like any other."""
-        last, stats = self._report, self.element.statistics()
-        self._report = _Report(now, last.number + 1, stats.rows_in)
+        last, (rows_in, operators) = self._report, self.element.counts()
+        self._report = _Report(now, last.number + 1, rows_in)
         seconds = now - last.began
         known = [backlog for backlog in self._backlogs.values() if backlog is not None]
         self._listener(
             EpochStats(
                 last.number,
-                stats.rows_in - last.rows_before,
+                rows_in - last.rows_before,
                 last.rows_out,
                 seconds,
                 seconds,
                 sum(known) if known else None,
-                {each.name: (each.rows_in, each.rows_out) for each in stats.operators},
+                operators,
                 {},
                 {},
                 {},
-                tasks=max(1, len(stats.workers)),
+                tasks=max(1, len(self.element.model.workers())),
                 levels={},
             )
         )

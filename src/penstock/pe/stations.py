@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 Partitioned = Literal["hybrid", "partitioned", "shared", "executor"]
 T = TypeVar("T")
+
+SINK_LATENCIES = 1024
+"""Batches whose latency a sink remembers: there may be many sinks."""
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
 Group = list[Chunk | None]
@@ -247,7 +250,7 @@ class SinkStation(Station):
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
-        self.latencies = Latencies()
+        self.latencies = Latencies(SINK_LATENCIES)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         meter = self.meters.mine()
