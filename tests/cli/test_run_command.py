@@ -6,6 +6,8 @@ import signal
 import pytest
 
 from penstock.cli import main
+from penstock.dashboard.history import read_history
+from penstock.dashboard.run_directories import find_history
 
 from .support import NUMBERS, spawn, wait_for, write
 
@@ -75,6 +77,16 @@ class TestDone:
         assert capsys.readouterr().err.rstrip().endswith("; see it again: penstock page .penstock/numbers")
         assert run(file, "--history", "kept here") == 0
         assert capsys.readouterr().err.rstrip().endswith("; see it again: penstock page 'kept here'")
+
+    def test_each_run_has_a_history_of_its_own(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        file = write(tmp_path, "run_twice.py", NUMBERS)
+        assert run(file, "--no-page") == run(file, "--no-page") == 0
+        first, second = sorted((tmp_path / ".penstock" / "numbers" / "history").iterdir())
+        assert find_history(".penstock/numbers") == f".penstock/numbers/history/{second.name}"
+        for each in (first, second):
+            assert [sample["state"] for sample in read_history(str(each)).samples][-1] == "done"
+            assert read_history(str(each)).samples[-1]["totals"]["rows_in"] == 3
 
 
 class TestFailed:

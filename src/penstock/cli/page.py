@@ -1,7 +1,8 @@
 """Show the page of a run that has ended, from the history that it left behind.
 
-RUN_DIR is the run's checkpoint, or the directory that was given by --history; both have what the page showed while the
-flow ran, thinned out with age, and every decision. Ctrl-C ends it.
+RUN_DIR is the run's checkpoint, the directory of the flow's runs (.penstock/<flow name>), of which the newest is shown,
+or that of one run; each has what the page showed while the flow ran, thinned out with age, and every decision. Ctrl-C
+ends it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history",
         metavar="DIR",
-        help="keep what the page showed here (default: in the checkpoint, or .penstock/<flow name>/history)",
+        help="keep what the page showed here (default: in the checkpoint, or for each of the last 20 runs without one in "
+        ".penstock/<flow name>/history)",
     )
 
 
@@ -62,12 +64,15 @@ def page_line(address: str, args: argparse.Namespace) -> str:
     return f"{f'port {PORT} is taken; ' if taken else ''}page at {address}"
 
 
-def page_options(args: argparse.Namespace, flow: str) -> dict[str, Any]:
-    """Return the options of `penstock.start` for the page."""
+def page_options(args: argparse.Namespace, directory: str) -> dict[str, Any]:
+    """Return the options of `penstock.start` for the page; the directory is the run's checkpoint, or its flow's."""
+    from penstock.dashboard.run_directories import HISTORY, new_directory
+
     history = args.history
     if history is None:
-        checkpoint = getattr(args, "checkpoint", None)
-        history = os.path.join(checkpoint or os.path.join(".penstock", flow), "history")
+        history = os.path.join(directory, HISTORY)
+        if args.engine != "spark":  # what a checkpoint has goes on; other runs have nothing in common
+            history = new_directory(history)
     return {
         "page": False if args.no_page else True if args.page is None else args.page,
         "page_host": args.page_host,
@@ -79,7 +84,9 @@ def page_options(args: argparse.Namespace, flow: str) -> dict[str, Any]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("directory", metavar="RUN_DIR", help="the run's checkpoint, or its history")
+    parser.add_argument(
+        "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
+    )
     parser.add_argument("--page", type=_port, metavar="PORT", help="the port (default: 4147, or any that is free)")
     add_address_arguments(parser)
 

@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
                 end=args.end,
                 on_epoch=display.epoch,
                 **options,
-                **page_options(args, flow.name),
+                **page_options(args, checkpoint),
             )
             if started.page is not None:
                 display.say("page", page_line(started.page, args), address=started.page)
