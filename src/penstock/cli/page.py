@@ -45,7 +45,7 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history",
         metavar="DIR",
-        help="keep what the page showed here (default: in the checkpoint, or for each of the last 20 runs without one in "
+        help="keep what the page showed here (default: in the checkpoint, or for the last 20 runs without one in "
         ".penstock/<flow name>/history)",
     )
 
