@@ -97,7 +97,8 @@ class TestThreads:
         [
             (["--threads", "utilization"], {"threads": "utilization"}),
             (["--threads", "2", "--replicas", "double=3,f=g=2"], {"threads": 2, "replicas": {"double": 3, "f=g": 2}}),
-            (["--replicas", "auto"], {"replicas": "auto"}),
+            (["--replicas", "auto"], {"replicas": "auto", "name_keys": False}),
+            (["--name-keys"], {"name_keys": True}),
         ],
     )
     def test_options_reach_the_flow(self, tmp_path, monkeypatch, capsys, options, expected):

@@ -29,9 +29,6 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
         help="the address to listen on (default: 127.0.0.1); elsewhere the page asks for a token",
     )
     parser.add_argument("--page-token", metavar="TOKEN", help="the token (default: a new one each time)")
-    parser.add_argument(
-        "--page-keys", action="store_true", help="let the page name hot keys, which are values of your rows"
-    )
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +39,11 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     )
     wanted.add_argument("--no-page", action="store_true", help="serve no page")
     add_address_arguments(parser)
+    parser.add_argument(
+        "--name-keys",
+        action="store_true",
+        help="name hot keys, which are values of your rows, in decisions, on the page and in the history",
+    )
     parser.add_argument(
         "--history",
         metavar="DIR",
@@ -77,8 +79,8 @@ def page_options(args: argparse.Namespace, directory: str) -> dict[str, Any]:
         "page": False if args.no_page else True if args.page is None else args.page,
         "page_host": args.page_host,
         "page_token": args.page_token,
-        "page_keys": args.page_keys,
         "history": history,
+        "name_keys": args.name_keys,
     }
 
 
@@ -97,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.dashboard.page import FinishedPage
     from penstock.dashboard.server import PageServer
 
-    page = FinishedPage(read_history(args.directory), keys=args.page_keys)
+    page = FinishedPage(read_history(args.directory))
     with Interrupts() as interrupts:
         server = PageServer(page, args.page_host, args.page, args.page_token)
         try:

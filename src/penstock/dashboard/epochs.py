@@ -37,11 +37,11 @@ class _Sums:
 class EpochView:
     """Remember the last epochs. The engine's thread brings them; another one describes."""
 
-    def __init__(self, engine: str, keys: bool = False) -> None:
+    def __init__(self, engine: str) -> None:
         self._engine = engine
         self._recent: deque[tuple[float, EpochStats]] = deque(maxlen=KEPT)
         self._sums = _Sums()
-        self._shards = ShardTracker(keys)
+        self._shards = ShardTracker()
         self._sinks: set[str] = set()
         self._reach = Reach()
 

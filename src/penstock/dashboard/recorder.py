@@ -36,12 +36,11 @@ class Recorder:
         engine: str,
         *,
         history: str | None = None,
-        keys: bool = False,
         period: float = PERIOD,
     ) -> None:
         self.run, self._history, self._period = run, history, period
-        self.sampler = Sampler(run, engine, keys=keys)
-        self.book = DecisionBook(keys)
+        self.sampler = Sampler(run, engine)
+        self.book = DecisionBook()
         self.points: Thinned[Json] = Thinned(MOST_POINTS)
         self.samples: Thinned[tuple[float, bytes]] = Thinned(MOST_SAMPLES, most_bytes=MOST_SAMPLE_BYTES)
         self.latest: Json = {}

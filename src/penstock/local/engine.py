@@ -68,6 +68,8 @@ class Options:
     """Seconds from decision to decision; None is the pilot's own."""
     latency: float | None = None
     """How long a batch may take, in seconds; replicas are found for it, instead of by throughput."""
+    name_keys: bool = False
+    """Whether hot keys are named; they are values of rows."""
 
 
 class LocalEngine:
@@ -111,7 +113,8 @@ class LocalEngine:
             found.append(ReplicaSteering(self.element, self.ask))
         if "shards" in steer:
             keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
-            found += [ShardSteering(self.element, self.ask, name) for name in keyed]
+            named = self._options.name_keys
+            found += [ShardSteering(self.element, self.ask, name, named) for name in keyed]
         if "waits" in steer:
             found += [WaitSteering(self.element, name) for name in waiting_operators(self._plan)]
         if "batches" in steer:
