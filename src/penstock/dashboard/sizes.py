@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-SAMPLED_KEYS = 64
+SAMPLED_KEYS = 16
 """Keys that are looked at, in all states together, at least one in each."""
 BUDGET = 64
 """Objects that are looked at for one key."""

@@ -21,7 +21,7 @@ RECENT_SECONDS = 3.0
 """Rates are of as many seconds: operators count a batch when it is done, so a shorter time would flicker."""
 PERIOD_SECONDS = 0.8
 """The least time of a period: one from look to look, however the clocks jitter."""
-SIZE_EVERY = 4
+SIZE_EVERY = 8
 """Looks from one guess of the state's size to the next."""
 
 

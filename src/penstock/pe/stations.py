@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Partitioned = Literal["hybrid", "partitioned", "shared", "executor"]
 T = TypeVar("T")
 
-SINK_LATENCIES = 1024
+SINK_LATENCIES = 512
 """Batches whose latency a sink remembers: there may be many sinks."""
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
