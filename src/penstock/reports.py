@@ -16,7 +16,7 @@ class EpochStats:
     job_seconds: float
     backlog: int | None
     operators: dict[str, tuple[int, int]]
-    """Rows in and out of each operator."""
+    """Rows in and out of each operator, in this epoch."""
     shards: dict[str, dict[int, tuple[int, float]]]
     """For each keyed operator and shard: rows, and processor seconds in user code and around it."""
     state_bytes: dict[str, int]

@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError, PenstockError
+from penstock.local import engine as engines
 from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
@@ -238,6 +239,16 @@ class TestStatistics:
         assert run.stats.latency is not None
         assert 0 < run.stats.latency.p50 <= run.stats.latency.p99
         assert run.stats.rows_in == 100
+
+
+class TestReports:
+    def test_each_has_what_came_since_the_last(self, monkeypatch):
+        monkeypatch.setattr(engines, "REPORT_SECONDS", 0.0)
+        run = ps.run(simple(numbers(100)), engine="threads", threads=1, batch_rows=10)
+        assert len(run.epochs) > 5
+        assert sum(stats.rows_in for stats in run.epochs) == 100
+        assert sum(stats.operators["work"][0] for stats in run.epochs) == 100
+        assert sum(stats.operators["work"][1] for stats in run.epochs) == 100
 
 
 class TestForgottenKeys:

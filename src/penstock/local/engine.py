@@ -306,7 +306,7 @@ class LocalEngine:
     def _tell(self, now: float) -> None:
         """Report what came and went since the last time; to listeners it is an epoch like any other."""
         last, (rows_in, operators) = self._report, self.element.counts()
-        self._report = _Report(now, last.number + 1, rows_in)
+        self._report = _Report(now, last.number + 1, rows_in, operators)
         seconds = now - last.began
         known = [backlog for backlog in self._backlogs.values() if backlog is not None]
         self._listener(
@@ -317,7 +317,7 @@ class LocalEngine:
                 seconds,
                 seconds,
                 sum(known) if known else None,
-                operators,
+                {name: _since(rows, last.operators_before.get(name)) for name, rows in operators.items()},
                 {},
                 {},
                 {},
@@ -334,7 +334,13 @@ class _Report:
     began: float
     number: int = 1
     rows_before: int = 0
+    operators_before: dict[str, tuple[int, int]] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
+
+
+def _since(rows: tuple[int, int], before: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the rows in and out that came behind those of an earlier report."""
+    return rows if before is None else (rows[0] - before[0], rows[1] - before[1])
 
 
 _collecting = threading.Lock()
