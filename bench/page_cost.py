@@ -43,7 +43,8 @@ class Turn:
     rows_per_second: float
     page_ms_per_second: float
     """Milliseconds of processor time of the page's threads, for each second of the run."""
-    samples_per_second: float
+    sample_seconds: float
+    """Seconds from sample to sample, as the client got them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,22 +90,24 @@ def make_flow(operators: int) -> ps.Flow:
 
 
 @contextmanager
-def watched(address: str | None) -> Iterator[list[int]]:
-    """Read the page's events while inside, from the first one on; the number of all is in the list behind it."""
-    counted: list[int] = []
+def watched(address: str | None) -> Iterator[list[float]]:
+    """Read the page's events while inside, from the first one on; when they came is in the list behind it."""
+    came: list[float] = []
     if address is None:
-        yield counted
+        yield came
         return
     host = address.removeprefix("http://").rstrip("/")
     with subprocess.Popen([sys.executable, str(READER), host], stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
         try:
-            if not reader.stdout.read(1):
+            first = reader.stdout.readline()
+            if not first:
                 raise AssertionError("the page sent no sample")
-            yield counted
+            came.append(float(first))
+            yield came
         finally:
             reader.terminate()
-            counted.append(len(reader.stdout.read()))
+            came += map(float, reader.stdout)
 
 
 def page_seconds() -> float:
@@ -130,7 +133,7 @@ def turn(operators: int, page: bool, settle: float, seconds: float) -> Turn:
         run.await_end()
         run.close_page()
         shutil.rmtree(directory, ignore_errors=True)
-    found = Turn(rows / passed, 1000 * spent / passed, sum(samples) / (settle + passed))
+    found = Turn(rows / passed, 1000 * spent / passed, float(np.mean(np.diff(samples))) if page else 0.0)
     local_side.say(
         f"{operators} operators, {'page' if page else 'no page'}: {found.rows_per_second:,.0f} rows/s"
         + (f", page {found.page_ms_per_second:.2f} ms/s" if page else "")
@@ -169,7 +172,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "rows_per_second_with_page": seen.median,
         "cost_percent": cost.median,
         "page_ms_per_second": spent.median,
-        "samples_per_second": float(np.mean([each.samples_per_second for each in turns["page"]])),
+        "sample_seconds": float(np.mean([each.sample_seconds for each in turns["page"]])),
         "intervals": {
             "rows_per_second_without": plain.as_dict(),
             "rows_per_second_with_page": seen.as_dict(),

@@ -1,7 +1,7 @@
 """A run's history on disk: samples and decisions as lines of JSON, from which the page shows a finished run.
 
     run.json          the flow, its engine, its graph
-    samples.jsonl     one sample a line, at most one a second, older ones thinned out
+    samples.jsonl     one sample a line, about one a second, older ones thinned out
     decisions.jsonl   every decision with the statistics that it saw, as it is replayed
 
 Where the directory is in an object store, which cannot append, the files are kept in a temporary directory and copied
