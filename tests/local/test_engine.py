@@ -273,6 +273,19 @@ class TestForgottenKeys:
         assert found is not None
         assert found < 500  # what was left before anybody looked; ten thousand keys came and went
 
+    def test_those_that_live_long_go_too(self):
+        """Neither the oldest keys are forgotten, nor the newest."""
+        alive, ever = 4500, 200
+        opened = [(number, number + alive) for number in range(self.ROWS)]
+        times = sorted([(at, key) for key, (first, last) in enumerate(opened) for at in (first, last)])
+        flow = ps.Flow("long lives")
+        rows = flow.source("in", ps.read.items([{"k": key} for _, key in times], schema={"k": int}))
+        lives = rows.key_by("k").scan(lambda count, row: ((None if count and row.k >= ever else 1), 1), 0, name="lives")
+        lives.sink("out", lambda rows, epoch: None)
+        run = ps.run(flow, engine="threads", batch_rows=100, threads=2)
+        (found,) = (each.keys for each in run.stats.operators if each.name == "lives")
+        assert ever <= found < 3 * (alive + ever) < self.ROWS
+
     def test_keys_that_are_not_forgotten_stay(self):
         assert self.run_and_count(lambda count, row: (count + 1, count + 1), threads=3) == self.ROWS // 2
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Protocol
 
 from penstock.operators.base import Logic
@@ -15,16 +14,14 @@ Position = tuple[int, ...]
 
 FEW_KEYS = 64
 """As many keys may be there before anybody looks whether some of them are forgotten."""
-LOOKED_AT = 4096
-"""The newest keys, which are looked at."""
 
 
 @dataclass
 class Forgetting:
     """Whether an operator forgets keys: its tight loop then leaves None behind, for to look costs every row.
 
-    It is looked for when there are twice as many keys as the last time; where most of the new ones are forgotten, the
-    newest tell. Until then, and where it is few of them, what is left behind is less than the state itself.
+    It is looked for when there are twice as many keys as the last time, so that a key is looked at about once. What was
+    left behind until then is no more than the state itself, and stays.
     """
 
     seen: bool = False
@@ -35,8 +32,8 @@ class Forgetting:
         if self.seen or len(states) <= self.most_keys:
             return
         try:
-            self.seen = any(state is None for state in islice(reversed(states.values()), LOOKED_AT))
-            self.most_keys = 2 * len(states)
+            found = list(states.values())
+            self.seen, self.most_keys = any(state is None for state in found), 2 * len(found)
         except RuntimeError:  # another worker added a key of its own meanwhile: the next batch will do
             pass
 
