@@ -16,7 +16,7 @@ class EpochStats:
     job_seconds: float
     backlog: int | None
     operators: dict[str, tuple[int, int]]
-    """Rows in and out of each operator."""
+    """Rows in and out of each operator, in this epoch."""
     shards: dict[str, dict[int, tuple[int, float]]]
     """For each keyed operator and shard: rows, and processor seconds in user code and around it."""
     state_bytes: dict[str, int]
@@ -26,7 +26,7 @@ class EpochStats:
     """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
     attempts: int = 1
     hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = field(default_factory=dict)
-    """For each keyed operator and heavy shard: its hottest keys by name, and their shares of the shard's rows."""
+    """For each keyed operator and heavy shard: its hottest keys, by name if asked for, and their shares."""
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """For each keyed operator, the task that held each shard."""
     spent: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -225,8 +225,8 @@ def start(
     page: bool | int | None = None,
     page_host: str = "127.0.0.1",
     page_token: str | None = None,
-    page_keys: bool = False,
     history: str | bool | None = None,
+    name_keys: bool = False,
 ) -> Run:
     """Start a flow and return at once.
 
@@ -249,8 +249,9 @@ def start(
     each with partitions of its own (executor), which move to where they are balanced.
 
     `page=True`, or a port, serves a live page of the run on 127.0.0.1 (`run.page` is its address), or on `page_host`,
-    where it asks for `page_token`; `page_keys` lets it name hot keys, which are values of rows. `history` is the
-    directory that keeps what the page showed, for `penstock page`; a run with a checkpoint has it there.
+    where it asks for `page_token`. `history` is the directory that keeps what the page showed, for `penstock page`; a
+    run with a checkpoint has it there. Values of rows are neither shown nor kept, but for the names of hot keys, with
+    `name_keys`: in decisions, epochs, the page and the history.
     """
     _refuse_while_loading()
     plan = make_plan(flow)
@@ -298,6 +299,7 @@ def start(
             partitioned=partitioned or "hybrid",
             batch_rows=batch_rows,
             latency=_target(latency),
+            name_keys=name_keys,
         )
     elif engine == "spark":
         target = _spark(
@@ -311,6 +313,7 @@ def start(
             end,
             _target(latency),
             threads,
+            name_keys,
         )
     else:
         raise FlowError(f'there is no engine {engine!r}; use "spark", "threads" or "sequential"')
@@ -335,7 +338,6 @@ def start(
             page=page,
             host=page_host,
             token=page_token,
-            keys=page_keys,
             history=history if isinstance(history, str) else None,
         )
     run._thread = threading.Thread(target=guarded, name=f"penstock-{flow.name}", daemon=True)
@@ -409,6 +411,7 @@ def _spark(
     end: bool,
     latency: float | None,
     threads: Any,
+    name_keys: bool,
 ) -> Callable[[], None]:
     from penstock.spark.engine import Options, SparkEngine
     from penstock.spark.job import SparkBackend
@@ -419,7 +422,7 @@ def _spark(
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
     session = session if session is not None else make_session(f"penstock: {plan.name}")
-    options = Options(path, tasks, epoch_rows, every, end, latency, threads)
+    options = Options(path, tasks, epoch_rows, every, end, latency, threads, name_keys)
     engine = SparkEngine(plan, SparkBackend(session), options, run._took_epoch)
     run._engine = engine
     run._results = lambda: dict(engine.outputs.results) if engine.outputs is not None else {}

@@ -6,6 +6,10 @@ import signal
 import pytest
 
 from penstock.cli import main
+from penstock.cli import run as command
+from penstock.dashboard.history import read_history
+from penstock.dashboard.run_directories import find_history
+from penstock.run import start
 
 from .support import NUMBERS, spawn, wait_for, write
 
@@ -76,6 +80,43 @@ class TestDone:
         assert run(file, "--history", "kept here") == 0
         assert capsys.readouterr().err.rstrip().endswith("; see it again: penstock page 'kept here'")
 
+    def test_each_run_has_a_history_of_its_own(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        file = write(tmp_path, "run_twice.py", NUMBERS)
+        assert run(file, "--no-page") == run(file, "--no-page") == 0
+        first, second = sorted((tmp_path / ".penstock" / "numbers" / "history").iterdir())
+        assert find_history(".penstock/numbers") == f".penstock/numbers/history/{second.name}"
+        for each in (first, second):
+            assert [sample["state"] for sample in read_history(str(each)).samples][-1] == "done"
+            assert read_history(str(each)).samples[-1]["totals"]["rows_in"] == 3
+
+
+class TestThreads:
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            (["--threads", "utilization"], {"threads": "utilization"}),
+            (["--threads", "2", "--replicas", "double=3,f=g=2"], {"threads": 2, "replicas": {"double": 3, "f=g": 2}}),
+            (["--replicas", "auto"], {"replicas": "auto", "name_keys": False}),
+            (["--name-keys"], {"name_keys": True}),
+        ],
+    )
+    def test_options_reach_the_flow(self, tmp_path, monkeypatch, capsys, options, expected):
+        monkeypatch.chdir(tmp_path)
+        given: dict[str, object] = {}
+        monkeypatch.setattr(command, "start", lambda flow, **found: given.update(found) or start(flow, **found))
+        named = NUMBERS.replace(".sink(", ".map(double, name='f=g').sink(")
+        file = write(tmp_path, "with_threads.py", named)
+        assert main(["run", str(file), "--engine", "threads", "--no-page", *options]) == 0
+        assert {name: given[name] for name in expected} == expected
+        assert capsys.readouterr().out.split() == ["4", "8", "12"]
+
+    def test_an_operator_that_is_not_there(self, tmp_path, capsys):
+        file = write(tmp_path, "misnamed.py", NUMBERS)
+        assert main(["run", str(file), "--engine", "threads", "--replicas", "doubel=2"]) == 2
+        message = "there is no operator 'doubel'; did you mean 'double'? there are in, double, out"
+        assert message in capsys.readouterr().err
+
 
 class TestFailed:
     def test_an_error_of_a_function_is_short_and_its_last_line_says_it_all(self, tmp_path, capsys):
@@ -137,6 +178,12 @@ class TestUsage:
             (["run", "x.py", "-o", "rows=3"], "-o is for workloads"),
             (["run", "x.py", "--latency", "soon"], "--latency 'soon' is no duration"),
             (["run", "x.py", "--replicas", "auto"], "--replicas needs --engine threads"),
+            (["run", "x.py", "--threads", "utilization"], "--threads utilization needs --engine threads"),
+            (["run", "x.py", "--threads", "2", "--engine", "sequential"], "--threads 2 needs --engine threads"),
+            (
+                ["run", "x.py", "--threads", "utilization", "--engine", "threads", "--model", "manual"],
+                "--threads utilization needs --model dynamic",
+            ),
             (["run", "mobile-fraud", "-o", "calls=abc"], "'calls' of workload 'mobile-fraud' is of type int"),
             (["run", "mobile-fraud", "-o", "colls=3"], "has no option 'colls'"),
         ],
@@ -148,7 +195,10 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("option", "message"),
         [
-            (("--replicas", "abc"), "'abc': give a whole number or auto"),
+            (("--replicas", "abc"), "'abc': give a whole number, auto, or numbers by operator, such as lookup=4"),
+            (("--replicas", "double=x"), "'x': give a whole number, auto, or numbers by operator"),
+            (("--replicas", "a=1,a=2"), "'a=1,a=2': give a whole number, auto, or numbers by operator"),
+            (("--threads", "many"), "'many': give a whole number, at least 1, or utilization"),
             (("--tasks", "two"), "'two': give a whole number, at least 1"),
             (("--page", "99999"), "'99999': a port is 0 to 65535"),
         ],

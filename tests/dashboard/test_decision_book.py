@@ -1,8 +1,6 @@
-"""Decisions on the page: numbered, at the time of day, with the statistics of their step, without values of rows."""
+"""Decisions on the page: numbered, at the time of day, with the statistics of their step."""
 
 from __future__ import annotations
-
-import json
 
 from penstock.dashboard.decisions import KEPT, DecisionBook, wall_time
 from penstock.elastic.decisions import Decision, Pilot
@@ -27,17 +25,6 @@ def test_each_decision_has_the_statistics_of_its_step():
         assert book.get(number)["seen"]["loads"] == [10.0, 0.1, 0.1, 0.1]
     assert book.after(2) == found[2:]
     assert book.get(99) is None
-
-
-def test_names_of_keys_are_shown_only_where_asked_for():
-    hidden, shown = DecisionBook(), DecisionBook(keys=True)
-    for line in hot_shard():
-        hidden.add(line, 5.0)
-        shown.add(line, 5.0)
-    assert "ann@example.org" not in json.dumps([hidden.after(0), hidden.get(2)])
-    assert "hottest keys: hidden" in hidden.get(2)["why"]
-    assert "ann@example.org" in shown.get(2)["why"]
-    assert "ann@example.org" in json.dumps(shown.get(2)["seen"])
 
 
 def test_steps_that_changed_nothing_are_counted_only():

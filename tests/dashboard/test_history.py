@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from penstock.dashboard import history as module
-from penstock.dashboard.history import HistoryWriter, find_history, read_history
+from penstock.dashboard import history, run_directories
+from penstock.dashboard.history import HistoryWriter, read_history
 from penstock.elastic.decisions import Decision, Pilot, replay
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.errors import PenstockError
@@ -108,8 +108,9 @@ def test_a_log_that_grows_too_long_keeps_changes_and_says_where_a_replay_ends(tm
 
 def test_an_object_store_gets_copies(tmp_path, monkeypatch):
     store: Any = fs._MockFileSystem()
-    monkeypatch.setattr(module, "locate", lambda path: (store, path.split("://", 1)[1]))
-    monkeypatch.setattr(module, "exists", lambda path: store.get_file_info(path.split("://", 1)[1]).is_file)
+    for module in (history, run_directories):
+        monkeypatch.setattr(module, "locate", lambda path: (store, path.split("://", 1)[1]))
+    monkeypatch.setattr(run_directories, "exists", lambda path: store.get_file_info(path.split("://", 1)[1]).is_file)
     for at in (1, 2):
         writer = HistoryWriter("bucket://run/history")
         writer.write_graph(GRAPH)
@@ -121,9 +122,7 @@ def test_an_object_store_gets_copies(tmp_path, monkeypatch):
     assert replay(decision for _, decision in found.decisions).same
 
 
-def test_a_directory_without_a_history_is_refused(tmp_path):
-    with pytest.raises(PenstockError, match="has no history of a run"):
-        find_history(str(tmp_path))
+def test_a_history_of_another_version_is_refused(tmp_path):
     HistoryWriter(str(tmp_path)).write_graph({**GRAPH, "version": 99})
     with pytest.raises(PenstockError, match="another version"):
         read_history(str(tmp_path))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.dashboard.graph import Reach
 from penstock.dashboard.pressure import pressure_in_epochs, pressure_in_queues
 
-CHAIN = [{"from": a, "to": b} for a, b in [("in", "parse"), ("parse", "slow"), ("slow", "write"), ("parse", "side")]]
+EDGES = [("in", "parse"), ("parse", "slow"), ("slow", "write"), ("parse", "side")]
+CHAIN = Reach({"edges": [{"from": a, "to": b} for a, b in EDGES]})
 
 
 def causes(found):

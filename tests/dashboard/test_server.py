@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+import uvicorn
 
 from penstock.dashboard.guard import is_loopback
 from penstock.dashboard.server import PageServer
@@ -152,6 +153,25 @@ def test_samples_come_as_server_sent_events(server, page):
             found.append(json.loads(line[6:]))
     assert found == [{"number": 0}, {"number": 1}, {"number": 2}]
     connection.close()
+
+
+def test_the_server_sleeps_until_it_is_asked(page, monkeypatch):
+    ticked: list[int] = []
+    monkeypatch.setattr(uvicorn.Server, "on_tick", lambda self, counter: ticked.append(counter))
+    served = PageServer(page, port=0)
+    try:
+        status, _, headers = ask(served, "/api/page")
+        assert (status, "date" in headers) == (200, False)  # nobody would keep it up to date
+    finally:
+        served.close()
+    assert ticked == []
+    assert not served._thread.is_alive()
+
+
+def test_a_server_that_is_closed_at_once_ends(page):
+    served = PageServer(page, port=0)
+    served.close()
+    assert not served._thread.is_alive()
 
 
 def test_a_port_that_is_taken_is_said(page):

@@ -13,11 +13,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = {"bytewax"}
 """What is shown beside Penstock and has no wheels for every Python."""
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = [
-    page
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    if _BLOCK.search(page.read_text())
-]
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in TEXTS if _BLOCK.search(page.read_text())]
+
+OTHERS = {"sh", "mermaid", ""}
+"""What else stands in blocks: commands, drawings, outputs. Python under another name would never run."""
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_is_python_that_never_runs(page: Path) -> None:
+    fences = re.findall(r"^[ >]*(?:```|~~~)[ ]*([^\s`~]*)", page.read_text(), re.MULTILINE)
+    assert set(fences) - {"python"} <= OTHERS
 
 
 @pytest.mark.spark

@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError, PenstockError
+from penstock.local import engine as engines
 from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
@@ -238,6 +239,55 @@ class TestStatistics:
         assert run.stats.latency is not None
         assert 0 < run.stats.latency.p50 <= run.stats.latency.p99
         assert run.stats.rows_in == 100
+
+
+class TestReports:
+    def test_each_has_what_came_since_the_last(self, monkeypatch):
+        monkeypatch.setattr(engines, "REPORT_SECONDS", 0.0)
+        run = ps.run(simple(numbers(100)), engine="threads", threads=1, batch_rows=10)
+        assert len(run.epochs) > 5
+        assert sum(stats.rows_in for stats in run.epochs) == 100
+        assert sum(stats.operators["work"][0] for stats in run.epochs) == 100
+        assert sum(stats.operators["work"][1] for stats in run.epochs) == 100
+
+
+class TestForgottenKeys:
+    ROWS = 20_000
+
+    def run_and_count(self, forget: Any, **options: Any) -> int | None:
+        flow = ps.Flow("forgets")
+        pairs = ps.read.items([{"k": number // 2} for number in range(self.ROWS)], schema={"k": int})
+        counted = flow.source("in", pairs).key_by("k").scan(forget, 0, name="pairs")
+        counted.sink("out")
+        run = ps.run(flow, engine="threads", batch_rows=100, **options)
+        assert run.results["out"] == [number % 2 + 1 for number in range(self.ROWS)]
+        (found,) = (each.keys for each in run.stats.operators if each.name == "pairs")
+        return found
+
+    @pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 3}, {"threads": 2, "replicas": 2}])
+    def test_they_do_not_stay_in_memory(self, options):
+        def until_two(count, row):
+            return (None if count else 1), count + 1
+
+        found = self.run_and_count(until_two, **options)
+        assert found is not None
+        assert found < 500  # what was left before anybody looked; ten thousand keys came and went
+
+    def test_those_that_live_long_go_too(self):
+        """Neither the oldest keys are forgotten, nor the newest."""
+        alive, ever = 4500, 200
+        opened = [(number, number + alive) for number in range(self.ROWS)]
+        times = sorted([(at, key) for key, (first, last) in enumerate(opened) for at in (first, last)])
+        flow = ps.Flow("long lives")
+        rows = flow.source("in", ps.read.items([{"k": key} for _, key in times], schema={"k": int}))
+        lives = rows.key_by("k").scan(lambda count, row: ((None if count and row.k >= ever else 1), 1), 0, name="lives")
+        lives.sink("out", lambda rows, epoch: None)
+        run = ps.run(flow, engine="threads", batch_rows=100, threads=2)
+        (found,) = (each.keys for each in run.stats.operators if each.name == "lives")
+        assert ever <= found < 3 * (alive + ever) < self.ROWS
+
+    def test_keys_that_are_not_forgotten_stay(self):
+        assert self.run_and_count(lambda count, row: (count + 1, count + 1), threads=3) == self.ROWS // 2
 
 
 class TestDirectories:

@@ -161,9 +161,10 @@ def test_partitions_go_from_the_busiest_replica():
     assert engine.results["out"] == [(v, v // 2 + 1) for v in range(len(engine.results["out"]))]
 
 
-def test_a_key_that_is_too_much_for_a_replica_is_named():
+@pytest.mark.parametrize(("named", "name"), [(True, "42"), (False, "hidden")])
+def test_a_key_that_is_too_much_for_a_replica_is_reported(named, name):
     def steer(engine: LocalEngine) -> Steering:
-        return ShardSteering(engine.element, engine.ask, "slow")
+        return ShardSteering(engine.element, engine.ask, "slow", named)
 
     def hot(engine: LocalEngine) -> list[str]:
         return [each.why for each in engine.decisions if each.what == "hot_shard"]
@@ -172,7 +173,18 @@ def test_a_key_that_is_too_much_for_a_replica_is_named():
     with flying(lambda rows: rows.key_by("k").scan(count_slowly, name="slow"), steer, [42], **settings) as flown:
         engine, pilot, _ = flown
         step_until(engine, pilot, lambda: bool(hot(engine)))
-    assert "hottest keys: 42 (100%)" in hot(engine)[0]
+    assert f"hottest keys: {name} (100%)" in hot(engine)[0]
+
+
+@pytest.mark.parametrize(("named", "name"), [(True, "'ann'"), (False, "hidden")])
+def test_keys_are_named_if_the_run_asks_for_it(named, name):
+    flow = ps.Flow("named")
+    flow.source("in", ["ann"]).key_by(lambda row: row).scan(lambda state, row: (1, 1), name="counts").sink("out")
+    run = ps.start(flow, engine="threads", partitioned="executor", threads=2, name_keys=named)
+    run.await_end(30)
+    sampler = run._engine.element.stations["counts"].hot
+    sampler.add(0, ["ann"] * 8, 0, 8)
+    assert sampler.hottest(0) == [(name, 1.0)]
 
 
 def test_an_operator_leaves_the_busy_worker():

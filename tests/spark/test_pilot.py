@@ -124,7 +124,7 @@ class TestMeasures:
         assert loads.loads[1] > 2.5 * loads.loads[2]
 
     def test_hot_keys_and_their_shares(self):
-        hot, draw = HotKeys(), random.Random(2)
+        hot, draw = HotKeys(named=True), random.Random(2)
         for _ in range(200):
             keys = [draw.choice(["a", "a", "b", draw.randrange(10**6)]) for _ in range(draw.randrange(60))]
             hot.add(3, keys, 0, len(keys))
@@ -135,7 +135,7 @@ class TestMeasures:
         assert hot.hottest(4) == []
 
     def test_rows_that_come_one_by_one_are_sampled_too(self):
-        hot = HotKeys()
+        hot = HotKeys(named=True)
         for number in range(80):
             hot.add(0, ["x" if number % 2 else "y"], 0, 1)
         assert {name for name, _ in hot.hottest(0)} <= {"'x'", "'y'"}

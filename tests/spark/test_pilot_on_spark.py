@@ -56,7 +56,7 @@ def assert_exact(flow: ps.Flow, tmp_path: Path) -> None:
 
 
 def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_path):
-    run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=2, epoch_rows=EPOCH_ROWS)
+    run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, name_keys=True)
     assert_exact(flow, tmp_path)
     first, last = run.epochs[0], run.epochs[EPOCHS - 1]
     assert _busiest(first) > 1.8

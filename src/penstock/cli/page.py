@@ -1,7 +1,8 @@
 """Show the page of a run that has ended, from the history that it left behind.
 
-RUN_DIR is the run's checkpoint, or the directory that was given by --history; both have what the page showed while the
-flow ran, thinned out with age, and every decision. Ctrl-C ends it.
+RUN_DIR is the run's checkpoint, the directory of the flow's runs (.penstock/<flow name>), of which the newest is shown,
+or that of one run; each has what the page showed while the flow ran, thinned out with age, and every decision. Ctrl-C
+ends it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,6 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
         help="the address to listen on (default: 127.0.0.1); elsewhere the page asks for a token",
     )
     parser.add_argument("--page-token", metavar="TOKEN", help="the token (default: a new one each time)")
-    parser.add_argument(
-        "--page-keys", action="store_true", help="let the page name hot keys, which are values of your rows"
-    )
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +40,15 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--no-page", action="store_true", help="serve no page")
     add_address_arguments(parser)
     parser.add_argument(
+        "--name-keys",
+        action="store_true",
+        help="name hot keys, which are values of your rows, in decisions, on the page and in the history",
+    )
+    parser.add_argument(
         "--history",
         metavar="DIR",
-        help="keep what the page showed here (default: in the checkpoint, or .penstock/<flow name>/history)",
+        help="keep what the page showed here (default: in the checkpoint, or for the last 20 runs without one in "
+        ".penstock/<flow name>/history)",
     )
 
 
@@ -62,24 +66,29 @@ def page_line(address: str, args: argparse.Namespace) -> str:
     return f"{f'port {PORT} is taken; ' if taken else ''}page at {address}"
 
 
-def page_options(args: argparse.Namespace, flow: str) -> dict[str, Any]:
-    """Return the options of `penstock.start` for the page."""
+def page_options(args: argparse.Namespace, directory: str) -> dict[str, Any]:
+    """Return the options of `penstock.start` for the page; the directory is the run's checkpoint, or its flow's."""
+    from penstock.dashboard.run_directories import HISTORY, new_directory
+
     history = args.history
     if history is None:
-        checkpoint = getattr(args, "checkpoint", None)
-        history = os.path.join(checkpoint or os.path.join(".penstock", flow), "history")
+        history = os.path.join(directory, HISTORY)
+        if args.engine != "spark":  # what a checkpoint has goes on; other runs have nothing in common
+            history = new_directory(history)
     return {
         "page": False if args.no_page else True if args.page is None else args.page,
         "page_host": args.page_host,
         "page_token": args.page_token,
-        "page_keys": args.page_keys,
         "history": history,
+        "name_keys": args.name_keys,
     }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("directory", metavar="RUN_DIR", help="the run's checkpoint, or its history")
+    parser.add_argument(
+        "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
+    )
     parser.add_argument("--page", type=_port, metavar="PORT", help="the port (default: 4147, or any that is free)")
     add_address_arguments(parser)
 
@@ -90,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.dashboard.page import FinishedPage
     from penstock.dashboard.server import PageServer
 
-    page = FinishedPage(read_history(args.directory), keys=args.page_keys)
+    page = FinishedPage(read_history(args.directory))
     with Interrupts() as interrupts:
         server = PageServer(page, args.page_host, args.page, args.page_token)
         try:

@@ -1,7 +1,8 @@
 """Decide again: feed a run's logged statistics to the controllers, and tell whether every decision comes out the same.
 
-RUN_DIR is the run's checkpoint, or the directory that was given by --history. Exits with 0 where all decisions are the
-same, and with 1 where one differs: another version of Penstock decides otherwise, or a log was changed.
+RUN_DIR is the run's checkpoint, the directory of one run, or that of the flow's runs (.penstock/<flow name>), of which
+the newest is taken. Exits with 0 where all decisions are the same, and with 1 where one differs: another version of
+Penstock decides otherwise, or a log was changed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("directory", metavar="RUN_DIR", help="the run's checkpoint, or its history")
+    parser.add_argument(
+        "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 

@@ -18,12 +18,13 @@ import sys
 import time
 from typing import Any, get_args
 
-from penstock.cli import DONE, FAILED, UsageError
+from penstock.cli import DONE, FAILED, UsageError, values
 from penstock.cli.displays import Display, make_display
 from penstock.cli.loading import describe_workloads, load_target
 from penstock.cli.page import add_page_arguments, page_line, page_options
 from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
+from penstock.errors import did_you_mean
 from penstock.flow import Flow
 from penstock.operators.base import Sink
 from penstock.pe.models.base import ModelName
@@ -74,33 +75,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--threads",
-        type=_positive,
-        metavar="N",
-        help="workers of the threads engine (default: found while it runs), or threads of each Spark task",
+        type=values.threads,
+        metavar="N|utilization",
+        help="workers of the threads engine (default: found while it runs, by throughput; utilization: by how busy "
+        "they are), or threads of each Spark task",
     )
     parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
     parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
     parser.add_argument(
         "--replicas",
-        type=_replicas,
-        metavar="N|auto",
-        help="replicas of every operator that can have some; auto finds how many",
+        type=values.replicas,
+        metavar="N|auto|NAME=N,...",
+        help="replicas of every operator that can have some, or of some by name; auto finds how many",
     )
     parser.add_argument(
         "--partitioned", choices=get_args(Partitioned), help="how workers share keyed operators (default: hybrid)"
     )
     parser.add_argument(
-        "--batch-rows", type=_positive, metavar="N", help="rows of a batch (default: 4096, then found while it runs)"
+        "--batch-rows",
+        type=values.positive,
+        metavar="N",
+        help="rows of a batch (default: 4096, then found while it runs)",
     )
     parser.add_argument(
-        "--tasks", type=_positive, metavar="N", help="tasks of the keyed stages (default: found while it runs)"
+        "--tasks", type=values.positive, metavar="N", help="tasks of the keyed stages (default: found while it runs)"
     )
     parser.add_argument(
         "--latency", metavar="TIME", help='how long a row may take, such as "2 s": the one knob of elasticity'
     )
     parser.add_argument(
         "--epoch-rows",
-        type=_positive,
+        type=values.positive,
         metavar="N",
         default=1_000_000,
         help="the most rows that an epoch reads from a source (default: 1000000)",
@@ -128,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
         return DONE
     options = _options(args)
     flow = load_target(args.target, args.workload_options)
+    _refuse_names(args.replicas, flow)
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
     session = None
@@ -156,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
                 end=args.end,
                 on_epoch=display.epoch,
                 **options,
-                **page_options(args, flow.name),
+                **page_options(args, checkpoint),
             )
             if started.page is not None:
                 display.say("page", page_line(started.page, args), address=started.page)
@@ -186,8 +192,23 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
     options |= {name: getattr(args, name) for name in ("latency", "threads") if getattr(args, name) is not None}
     for name in {"every", "latency"} & options.keys():
-        options[name] = _seconds(options[name], f"--{name}")
+        options[name] = values.duration(options[name], f"--{name}")
+    if args.threads is not None and (
+        args.engine == "sequential" or (args.engine == "spark" and args.threads == "utilization")
+    ):
+        raise UsageError(f"--threads {args.threads} needs --engine threads; this run is with --engine {args.engine}")
+    if args.threads == "utilization" and args.model not in (None, "dynamic"):
+        raise UsageError(f"--threads utilization needs --model dynamic; --model {args.model} has a fixed number")
     return options
+
+
+def _refuse_names(replicas: Any, flow: Flow) -> None:
+    """Refuse replicas of operators that the flow has not."""
+    for name in replicas if isinstance(replicas, dict) else ():
+        if name not in flow.nodes:
+            hint = did_you_mean(name, flow.nodes)
+            there = f"{' ' if hint else '; '}there are {', '.join(flow.nodes)}"
+            raise UsageError(f"--replicas: there is no operator {name!r}{hint}{there}")
 
 
 def _session(flow: Flow, checkpoint: str, master: str | None) -> Any:
@@ -260,31 +281,3 @@ def _stop_now(started: Run, interrupts: Interrupts, session: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(interrupts.code)
-
-
-def _positive(text: str, wanted: str = "a whole number, at least 1") -> int:
-    try:
-        number = int(text.replace("_", ""))
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
-    return number
-
-
-def _replicas(text: str) -> int | str:
-    return text if text == "auto" else _positive(text, "a whole number or auto")
-
-
-def _seconds(text: str, option: str) -> float:
-    from penstock.errors import FlowError
-    from penstock.timing import seconds
-
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return seconds(text, option)
-    except FlowError:
-        raise UsageError(f'{option} {text!r} is no duration; give seconds, or for example "500 ms"') from None

@@ -23,10 +23,9 @@ class Watch:
         page: bool | int | None,
         host: str = "127.0.0.1",
         token: str | None = None,
-        keys: bool = False,
         history: str | None = None,
     ) -> None:
-        self._recorder = Recorder(run, engine, history=history, keys=keys)
+        self._recorder = Recorder(run, engine, history=history)
         self._recorder.tick()
         self._server: PageServer | None = None
         if page is not None and page is not False:

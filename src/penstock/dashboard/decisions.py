@@ -1,4 +1,4 @@
-"""Keep a run's decisions for the page: numbered, with the time of day, and without values of rows.
+"""Keep a run's decisions for the page: numbered, with the time of day.
 
 What the page marks is everything that was changed or reported. Steps that changed nothing are counted only; the log on
 disk has them, because a replay needs them.
@@ -19,7 +19,6 @@ Json = dict[str, Any]
 
 KEPT = 2000
 """Decisions that the page keeps; all of them are in the history."""
-HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,7 @@ class Marked:
 class DecisionBook:
     """Number the decisions of a run as they come."""
 
-    def __init__(self, keys: bool = False) -> None:
-        self._keys = keys
-        """Whether hot keys are named: they are values of rows."""
+    def __init__(self) -> None:
         self._kept: deque[Marked] = deque(maxlen=KEPT)
         self._seen: dict[str, Any] = {}
         """The statistics of the last step of each controller."""
@@ -63,8 +60,7 @@ class DecisionBook:
         """Return one decision with what it saw."""
         for each in list(self._kept):
             if each.number == number:
-                seen = each.seen if self._keys else without_keys(each.seen)
-                return {**self._short(each), "seen": plain_or_text(seen)}
+                return {**self._short(each), "seen": plain_or_text(each.seen)}
         return None
 
     def _short(self, each: Marked) -> Json:
@@ -79,25 +75,9 @@ class DecisionBook:
             "target": decision.target,
             "before": decision.before,
             "after": decision.after,
-            "why": decision.why if self._keys else without_hot_keys(decision),
+            "why": decision.why,
             "start": decision.what == START,
         }
-
-
-def without_keys(seen: Any) -> Any:
-    """Return statistics with the names of keys left out: they are values of rows."""
-    if isinstance(seen, dict):
-        return {
-            name: HIDDEN if name == "key" and not isinstance(value, (dict, list)) else without_keys(value)
-            for name, value in seen.items()
-        }
-    return [without_keys(each) for each in seen] if isinstance(seen, (list, tuple)) else seen
-
-
-def without_hot_keys(decision: Decision) -> str:
-    """Return the reason of a decision; one about a hot shard ends with the names of its keys."""
-    head, found, _ = decision.why.partition("hottest keys:")
-    return f"{head}hottest keys: {HIDDEN}" if found and decision.what == "hot_shard" else decision.why
 
 
 def plain_or_text(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.dashboard.graph import Reach
 from penstock.dashboard.pressure import pressure_in_epochs
 from penstock.dashboard.shards import ShardTracker
 from penstock.reports import EpochStats
@@ -17,6 +18,8 @@ RECENT_SECONDS = 5.0
 KEPT = 1000
 """Epochs that are remembered: latencies are of these."""
 SHOWN = 48
+NOTHING = (0, 0, 0.0, 0.0)
+"""What an operator did that did nothing: rows in and out, seconds, processor seconds."""
 
 
 @dataclass
@@ -34,12 +37,13 @@ class _Sums:
 class EpochView:
     """Remember the last epochs. The engine's thread brings them; another one describes."""
 
-    def __init__(self, engine: str, keys: bool = False) -> None:
+    def __init__(self, engine: str) -> None:
         self._engine = engine
         self._recent: deque[tuple[float, EpochStats]] = deque(maxlen=KEPT)
         self._sums = _Sums()
-        self._shards = ShardTracker(keys)
+        self._shards = ShardTracker()
         self._sinks: set[str] = set()
+        self._reach = Reach()
 
     def take(self, stats: EpochStats, at: float) -> None:
         """Take in an epoch that was committed just now."""
@@ -83,7 +87,12 @@ class EpochView:
             lag = last.backlog / rate if rate else (0.0 if not last.backlog else None)
         state = last.state_bytes if last is not None else {}
         self._sinks = {node["name"] for node in graph["nodes"] if node["kind"] == "sink"}
-        operators = {node["name"]: self._operator(node["name"], window, span, state) for node in graph["nodes"]}
+        lately = add_up(window)
+        tasks = max((stats.tasks for stats in window), default=1)
+        operators = {
+            node["name"]: self._operator(node["name"], lately.get(node["name"], NOTHING), span, tasks, state)
+            for node in graph["nodes"]
+        }
         seconds = {name: each["seconds"] for name, each in operators.items()}
         mean_rows = rows // max(1, len(window))
         return {
@@ -98,7 +107,7 @@ class EpochView:
             },
             "operators": operators,
             "pressure": pressure_in_epochs(
-                graph["edges"], last.backlog if last else None, mean_rows, seconds, fixed_share(window)
+                self._reach.look(graph), last.backlog if last else None, mean_rows, seconds, fixed_share(window)
             ),
             "shards": self._shards.describe(window),
             "order": {"depth": 0, "gap": 0.0, "operator": None},
@@ -114,12 +123,8 @@ class EpochView:
         at, stats = epochs[-1]
         return {"epoch": stats.epoch, "at": round(at, 3), "age": round(max(0.0, now - at), 3), "bytes": size}
 
-    def _operator(self, name: str, window: Sequence[EpochStats], span: float, state: dict[str, int]) -> Json:
-        rows_in = sum(stats.operators.get(name, (0, 0))[0] for stats in window)
-        rows_out = sum(stats.operators.get(name, (0, 0))[1] for stats in window)
-        wall = sum(stats.spent.get(name, (0.0, 0.0))[0] for stats in window)
-        cpu = sum(stats.spent.get(name, (0.0, 0.0))[1] for stats in window)
-        tasks = max((stats.tasks for stats in window), default=1)
+    def _operator(self, name: str, lately: Sequence[float], span: float, tasks: int, state: dict[str, int]) -> Json:
+        rows_in, rows_out, wall, cpu = lately
         all_rows, all_out = self._sums.operators.get(name, (0, 0))
         all_wall, all_cpu = self._sums.spent.get(name, (0.0, 0.0))
         return {
@@ -141,6 +146,20 @@ class EpochView:
             "reorder_depth": 0,
             "oldest_gap": 0.0,
         }
+
+
+def add_up(epochs: Sequence[EpochStats]) -> dict[str, list[float]]:
+    """Return the rows in and out, the seconds and the processor seconds of each operator in these epochs."""
+    found: dict[str, list[float]] = {}
+    for stats in epochs:
+        for at, measured in ((0, stats.operators), (2, stats.spent)):
+            for name, (first, second) in measured.items():
+                sums = found.get(name)
+                if sums is None:
+                    sums = found[name] = [0, 0, 0.0, 0.0]
+                sums[at] += first
+                sums[at + 1] += second
+    return found
 
 
 def describe_epoch(stats: EpochStats, at: float) -> Json:

@@ -47,25 +47,42 @@ def _what(node: Node) -> str:
     return type(operator).__name__
 
 
-def above(edges: list[Json], name: str) -> set[str]:
-    """Return the operators whose rows reach an operator, itself left out."""
-    return _reached(edges, name, "to", "from")
+class Reach:
+    """Tell what is above and below each operator; found once for a graph, for a sample asks again and again."""
 
+    def __init__(self, graph: Json | None = None) -> None:
+        self._graph: Json | None = None
+        self.look(graph or {"edges": []})
 
-def below(edges: list[Json], name: str) -> set[str]:
-    """Return the operators that an operator's rows reach, itself left out."""
-    return _reached(edges, name, "from", "to")
+    def look(self, graph: Json) -> Reach:
+        """Answer for this graph from now on."""
+        if graph is not self._graph:
+            self._graph = graph
+            self._steps: dict[tuple[str, bool], list[str]] = {}
+            self._found: dict[tuple[str, bool], frozenset[str]] = {}
+            for edge in graph["edges"]:
+                self._steps.setdefault((edge["from"], True), []).append(edge["to"])
+                self._steps.setdefault((edge["to"], False), []).append(edge["from"])
+        return self
 
+    def above(self, name: str) -> frozenset[str]:
+        """Return the operators whose rows reach an operator, itself left out."""
+        return self._reached(name, False)
 
-def _reached(edges: list[Json], name: str, here: str, there: str) -> set[str]:
-    steps: dict[str, list[str]] = {}
-    for edge in edges:
-        steps.setdefault(edge[here], []).append(edge[there])
-    found: set[str] = set()
-    todo = [name]
-    while todo:
-        for other in steps.get(todo.pop(), ()):
-            if other not in found:
-                found.add(other)
-                todo.append(other)
-    return found
+    def below(self, name: str) -> frozenset[str]:
+        """Return the operators that an operator's rows reach, itself left out."""
+        return self._reached(name, True)
+
+    def _reached(self, name: str, down: bool) -> frozenset[str]:
+        known = self._found.get((name, down))
+        if known is not None:
+            return known
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            for other in self._steps.get((todo.pop(), down), ()):
+                if other not in found:
+                    found.add(other)
+                    todo.append(other)
+        self._found[name, down] = frozenset(found)
+        return self._found[name, down]

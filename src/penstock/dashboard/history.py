@@ -1,7 +1,7 @@
 """A run's history on disk: samples and decisions as lines of JSON, from which the page shows a finished run.
 
     run.json          the flow, its engine, its graph
-    samples.jsonl     one sample a line, at most one a second, older ones thinned out
+    samples.jsonl     one sample a line, about one a second, older ones thinned out
     decisions.jsonl   every decision with the statistics that it saw, as it is replayed
 
 Where the directory is in an object store, which cannot append, the files are kept in a temporary directory and copied
@@ -19,15 +19,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.dashboard.run_directories import META, find_history
 from penstock.dashboard.thinning import thin
 from penstock.elastic.decisions import HOLD, Decision, from_json, to_json
 from penstock.errors import PenstockError
-from penstock.ingress.paths import exists, locate
+from penstock.ingress.paths import locate
 
 Json = dict[str, Any]
 
 VERSION = 1
-META, SAMPLES, DECISIONS = "run.json", "samples.jsonl", "decisions.jsonl"
+SAMPLES, DECISIONS = "samples.jsonl", "decisions.jsonl"
 MOST_SAMPLES = 1200
 MOST_SAMPLE_BYTES = 32 << 20
 MOST_DECISION_BYTES = 64 << 20
@@ -142,17 +143,6 @@ class History:
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     whole: int = 0
     """How many of the decisions can be replayed: all, unless the log grew too long."""
-
-
-def find_history(path: str) -> str:
-    """Return the history in a run's directory: a checkpoint, the directory of a run, or the history itself."""
-    base = path.rstrip("/") or "/"
-    for candidate in (f"{base}/history", base):
-        if exists(f"{candidate}/{META}"):
-            return candidate
-    raise PenstockError(
-        f"{path} has no history of a run; give the checkpoint of a run, or the directory given by --history"
-    )
 
 
 def read_history(path: str) -> History:

@@ -75,11 +75,11 @@ class LivePage:
 class FinishedPage:
     """A run of which only its history is left."""
 
-    def __init__(self, history: History, keys: bool = False) -> None:
+    def __init__(self, history: History) -> None:
         if not history.samples:
             raise PenstockError("the history of this run has no samples; it ended before the first one was written")
         self._history = history
-        self._book = DecisionBook(keys)
+        self._book = DecisionBook()
         for at, decision in history.decisions:
             self._book.add(decision, at)
         self._points: Thinned[Json] = Thinned(MOST_POINTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.dashboard.graph import above, below
+from penstock.dashboard.graph import Reach
 
 Json = dict[str, Any]
 
@@ -20,11 +20,11 @@ CROWDED = 0.9
 
 
 def pressure_in_queues(
-    edges: list[Json], queues: Mapping[str, int], capacity: int, in_flight: float, busy: Mapping[str, float]
+    reach: Reach, queues: Mapping[str, int], capacity: int, in_flight: float, busy: Mapping[str, float]
 ) -> Json:
     """Judge by queues: `in_flight` is the part of the batches that may be inside, `busy` has seconds."""
     full = {name for name, waiting in queues.items() if capacity and waiting >= FULL * capacity}
-    causes = [name for name in queues if name in full and not below(edges, name) & full]
+    causes = [name for name in queues if name in full and not reach.below(name) & full]
     reasons = {
         name: f"{queues[name]} of {capacity} batches wait for it, and no queue below it is full" for name in causes
     }
@@ -32,30 +32,30 @@ def pressure_in_queues(
         name = max(busy, key=lambda each: busy[each])
         share = busy[name] / sum(busy.values())
         reasons = {name: f"as many batches are inside as may be, and {share:.0%} of the time is spent here"}
-    return _told(edges, reasons)
+    return _told(reach, reasons)
 
 
 def pressure_in_epochs(
-    edges: list[Json], backlog: int | None, rows: int, busy: Mapping[str, float], fixed: float = 0.0
+    reach: Reach, backlog: int | None, rows: int, busy: Mapping[str, float], fixed: float = 0.0
 ) -> Json:
     """Judge by epochs: more waits than one of them takes, and the operator with most of the time is the cause.
 
     `fixed` is the part of an epoch that no operator has: where it is most of it, larger epochs help more.
     """
     if not backlog or backlog <= rows or not any(busy.values()):
-        return _told(edges, {})
+        return _told(reach, {})
     name = max(busy, key=lambda each: busy[each])
     share = busy[name] / sum(busy.values())
     why = f"{backlog:,} rows wait, more than an epoch takes, and {share:.0%} of the operators' time is here"
     if fixed > 0.5:
         why += f"; but {fixed:.0%} of an epoch is Spark's fixed cost, so larger epochs would help more"
-    return _told(edges, {name: why})
+    return _told(reach, {name: why})
 
 
-def _told(edges: list[Json], reasons: Mapping[str, str]) -> Json:
+def _told(reach: Reach, reasons: Mapping[str, str]) -> Json:
     held: dict[str, str] = {}
     for name in reasons:
-        for other in above(edges, name):
+        for other in reach.above(name):
             held.setdefault(other, name)
     return {
         "causes": [{"operator": name, "why": why} for name, why in reasons.items()],

@@ -1,10 +1,11 @@
-"""Sample a run twice a second, in a thread of its own, and keep what was seen: for the page, and on disk."""
+"""Sample a run about once a second, in a thread of its own, and keep what was seen: for the page, and on disk."""
 
 from __future__ import annotations
 
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,11 @@ from penstock.run import Run
 
 Json = dict[str, Any]
 
-PERIOD = 0.5
+PERIOD = 0.9
+"""Seconds from sample to sample: the page moves at least once a second, though threads come late now and then."""
 MOST_POINTS = 1200
 MOST_SAMPLES = 600
 MOST_SAMPLE_BYTES = 16 << 20
-WRITE_EVERY = 2
-"""Samples from one that is written to disk to the next."""
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +36,17 @@ class Recorder:
         engine: str,
         *,
         history: str | None = None,
-        keys: bool = False,
         period: float = PERIOD,
     ) -> None:
         self.run, self._history, self._period = run, history, period
-        self.sampler = Sampler(run, engine, keys=keys)
-        self.book = DecisionBook(keys)
+        self.sampler = Sampler(run, engine)
+        self.book = DecisionBook()
         self.points: Thinned[Json] = Thinned(MOST_POINTS)
         self.samples: Thinned[tuple[float, bytes]] = Thinned(MOST_SAMPLES, most_bytes=MOST_SAMPLE_BYTES)
         self.latest: Json = {}
         self.encoded = b"{}"
         self.finished = False
-        self._known = self._ticks = self._graph_written = 0
+        self._known = self._graph_written = 0
         self._writer: HistoryWriter | None = None
         self._unwritten: list[tuple[float, Decision]] = []
         """Decisions from before the history was begun."""
@@ -84,8 +83,10 @@ class Recorder:
                 self._keep(self._writer.close)
 
     def _loop(self) -> None:
-        while not self._end.wait(self._period):
+        due = time.monotonic() + self._period
+        while not self._end.wait(max(0.0, due - time.monotonic())):
             self.tick()
+            due = max(due + self._period, time.monotonic())  # on time again, but never one on top of another
 
     def tick(self, state: str | None = None) -> None:
         """Take one sample. Whatever goes wrong here must not touch the flow."""
@@ -105,14 +106,13 @@ class Recorder:
         self.latest, self.encoded = sample, encoded
         self.points.add(point(sample))
         self.samples.add((sample["at"], encoded), len(encoded))
-        self._ticks += 1
-        self._keep(lambda: self._write(found, sample, encoded, state is not None))
+        self._keep(lambda: self._write(found, sample, encoded))
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener(encoded)
 
-    def _write(self, found: list[tuple[float, Decision]], sample: Json, encoded: bytes, last: bool) -> None:
+    def _write(self, found: list[tuple[float, Decision]], sample: Json, encoded: bytes) -> None:
         if self._history is None:
             return
         if self._writer is None:
@@ -134,8 +134,7 @@ class Recorder:
             )
         if found:
             self._writer.write_decisions(found)
-        if last or self._ticks % WRITE_EVERY == 0:
-            self._writer.write_sample(encoded)
+        self._writer.write_sample(encoded)
 
     def _keep(self, write: Callable[[], None]) -> None:
         """Write to disk; a disk that is full or gone ends the history, not the flow."""

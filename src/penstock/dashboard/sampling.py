@@ -1,4 +1,4 @@
-"""Make one sample of a run: plain JSON, the same for every engine, without a single value of a row.
+"""Make one sample of a run: plain JSON, the same for every engine, without a value of a row but for named hot keys.
 
 An engine with live statistics (threads) is asked for them; of the others the epochs of the last seconds are added up.
 """
@@ -22,19 +22,16 @@ log = logging.getLogger(__name__)
 
 
 class Sampler:
-    """Look at a run, again and again. One thread samples; the engine's own brings epochs.
+    """Look at a run, again and again. One thread samples; the engine's own brings epochs."""
 
-    With `keys` the names of hot keys are shown, which are values of rows.
-    """
-
-    def __init__(self, run: Run, engine: str, keys: bool = False, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, run: Run, engine: str, clock: Callable[[], float] = time.time) -> None:
         self._run, self._engine, self._clock = run, engine, clock
         self.started = clock()
         self.graph: Json = {"nodes": [], "edges": []}
         self.graph_version = 0
         self._seen: tuple[int, tuple[str, ...]] | None = None
         self._sinks: list[str] = []
-        self._epochs = EpochView(engine, keys)
+        self._epochs = EpochView(engine)
         self._threads = ThreadsView(run) if engine == "threads" else None
         run.on_epoch(self._took_epoch)
         self.look_at_graph()

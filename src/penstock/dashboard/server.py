@@ -22,9 +22,8 @@ class PageServer:
 
     def __init__(self, page: Page, host: str = "127.0.0.1", port: int | None = None, token: str | None = None) -> None:
         try:
-            import uvicorn
-
             from penstock.dashboard.app import make_app
+            from penstock.dashboard.quiet import QuietServer
         except ImportError as error:
             raise PenstockError(
                 f"the page needs the package {error.name!r}; install penstock anew, or pip install uvicorn starlette"
@@ -33,19 +32,7 @@ class PageServer:
         self._token = token or secrets.token_urlsafe(18)
         self._socket = listen(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        config = uvicorn.Config(
-            make_app(page, self._token, self._here),
-            log_config=None,  # the user's own logging stays as it is
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            loop="asyncio",
-            http="h11",
-            ws="none",
-            timeout_graceful_shutdown=1,
-            server_header=False,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = QuietServer(make_app(page, self._token, self._here))
         self._thread = threading.Thread(target=self._run, name="penstock-page", daemon=True)
         self._thread.start()
 
@@ -67,7 +54,7 @@ class PageServer:
 
     def close(self) -> None:
         """Stop answering."""
-        self._server.should_exit = True
+        self._server.end()
         self._thread.join(START_SECONDS)
         self._socket.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.elastic.shard_balance import imbalance
+from penstock.pe.hot_keys import HIDDEN
 from penstock.reports import EpochStats
 
 Json = dict[str, Any]
@@ -23,9 +24,7 @@ HOT = 3.0
 class ShardTracker:
     """Remember tables from epoch to epoch, so that moves are seen whoever decided them."""
 
-    def __init__(self, keys: bool = False) -> None:
-        self._keys = keys
-        """Whether hot keys are named."""
+    def __init__(self) -> None:
         self._hot_keys: dict[str, list[Json]] = {}
         self._tables: dict[str, tuple[int, ...]] = {}
         self._moves: dict[str, deque[Json]] = {}
@@ -34,8 +33,10 @@ class ShardTracker:
     def take(self, stats: EpochStats, at: float) -> None:
         """Compare an epoch's tables with those before."""
         for name, shards in stats.hot_keys.items():
+            if not shards:
+                continue  # it had no rows: what was hot is still known
             self._hot_keys[name] = [
-                {"shard": shard, "share": share, "key": key if self._keys else None}
+                {"shard": shard, "share": share, "key": None if key == HIDDEN else key}
                 for shard, keys in shards.items()
                 for key, share in keys
                 if share >= HOT_KEY

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 SAMPLED_KEYS = 16
+"""Keys that are looked at, in all states together, at least one in each."""
 BUDGET = 64
 """Objects that are looked at for one key."""
 
@@ -15,9 +16,11 @@ BUDGET = 64
 def state_bytes(states: Iterable[Mapping[Any, Any]]) -> int | None:
     """Guess the bytes of all states; None where they changed while they were looked at."""
     total = 0.0
+    states = list(states)
+    keys = max(1, SAMPLED_KEYS // max(1, len(states)))
     for state in states:
         try:
-            sampled = list(islice(state.items(), SAMPLED_KEYS))
+            sampled = list(islice(state.items(), keys))
         except RuntimeError:  # a worker added a key meanwhile
             return None
         if sampled:

@@ -23,21 +23,24 @@ class Thinned(Generic[T]):
     def __init__(self, most: int, fresh: int = FRESH, most_bytes: int | None = None) -> None:
         self._items: list[T] = []
         self._sizes: list[int] = []
+        self._bytes = 0
         self._most, self._fresh, self._most_bytes = most, fresh, most_bytes
 
     def add(self, item: T, size: int = 0) -> None:
         """Add an item at the end."""
         self._items.append(item)
         self._sizes.append(size)
+        self._bytes += size
         if len(self._items) > self._most:
             self._thin(self._fresh)
         fresh = self._fresh
-        while self._most_bytes is not None and sum(self._sizes) > self._most_bytes and len(self._items) > 2:
+        while self._most_bytes is not None and self._bytes > self._most_bytes and len(self._items) > 2:
             fresh //= 2  # items so large that even fresh ones must go
             self._thin(fresh)
 
     def _thin(self, fresh: int) -> None:
         self._items, self._sizes = thin(self._items, fresh), thin(self._sizes, fresh)
+        self._bytes = sum(self._sizes)
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._items))

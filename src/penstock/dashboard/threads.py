@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from penstock.dashboard.graph import Reach
 from penstock.dashboard.pressure import pressure_in_queues
 from penstock.dashboard.shards import describe_shards
 from penstock.dashboard.sizes import state_bytes
@@ -18,8 +19,9 @@ Json = dict[str, Any]
 KEPT_PERIODS = 60
 RECENT_SECONDS = 3.0
 """Rates are of as many seconds: operators count a batch when it is done, so a shorter time would flicker."""
-PERIOD_SECONDS = 1.0
-SIZE_EVERY = 4
+PERIOD_SECONDS = 0.8
+"""The least time of a period: one from look to look, however the clocks jitter."""
+SIZE_EVERY = 8
 """Looks from one guess of the state's size to the next."""
 
 
@@ -33,6 +35,7 @@ class ThreadsView:
         self._sizes: dict[str, int] = {}
         self._looks = 0
         self._periods: list[Json] = []
+        self._reach = Reach()
 
     def describe(self, graph: Json, now: float) -> Json:
         """Return the engine's part of a sample."""
@@ -70,7 +73,7 @@ class ThreadsView:
             },
             "operators": operators,
             "pressure": pressure_in_queues(
-                graph["edges"],
+                self._reach.look(graph),
                 {name: each["queue"] for name, each in operators.items()},
                 stats.capacity,
                 inside / stats.most_in_flight if stats.most_in_flight else 0.0,
@@ -153,7 +156,7 @@ class ThreadsView:
         split = {part: round(min(each, seconds), 4) for part, each in spent.items()}
         split["idle"] = round(max(0.0, seconds - sum(split.values())), 4)
         period = {
-            "epoch": len(self._periods) + 1,
+            "epoch": self._periods[-1]["epoch"] + 1 if self._periods else 1,
             "at": round(now, 3),
             "rows": stats.rows_in - began.rows_in,
             "seconds": round(seconds, 4),

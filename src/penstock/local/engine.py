@@ -68,6 +68,8 @@ class Options:
     """Seconds from decision to decision; None is the pilot's own."""
     latency: float | None = None
     """How long a batch may take, in seconds; replicas are found for it, instead of by throughput."""
+    name_keys: bool = False
+    """Whether hot keys are named; they are values of rows."""
 
 
 class LocalEngine:
@@ -114,7 +116,8 @@ class LocalEngine:
             found.append(ReplicaSteering(self.element, self.ask))
         if "shards" in steer:
             keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
-            found += [ShardSteering(self.element, self.ask, name) for name in keyed]
+            named = self._options.name_keys
+            found += [ShardSteering(self.element, self.ask, name, named) for name in keyed]
         if "waits" in steer:
             found += [WaitSteering(self.element, name) for name in waiting_operators(self._plan)]
         if "batches" in steer:
@@ -312,23 +315,23 @@ class LocalEngine:
 
     def _tell(self, now: float) -> None:
         """Report what came and went since the last time; to listeners it is an epoch like any other."""
-        last, stats = self._report, self.element.statistics()
-        self._report = _Report(now, last.number + 1, stats.rows_in)
+        last, (rows_in, operators) = self._report, self.element.counts()
+        self._report = _Report(now, last.number + 1, rows_in, operators)
         seconds = now - last.began
         known = [backlog for backlog in self._backlogs.values() if backlog is not None]
         self._listener(
             EpochStats(
                 last.number,
-                stats.rows_in - last.rows_before,
+                rows_in - last.rows_before,
                 last.rows_out,
                 seconds,
                 seconds,
                 sum(known) if known else None,
-                {each.name: (each.rows_in, each.rows_out) for each in stats.operators},
+                {name: _since(rows, last.operators_before.get(name)) for name, rows in operators.items()},
                 {},
                 {},
                 {},
-                tasks=max(1, len(stats.workers)),
+                tasks=max(1, len(self.element.model.workers())),
                 levels={},
             )
         )
@@ -341,7 +344,13 @@ class _Report:
     began: float
     number: int = 1
     rows_before: int = 0
+    operators_before: dict[str, tuple[int, int]] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
+
+
+def _since(rows: tuple[int, int], before: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the rows in and out that came behind those of an earlier report."""
+    return rows if before is None else (rows[0] - before[0], rows[1] - before[1])
 
 
 _collecting = threading.Lock()

@@ -31,6 +31,7 @@ def make_engine(
     partitioned: Partitioned,
     batch_rows: int | None,
     latency: float | None,
+    name_keys: bool,
 ) -> LocalEngine:
     """Make the engine that the options of `penstock.start` ask for."""
     pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
@@ -57,7 +58,7 @@ def make_engine(
     elastic = threads is None and model == "dynamic"
     found: list[SteeringName] = ["waits", "batches"] if elastic and batch_rows is None else ["waits"]
     steer = steer.union(pool, found)
-    options = Options(batch_rows, end, settings, elastic, steer, latency=latency)
+    options = Options(batch_rows, end, settings, elastic, steer, latency=latency, name_keys=name_keys)
     return LocalEngine(plan, options, listener)
 
 

@@ -16,6 +16,8 @@ that the last one was accepted downstream; only then does its slot become free.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from itertools import repeat
+from operator import is_not
 from typing import Generic, Protocol, TypeVar
 
 from penstock.order.primitives import EMPTY, Cell, Empty, Primitives, Ring
@@ -162,4 +164,4 @@ class LockedReorderBuffer(Generic[T]):
 
 
 def _count_filled(slots: Ring[T | Empty], size: int) -> int:
-    return sum(slots.load(index) is not EMPTY for index in range(size))
+    return sum(map(is_not, map(slots.load, range(size)), repeat(EMPTY)))

@@ -63,6 +63,7 @@ class Folding:
             began = self._clock()
             self._shard(shard, keys, rows, start, stop, bad, grouped)
             shard.touch(keys[start:stop])
+            shard.forget(keys, start, stop)
             if self._hot is not None:
                 self._hot.add(number, keys, start, stop)
             shard.rows += stop - start

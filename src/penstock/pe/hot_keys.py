@@ -1,4 +1,8 @@
-"""Find the keys that most of a shard's rows have, from a sample that costs next to nothing."""
+"""Find the keys that most of a shard's rows have, from a sample that costs next to nothing.
+
+A key is a value of a row. Whether it is named is decided here, before it goes anywhere: what is shown, logged and
+written has it from here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ SAMPLE = 512
 """A sample of as many keys is thinned to half, and from then on half as many are taken."""
 NAMED = 3
 LONGEST_NAME = 80
+HIDDEN = "hidden"
+"""What a key is called where keys are not to be named; the name of a text has quotes around it."""
 
 
 @dataclass
@@ -24,7 +30,8 @@ class _Sample:
 class HotKeys:
     """Sample the keys of the rows of each shard."""
 
-    def __init__(self) -> None:
+    def __init__(self, named: bool = False) -> None:
+        self._named = named
         self._samples: dict[int, _Sample] = {}
 
     def add(self, shard: int, keys: list[Any], start: int, stop: int) -> None:
@@ -40,9 +47,11 @@ class HotKeys:
             found.keys, found.stride = found.keys[::2], 2 * found.stride
 
     def hottest(self, shard: int) -> list[tuple[str, float]]:
-        """Return the names of the hottest keys of a shard and their shares of its rows, the hottest first."""
+        """Return the hottest keys of a shard and their shares of its rows, the hottest first; by name if asked for."""
         found = self._samples.get(shard)
         if found is None or not found.keys:
             return []
         counted = Counter(found.keys).most_common(NAMED)
-        return [(repr(key)[:LONGEST_NAME], count / len(found.keys)) for key, count in counted]
+        return [
+            (repr(key)[:LONGEST_NAME] if self._named else HIDDEN, count / len(found.keys)) for key, count in counted
+        ]

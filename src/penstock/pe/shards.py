@@ -12,6 +12,31 @@ from penstock.timing import Ticks
 
 Position = tuple[int, ...]
 
+FEW_KEYS = 64
+"""As many keys may be there before anybody looks whether some of them are forgotten."""
+
+
+@dataclass
+class Forgetting:
+    """Whether an operator forgets keys: its tight loop then leaves None behind, for to look costs every row.
+
+    It is looked for when there are twice as many keys as the last time, so that a key is looked at about once. What was
+    left behind until then is no more than the state itself, and stays.
+    """
+
+    seen: bool = False
+    most_keys: int = FEW_KEYS
+
+    def look(self, states: dict[Any, Any]) -> None:
+        """Look, if it is time to."""
+        if self.seen or len(states) <= self.most_keys:
+            return
+        try:
+            found = list(states.values())
+            self.seen, self.most_keys = any(state is None for state in found), 2 * len(found)
+        except RuntimeError:  # another worker added a key of its own meanwhile: the next batch will do
+            pass
+
 
 @dataclass
 class Shard:
@@ -25,6 +50,7 @@ class Shard:
     registered: int = 0
     rows: int = 0
     seconds: float = 0.0
+    forgetting: Forgetting = field(default_factory=Forgetting)
 
     def load_timers(self, logic: Logic) -> None:
         """Build the heap of timers from the states."""
@@ -44,6 +70,17 @@ class Shard:
         if not self.all_touched:
             self.touched.update(keys)
             self.all_touched = 2 * len(self.touched) > len(self.states)
+
+    def forget(self, keys: list[Any], start: int, stop: int) -> None:
+        """Drop what a tight loop left behind of keys that it forgot; those from one index to another are this shard's.
+
+        Others may have the dict, too, but no key in common with it.
+        """
+        self.forgetting.look(self.states)
+        if self.forgetting.seen:
+            for key in set(keys[start:stop]):
+                if self.states.get(key) is None:
+                    self.states.pop(key, None)
 
 
 class Shards(Protocol):

@@ -32,7 +32,7 @@ from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.meters import Latencies, Meter, Meters
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.row_keys import key_shards
-from penstock.pe.shards import Shard
+from penstock.pe.shards import Forgetting, Shard
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
 from penstock.positions import Shape
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 Partitioned = Literal["hybrid", "partitioned", "shared", "executor"]
 T = TypeVar("T")
+
+SINK_LATENCIES = 512
+"""Batches whose latency a sink remembers: there may be many sinks."""
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
 Group = list[Chunk | None]
@@ -247,7 +250,7 @@ class SinkStation(Station):
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
-        self.latencies = Latencies()
+        self.latencies = Latencies(SINK_LATENCIES)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         meter = self.meters.mine()
@@ -339,12 +342,16 @@ class StatefulStation(Station):
     def _make_shards(self, count: int, states: dict[Any, Any]) -> dict[int, Shard]:
         """Make partitions that share their states if they may, and are empty if not."""
         # Nobody asks what has changed, so nobody notes it.
-        return {number: Shard(states if self._one_dict else {}, all_touched=True) for number in range(count)}
+        known = Forgetting()
+        return {
+            number: Shard(states if self._one_dict else {}, all_touched=True, forgetting=known)
+            for number in range(count)
+        }
 
     def _have(self, shards: dict[int, Shard]) -> None:
         self._shards = shards
         # What one worker takes whole is counted by itself: it would look like the load of the first partition.
-        self.whole = Shard(shards[0].states, all_touched=True)
+        self.whole = Shard(shards[0].states, all_touched=True, forgetting=shards[0].forgetting)
         self._all = Partitions({0: self.whole} if self._one_dict else shards)
         self._each = {number: Partitions({number: shard}) for number, shard in shards.items()}
 

@@ -52,6 +52,8 @@ class Options:
     """Seconds within which a row should be out, if the user said."""
     threads: int | None = None
     """Threads of a task; None is as many as Spark gives it cores."""
+    name_keys: bool = False
+    """Whether hot keys are named; they are values of rows."""
     retries: int = 3
     """How often an epoch is run again when Spark loses its job."""
 
@@ -350,6 +352,7 @@ class SparkEngine:
             self._lease.fence,
             choice.in_flight,
             self._threads,
+            self._options.name_keys,
             choice.solo,
         )
 

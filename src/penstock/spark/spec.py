@@ -51,6 +51,8 @@ class EpochSpec:
     """For operators that wait, how many rows at once, where it is not what the flow says."""
     threads: int = 1
     """Threads of a task, for operators without memory."""
+    name_keys: bool = False
+    """Whether the hottest keys may leave a task by name: they are values of rows."""
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 

@@ -81,7 +81,7 @@ class OperatorShards:
         self._mine = {shard for shard, owner in enumerate(spec.tables[node.name]) if owner == task}
         self._open: dict[int, _Cached] = {}
         self._spent = spent or Spent()
-        self.hot = HotKeys()
+        self.hot = HotKeys(spec.name_keys)
 
     def get(self, shard: int) -> Shard:
         """Return a shard, caught up with what was committed."""
@@ -175,7 +175,7 @@ class OperatorShards:
         ]
 
     def hot_keys(self) -> dict[int, list[tuple[str, float]]]:
-        """Return the hottest keys of the shards that are a large part of this task's rows: names and shares only."""
+        """Return the hottest keys of the shards that are a large part of this task's rows, and their shares."""
         loads = self.load()
         large = HOT_PART * sum(rows for _, rows, _ in loads)
         return {number: self.hot.hottest(number) for number, rows, _ in loads if rows >= large}

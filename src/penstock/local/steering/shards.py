@@ -15,15 +15,17 @@ from penstock.pe.partitioned_station import PartitionedStation
 class ShardSteering:
     """Move partitions of one operator between its replicas. How many replicas there are is not its business."""
 
-    def __init__(self, element: Element, ask: Callable[[Callable[[], int]], object], operator: str) -> None:
-        """Changes are made by whoever brings batches in: `ask` asks for one."""
-        self._element, self._ask, self._operator = element, ask, operator
+    def __init__(
+        self, element: Element, ask: Callable[[Callable[[], int]], object], operator: str, named: bool = False
+    ) -> None:
+        """Changes are made by whoever brings batches in: `ask` asks for one. Hot keys may be `named`."""
+        self._element, self._ask, self._operator, self._named = element, ask, operator, named
         self.name = f"shards of {operator}"
         self.controller = ShardBalance()
         self._before: tuple[float, ...] = ()
         station = element.stations.get(operator)
         if isinstance(station, PartitionedStation):
-            station.hot = HotKeys()
+            station.hot = HotKeys(named)
 
     def measure(self, period: Period) -> ShardStatistics | None:
         """Tell the seconds that each partition took, and who has it; nothing while replicas come and go."""
@@ -31,7 +33,7 @@ class ShardSteering:
         if not isinstance(station, PartitionedStation):
             return None
         seconds = station.shard_seconds()
-        sampled, station.hot = station.hot or HotKeys(), HotKeys()
+        sampled, station.hot = station.hot or HotKeys(), HotKeys(self._named)
         before = self._before if len(self._before) == len(seconds) else (0.0,) * len(seconds)
         self._before = seconds
         loads = tuple(max(0.0, after - first) for after, first in zip(seconds, before, strict=True))

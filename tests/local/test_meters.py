@@ -1,0 +1,37 @@
+"""The latency of the last batches, summed up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.pe.meters import Latencies
+
+SECONDS = st.lists(st.floats(0, 100), min_size=1, max_size=60)
+
+
+@given(SECONDS, st.integers(1, 40))
+def test_it_is_that_of_the_last_batches_as_numpy_has_it(seconds, kept):
+    latencies = Latencies(kept)
+    for each in seconds:
+        latencies.add(each)
+    last = np.sort(seconds[-kept:])
+    found = latencies.summary()
+    assert found is not None
+    assert found.batches == len(last)
+    assert [found.p50, found.p99] == pytest.approx(np.quantile(last, [0.5, 0.99]).tolist())
+    assert found.trimmed_mean == pytest.approx(last[len(last) // 5 : len(last) - len(last) // 5].mean())
+
+
+def test_it_is_summed_up_again_only_when_a_batch_came():
+    latencies = Latencies()
+    assert latencies.summary() is None
+    latencies.add(1.0)
+    first = latencies.summary()
+    assert latencies.summary() is first
+    latencies.add(3.0)
+    found = latencies.summary()
+    assert found is not None
+    assert (found.batches, found.p50) == (2, 2.0)
