@@ -3,14 +3,16 @@
 The rules of trust and trends are those of `levels`; here are the bounds of a PE. The lowest level is 1 where
 no operator blocks, and one more than the largest number of input ports of an operator that may block, so that
 the scheduler cannot cause a deadlock. The highest is the number of logical processors, or more where
-operators wait.
+operators wait. While the flow keeps up with its sources, their rate is the throughput, and `keeping_up`
+looks for the lowest level that does.
 """
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
-from penstock.elastic.levels import Levels, LevelState
+from penstock.elastic.keeping_up import KeepingUp, Supply
+from penstock.elastic.levels import SEARCHING, Levels, LevelState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class ThreadStatistics:
     """The whole machine's, 0 to 1: other PEs may run on it."""
     unsuspended: int = 0
     """Workers that were told to leave and are still inside operator code."""
+    keeps_up: bool | None = None
+    """Whether nothing held the sources back and little waits; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ class ThreadState:
     unsuspendable: int = 0
     busy_at: int | None = None
     """The lowest level at which the machine was seen too busy, until it is seen not to be."""
+    supply: Supply | None = None
+    """What is known of levels while sources are the limit; None while they are not."""
+    past: tuple[Supply, ...] = ()
 
 
 def lowest_level(input_ports_of_blocking_operators: tuple[int, ...] = ()) -> int:
@@ -86,6 +93,8 @@ class ThreadLevel:
             # The period did not run at the level it was meant to: its throughput says nothing about that
             # level.
             return replace(state, unsuspendable=statistics.unsuspended), ()
+        if statistics.throughput > 0 and (statistics.keeps_up or (state.supply and statistics.keeps_up is False)):
+            return self._supplied(state, statistics)
         busy_at = self._busy_at(state, statistics)
         levels, why = self.search.observe(
             state.levels,
@@ -94,10 +103,29 @@ class ThreadLevel:
             low=statistics.unsuspended + 1,
             ceiling=busy_at,
         )
-        after = ThreadState(levels, statistics.unsuspended, busy_at)
+        after = ThreadState(levels, statistics.unsuspended, busy_at, None, state.past)
         if levels.level == state.levels.level:
             return after, ()
         if busy_at is not None:
             limit = percent(self.cpu_limit)
             why = f"{why} (CPU usage exceeds {limit} at {busy_at}: only levels measured before lie above it)"
         return after, (Action("thread_level", "", state.levels.level, levels.level, why),)
+
+    def _supplied(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
+        """Take a period in which the sources are the limit, or were until now."""
+        low = clamp(statistics.unsuspended + 1, self.low, self.high)
+        mode = KeepingUp(low, self.noise_limit, self.load_change, self.memory_limit)
+        level, supply = state.levels.level, state.supply
+        if statistics.keeps_up:
+            found, past, to, why = mode.kept(supply, state.past, level, statistics.throughput)
+            after: Supply | None = found
+        else:
+            assert supply is not None
+            after, past, to, why = mode.fell_behind(supply, state.past, level, statistics.throughput)
+        to = clamp(to, low, self.high)
+        levels = replace(state.levels, level=to, last=0.0) if to != level else state.levels
+        if after is None:
+            # Throughput tells again, and nothing that was measured before is of this load.
+            levels = LevelState(level, SEARCHING, memory=state.levels.memory)
+        state = ThreadState(levels, statistics.unsuspended, state.busy_at, after, past)
+        return state, () if to == level else (Action("thread_level", "", level, to, why),)

@@ -14,6 +14,10 @@ MOST_THREADS = 16
 """Operators that wait gain from more workers than there are processors; others show by themselves that they do not."""
 
 
+HELD_BACK = 0.01
+"""The part of a period for which sources may be held back by a flow that still keeps up."""
+
+
 class ThreadSteering:
     """Set the number of workers of an element."""
 
@@ -28,12 +32,24 @@ class ThreadSteering:
 
     def measure(self, period: Period) -> ThreadStatistics:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
-        return ThreadStatistics(period.rate, self._cpu_usage(), self._element.leaving)
+        return ThreadStatistics(period.rate, self._cpu_usage(), self._element.leaving, keeps_up(period))
 
     def act(self, action: Action) -> None:
         """Start or end workers."""
         if action.what == "thread_level" and isinstance(action.after, int):
             self._element.set_workers(action.after)
+
+
+def keeps_up(period: Period) -> bool:
+    """Tell whether the sources were the limit: nothing held them back, and what waits is no more than is worked on."""
+    now, before = period.now, {each.name: each for each in period.before.operators}
+    held_back = sum(
+        each.blocked.get("full", 0.0) - (before[each.name].blocked.get("full", 0.0) if each.name in before else 0.0)
+        for each in now.operators
+        if not each.queued  # sources have no input
+    )
+    in_flight = now.batches_in - now.batches_out
+    return held_back < HELD_BACK * period.seconds and in_flight <= 1 + len(now.workers)
 
 
 def machine_usage() -> Callable[[], float]:
