@@ -9,7 +9,6 @@ from typing import Any
 import penstock as ps
 from bench import local_side, measure
 from penstock.local.engine import Options
-from penstock.local.sizing import BATCH_ROWS
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
 from penstock.pe.element import Settings
@@ -76,7 +75,9 @@ def compare(
     """Run some kinds of buffer in turns; return the rows a second of each."""
     turns = {
         name: local_side.clocked(
-            f"{name}, batches of {options.batch_rows}", rows, partial(turn, name, kernel, rows, options)
+            f"{name}, batches of {options.batch_rows or 'a size that is found'}",
+            rows,
+            partial(turn, name, kernel, rows, options),
         )
         for name in names
     }
@@ -86,9 +87,11 @@ def compare(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--microseconds", type=float, default=30, help="what a row costs")
-    parser.add_argument("--batches", type=int, default=10, help="batches of the default size in a turn")
+    parser.add_argument(
+        "--rows", type=int, default=40_000, help="rows of a turn at the default batch size"
+    )
     parser.add_argument("--single-rows", type=int, default=4_000, help="rows of a turn at batch size 1")
-    parser.add_argument("--batch-rows", type=int, default=BATCH_ROWS)
+    parser.add_argument("--batch-rows", type=int, help="rows of a batch (default: found by the engine)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=2, help="turns of every side that are not counted")
@@ -98,15 +101,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all sides in turns, at the default batch size and at one row a batch, and compare them."""
     kernel = local_side.Kernel(args.microseconds)
     settings = Settings(workers=args.workers)
-    rows = args.batches * args.batch_rows
-    whole = compare(["ordered", "unordered"], kernel, rows, Options(args.batch_rows, settings=settings), args)
+    whole = compare(["ordered", "unordered"], kernel, args.rows, Options(args.batch_rows, settings=settings), args)
     single = compare(list(BUFFERS), kernel, args.single_rows, Options(1, settings=settings), args)
     by_row = {"ordered_unordered": ("ordered", "unordered"), "non_blocking_locked": ("ordered", "locked")}
     return {
         "microseconds": args.microseconds,
         "workers": args.workers,
         "batch_rows": args.batch_rows,
-        "rows": rows,
+        "rows": args.rows,
         "rounds": args.rounds,
         "warmup": args.warmup,
         **local_side.compare(whole, {"ratio": ("ordered", "unordered")}, args.seed),

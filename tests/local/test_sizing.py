@@ -11,9 +11,11 @@ import penstock as ps
 from penstock.ingress.feeds import make_feed
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.ingress import Cutter
-from penstock.local.sizing import BATCH_ROWS, FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
+from penstock.local.sizing import FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
 from penstock.pe.statistics import ElementStats, OperatorStats
 from penstock.plan import make_plan
+
+BATCH_ROWS = 4096
 
 
 def seen(seconds_a_row: float, batches: int = FIRST_LOOK, name: str = "work") -> ElementStats:

@@ -253,7 +253,7 @@ def test_batches_grow_when_the_flow_is_behind():
 
     def steer(engine: LocalEngine) -> Steering:
         engine.set_batch_rows(FEWEST_ROWS)
-        return BatchSteering(engine.set_batch_rows, FEWEST_ROWS, None)
+        return BatchSteering(engine.set_batch_rows, engine._batch_rows, FEWEST_ROWS, None)
 
     with flying(build, steer) as (engine, pilot, _):
         step_until(engine, pilot, lambda: engine._cutter.batch_rows > FEWEST_ROWS)

@@ -27,6 +27,8 @@ class BatchStatistics:
     """Rows a second that come in."""
     backlog: float
     """Rows that wait."""
+    size: int | None = None
+    """The size in force, where others may have changed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class BatchSize:
         """Double, halve or keep the size."""
         if statistics.rows <= 0:
             return state, ()
+        if statistics.size is not None and statistics.size != state.size:
+            state = replace(state, size=clamp(statistics.size, self.low, self.high))
         before = state.backlog
         points = _add_point(state.points, statistics.rows, statistics.seconds)
         state = replace(state, points=points, backlog=statistics.backlog)

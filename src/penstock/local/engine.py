@@ -20,7 +20,7 @@ from penstock.ingress.feeds import Feed, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
-from penstock.local.sizing import BATCH_ROWS, Sizing
+from penstock.local.sizing import FIRST_ROWS, Sizing
 from penstock.local.steering.base import Steering
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.cores import CoreSteering
@@ -89,10 +89,8 @@ class LocalEngine:
         self._ended = False
         self._outputs = LocalOutputs("threads")
         self._outputs.add(plan)
-        # Where a controller finds the size, nobody else does.
-        found = options.batch_rows is None and "batches" not in options.steer
-        self._sizing = Sizing(waiting_operators(plan)) if found else None
-        self._cutter = Cutter(plan, options.batch_rows or (self._sizing.rows if self._sizing else BATCH_ROWS))
+        self._sizing = Sizing(waiting_operators(plan)) if options.batch_rows is None else None
+        self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS)
         self._backlogs: dict[str, int | None] = {}
         """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
@@ -121,7 +119,9 @@ class LocalEngine:
         if "waits" in steer:
             found += [WaitSteering(self.element, name) for name in waiting_operators(self._plan)]
         if "batches" in steer:
-            found.append(BatchSteering(self.set_batch_rows, self._cutter.batch_rows, self._options.latency))
+            found.append(
+                BatchSteering(self._steer_batch_rows, self._batch_rows, self._batch_rows(), self._options.latency)
+            )
         return found
 
     @property
@@ -141,6 +141,14 @@ class LocalEngine:
     def set_threads(self, threads: int) -> None:
         """Set the number of workers."""
         self.element.set_workers(threads)
+
+    def _steer_batch_rows(self, rows: int) -> None:
+        """Set what a controller has found; from now on nobody else does."""
+        self._sizing = None
+        self.set_batch_rows(rows)
+
+    def _batch_rows(self) -> int:
+        return self._cutter.batch_rows
 
     def set_batch_rows(self, rows: int) -> None:
         """Set how many rows a batch takes at most, from now on; any thread may ask."""
@@ -289,9 +297,10 @@ class LocalEngine:
             return False
         if not self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows):
             return False
-        if self._sizing is not None and self._sizing.is_due(self.element.submitted):
+        sizing = self._sizing  # another thread may take it away
+        if sizing is not None and sizing.is_due(self.element.submitted):
             self.element.await_fewer_than(self.element.submitted)  # something must be out to be looked at
-            rows = self._sizing.look(self.element.statistics())
+            rows = sizing.look(self.element.statistics())
             if rows != self._cutter.batch_rows:
                 self.set_batch_rows(rows)
         return True

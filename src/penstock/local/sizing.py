@@ -10,8 +10,6 @@ from collections.abc import Container
 
 from penstock.pe.statistics import ElementStats
 
-BATCH_ROWS = 4096
-"""Rows of a batch at most, where a controller finds the size: some milliseconds of work."""
 FIRST_ROWS = 256
 """Rows of the first batches: so few that dear ones are soon known to be dear."""
 FEWEST_ROWS = 64

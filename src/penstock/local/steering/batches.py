@@ -17,8 +17,10 @@ class BatchSteering:
 
     name = "batches"
 
-    def __init__(self, set_rows: Callable[[int], None], initial: int, target: float | None) -> None:
-        self._set_rows = set_rows
+    def __init__(
+        self, set_rows: Callable[[int], None], get_rows: Callable[[], int], initial: int, target: float | None
+    ) -> None:
+        self._set_rows, self._get_rows = set_rows, get_rows
         self.controller = BatchSize(low=FEWEST_ROWS, high=MOST_ROWS, initial=initial, target=target)
 
     def measure(self, period: Period) -> BatchStatistics | None:
@@ -33,7 +35,7 @@ class BatchSteering:
         spent = sum(each.wall for each in period.now.operators) - sum(each.wall for each in period.before.operators)
         waiting = period.now.batches_in - period.now.batches_out
         size = rows / came
-        return BatchStatistics(size, spent / workers / batches, rows / period.seconds, waiting * size)
+        return BatchStatistics(size, spent / workers / batches, rows / period.seconds, waiting * size, self._get_rows())
 
     def act(self, action: Action) -> None:
         """Cut batches of another size from now on."""
