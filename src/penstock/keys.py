@@ -103,6 +103,15 @@ def _digest(tag: bytes, data: bytes, cached_as: str | None = None) -> int:
     return result
 
 
+_ALWAYS_KEYS = frozenset({int, str, bytes, bool, type(None)})
+
+
+def check_keys(values: Sequence[Any]) -> None:
+    """Raise what `hash_values` does for values that are no keys, without hashing those of which all are."""
+    if not _ALWAYS_KEYS.issuperset(map(type, values)):
+        hash_values(values)
+
+
 def hash_values(values: Sequence[Any]) -> Hashes:
     """Hash a list of keys."""
     if values and set(map(type, values)) == {int}:

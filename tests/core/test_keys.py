@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.keys import hash_column, hash_columns, hash_value, hash_values, mix, mix_array
+from penstock.keys import check_keys, hash_column, hash_columns, hash_value, hash_values, mix, mix_array
 
 DAY = dt.date(2024, 2, 29)
 MOMENT = dt.datetime(2024, 2, 29, 12, 0, 0, 1, dt.UTC)
@@ -159,3 +159,18 @@ def test_what_cannot_be_a_key(key):
 def test_empty_and_all_null_columns():
     assert of_column([], pa.string()) == []
     assert of_column([None, None], pa.string()) == [hash_value(None)] * 2
+
+
+@pytest.mark.parametrize("value", [1, 1 << 70, "a\udc80", b"b", True, None, 1.5, (1, "a"), dt.date(2001, 1, 1)])
+def test_what_can_be_hashed_is_a_key(value):
+    check_keys([1, value])
+    hash_values([1, value])
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, {1}, object(), (1, [2])])
+def test_what_cannot_is_refused_in_the_same_words(value):
+    with pytest.raises(TypeError) as hashing:
+        hash_values([1, value])
+    with pytest.raises(TypeError) as checking:
+        check_keys([1, value])
+    assert str(checking.value) == str(hashing.value)

@@ -51,10 +51,11 @@ class Folding:
 
     def run(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
         """Take the rows, each with its shard; return the rows of each output port."""
-        order = None if (shards == shards[0]).all() else np.argsort(shards, kind="stable")
-        grouped = chunk if order is None else chunk.select(order)
-        shards = shards if order is None else shards[order]
-        bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
+        order, grouped, bounds = None, chunk, [0, len(chunk)]
+        if not (shards == shards[0]).all():
+            order = np.argsort(shards, kind="stable")
+            grouped, shards = chunk.select(order), shards[order]
+            bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
         numbers = shards[bounds[:-1]].tolist()
         keys, bad = row_keys(self._operator, 0, grouped)
         rows = grouped.get_rows()

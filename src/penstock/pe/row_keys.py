@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.keys import hash_columns, hash_value, hash_values
+from penstock.keys import check_keys, hash_columns, hash_value, hash_values
 from penstock.operators.base import Key, Keyed
 from penstock.pe.chunk import Chunk, Ints
 from penstock.rows import Row, RowType, any_getter, column_values
@@ -43,7 +43,7 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
     try:
         keys = list(map(read, rows))
         if len(keys) == len(rows):
-            hash_values(keys)
+            check_keys(keys)
             return keys, {}
     except Exception:
         pass  # found again below, row by row
@@ -51,7 +51,7 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
     for index, item in enumerate(rows):
         try:
             found = read(item)
-            hash_values([found])
+            check_keys([found])
             keys.append(found)
         except Exception as error:
             keys.append(None)
