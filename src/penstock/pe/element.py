@@ -56,7 +56,8 @@ class Settings:
     """Batches that may be in the element at once."""
     fuse: bool = True
     """Whether consecutive maps and filters are run as one, in the dynamic and the manual model."""
-    time_slice: float = 0.05
+    quantum: float = 0.05
+    """Seconds that a worker stays with an operator while others have work; in the dynamic and the bound model."""
     partitioned: Partitioned = "hybrid"
     """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
     replicas: int | Mapping[str, int] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Element:
             settings.capacity,
             settings.in_flight,
             settings.partitions,
-            settings.time_slice,
+            settings.quantum,
             ReorderBuffer(self._primitives, settings.in_flight + 1, first=first),
             lambda: self.model.active,
             first,
@@ -134,6 +135,7 @@ class Element:
                 self._is_stopped,
                 self._crashed,
                 workers=settings.workers,
+                quantum=settings.quantum,
                 barrier=settings.barrier,
                 clock=self._clock,
             )
@@ -145,7 +147,7 @@ class Element:
             threaded=threaded_ports(self._everybody()),
             workers=settings.workers,
             policy=settings.policy,
-            time_slice=settings.time_slice,
+            quantum=settings.quantum,
             clock=self._clock,
             seed=settings.seed,
         )
@@ -342,6 +344,7 @@ class Element:
         self.stop()
         self.model.stop()
         for station in [*self._everybody(), *(station for _, station in self._retired)]:
+            station.gate.drop_begun()
             station.close()
 
     def statistics(self) -> ElementStats:

@@ -81,7 +81,7 @@ class OwnThreads:
     def _loop(self, worker: Worker) -> None:
         port, scheduler, stopped = self._ports[worker.number], self._scheduler, self._stopped
         while not worker.leaving and not stopped():
-            if port.size() == 0 or not scheduler.claim(port):
+            if not port.has_work() or not scheduler.claim(port):
                 self._lot.sleep(worker.number, IDLE_SECONDS)
                 continue
             worker.enter(port.station.name)

@@ -142,7 +142,8 @@ class Port(Generic[B]):
         return self._queue.size() > 0 or self.gate.is_begun()
 
 
-Outputs: TypeAlias = Generator[tuple[Port[B], B] | Literal[_Token.PAUSE], KeepGoing | None, None]
+Output: TypeAlias = tuple[Port[B], B]
+Outputs: TypeAlias = Generator[Output[B] | Literal[_Token.PAUSE], KeepGoing | None, None]
 Execute: TypeAlias = Callable[[Port[B], B], Outputs[B]]
 """Run the operator behind a port on a batch, and yield what goes to which port below.
 
@@ -238,9 +239,7 @@ class PortScheduler(Generic[B]):
             self._lot.withdraw(worker)
         return port
 
-    def drain(
-        self, port: Port[B], execute: Execute[B], keep_going: KeepGoing, stopped: Callable[[], bool]
-    ) -> None:
+    def drain(self, port: Port[B], execute: Execute[B], keep_going: KeepGoing, stopped: Callable[[], bool]) -> None:
         """Run a claimed port until it is empty or `keep_going` says no, then release it.
 
         A batch is taken, or gone on with, in any case: however short the time, something is done in it. Outputs that
@@ -314,7 +313,7 @@ class _Frame(Generic[B]):
     def __init__(self, port: Port[B] | None, outputs: Outputs[B], quota: int | None = None) -> None:
         self.port = port
         self.outputs = outputs
-        self.pending: tuple[Port[B], B] | None = None
+        self.pending: Output[B] | None = None
         self.made_no_room = quota is not None  # until a batch is taken: then another producer was in the way
         self._quota = quota
         self._fresh = True
@@ -328,7 +327,7 @@ class _Frame(Generic[B]):
                 if not keep_going():
                     self._put_aside()
                     return False
-                output = _go_on(self.outputs, keep_going)
+                output = go_on(self.outputs, keep_going)
             elif output is not None:
                 self.pending = output
                 return True
@@ -336,7 +335,7 @@ class _Frame(Generic[B]):
                 return False
             elif self._fresh and self._take_begun(self.port):
                 # Whoever needs room gets none from a batch that was taken before, so it is brought to its end.
-                output = _go_on(self.outputs, keep_going if self._quota is None else _always)
+                output = go_on(self.outputs, keep_going if self._quota is None else _always)
             elif self._take(self.port, execute, keep_going):
                 output = next(self.outputs, None)
             else:
@@ -377,7 +376,7 @@ class _Frame(Generic[B]):
         self.outputs = _outputs()
 
 
-def _go_on(outputs: Outputs[B], keep_going: KeepGoing) -> tuple[Port[B], B] | Literal[_Token.PAUSE] | None:
+def go_on(outputs: Outputs[B], keep_going: KeepGoing) -> Output[B] | Literal[_Token.PAUSE] | None:
     """Go on with what has paused; None at its end."""
     try:
         return outputs.send(keep_going)
@@ -389,7 +388,7 @@ def _always() -> bool:
     return True
 
 
-def _outputs(*given: tuple[Port[B], B]) -> Outputs[B]:
+def _outputs(*given: Output[B]) -> Outputs[B]:
     yield from given
 
 

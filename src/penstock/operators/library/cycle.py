@@ -157,6 +157,7 @@ class Region(Logic):
     """Run a region. State: that of all operators in it."""
 
     emits: ClassVar[Emits] = "timed"
+    pauses: ClassVar[bool] = True
     mark_grid = (FOREVER, 0)
     plan: Plan
     types: tuple[RowType | None, ...]

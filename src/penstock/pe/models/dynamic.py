@@ -34,7 +34,7 @@ class Dynamic:
         threaded: Sequence[InputPort],
         workers: int,
         policy: Policy | None,
-        time_slice: float,
+        quantum: float,
         clock: Callable[[], float] = time.perf_counter,
         seed: int = 0,
     ) -> None:
@@ -42,9 +42,9 @@ class Dynamic:
         self._scheduler: PortScheduler[Batch] = (
             PortScheduler(primitives, self._lot)
             if policy is None
-            else PolicyScheduler(primitives, self._lot, stations, policy, time_slice, clock, seed)
+            else PolicyScheduler(primitives, self._lot, stations, policy, quantum, clock, seed)
         )
-        self._stopped, self._slice, self._clock, self._crashed = stopped, time_slice, clock, crashed
+        self._stopped, self._quantum, self._clock, self._crashed = stopped, quantum, clock, crashed
         self._changing = Lock()
         self._workers: list[Worker] = []
         self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
@@ -127,7 +127,7 @@ class Dynamic:
         while not stopped() and (port := scheduler.find()) is not None:
             assert isinstance(port, InputPort)
             me.enter(port.station.name)
-            until = self._clock() + self._slice
+            until = self._clock() + self._quantum
             scheduler.drain(port, run_port, lambda until=until: self._clock() < until, stopped)  # type: ignore[misc]
             me.leave()
 
@@ -185,7 +185,7 @@ class Dynamic:
                 continue
             assert isinstance(port, InputPort)
             worker.enter(port.station.name)
-            until = clock() + self._slice
+            until = clock() + self._quantum
             scheduler.drain(port, run_port, keep_going, stopped)
             worker.leave()
         # Somebody may have meant this worker for work that is still there.
