@@ -334,7 +334,7 @@ class Element:
                 self._moved.wait()
 
     def stop(self) -> None:
-        """Drop what is in flight; workers finish the batch that they are in."""
+        """Drop what is in flight; workers finish the batch that they are in, but for co-routines, which they leave."""
         with self._moved:
             self._stopped = True
             self._moved.notify_all()

@@ -243,7 +243,7 @@ class PortScheduler(Generic[B]):
         """Run a claimed port until it is empty or `keep_going` says no, then release it.
 
         A batch is taken, or gone on with, in any case: however short the time, something is done in it. Outputs that
-        are under way are delivered, too, unless `stopped` says to drop everything.
+        are under way are delivered, too, unless `stopped` says to drop everything; `keep_going` then says no.
         """
         self._run([_Frame(port, _outputs())], execute, keep_going, stopped)
 
@@ -265,10 +265,14 @@ class PortScheduler(Generic[B]):
         can always go on, so workers that wait for each other's permits do not wait in a circle.
         """
         delay = Backoff()
+
+        def running() -> bool:
+            return not stopped()
+
         try:
             while stack and not stopped():
                 frame = stack[-1]
-                if frame.pending is None and not frame.advance(execute, keep_going):
+                if frame.pending is None and not frame.advance(execute, keep_going, running):
                     self._leave(stack.pop())
                     if frame.made_no_room:
                         self._primitives.pause(delay.next())
@@ -319,7 +323,7 @@ class _Frame(Generic[B]):
         self._fresh = True
         self._begun: Begun[B] | None = None
 
-    def advance(self, execute: Execute[B], keep_going: KeepGoing) -> bool:
+    def advance(self, execute: Execute[B], keep_going: KeepGoing, running: KeepGoing) -> bool:
         """Get the next output, running the operator on further batches as needed; False if done, or put aside."""
         output = next(self.outputs, None)
         while True:
@@ -335,7 +339,7 @@ class _Frame(Generic[B]):
                 return False
             elif self._fresh and self._take_begun(self.port):
                 # Whoever needs room gets none from a batch that was taken before, so it is brought to its end.
-                output = go_on(self.outputs, keep_going if self._quota is None else _always)
+                output = go_on(self.outputs, keep_going if self._quota is None else running)
             elif self._take(self.port, execute, keep_going):
                 output = next(self.outputs, None)
             else:
@@ -382,10 +386,6 @@ def go_on(outputs: Outputs[B], keep_going: KeepGoing) -> Output[B] | Literal[_To
         return outputs.send(keep_going)
     except StopIteration:
         return None
-
-
-def _always() -> bool:
-    return True
 
 
 def _outputs(*given: Output[B]) -> Outputs[B]:

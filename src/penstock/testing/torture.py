@@ -20,7 +20,7 @@ from penstock.testing.exact import assert_same
 from penstock.testing.flows import Rows, Tested, flow_under_test, one_or_all
 from penstock.testing.trial import InputRows, Outcome, Trial, cuts, input_sequence
 
-CROWD = Settings(workers=4, partitions=3, capacity=1)
+CROWD = Settings(workers=4, partitions=3, capacity=1, quantum=0.0)
 CUTS = (
     "no result may depend on where a stream is cut in batches: look at rows, not at the batch (in map_batches), and "
     "keep what must be remembered in the operator's state"
@@ -46,7 +46,7 @@ def torture(tested: Tested, rows: Rows, *, most: int = 128, seed: int = 0, **opt
     - state saved, and read by a fresh copy of the flow, between any two rows, and between all of them;
     - each row processed, thrown away and processed again with the state from before, as after a crash;
     - output ports that are full at every other push, in all of these;
-    - several workers at once, a row a batch.
+    - several workers at once, a row a batch, co-routines put aside wherever they can be.
 
     `rows` and `options` are those of `run_list`. A flow that fails must fail in the same way each time; the error is
     then raised.

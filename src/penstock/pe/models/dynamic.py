@@ -124,11 +124,16 @@ class Dynamic:
 
     def _run_what_is_there(self) -> None:
         scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
+        until = 0.0
+
+        def keep_going() -> bool:
+            return self._clock() < until and not stopped()
+
         while not stopped() and (port := scheduler.find()) is not None:
             assert isinstance(port, InputPort)
             me.enter(port.station.name)
             until = self._clock() + self._quantum
-            scheduler.drain(port, run_port, lambda until=until: self._clock() < until, stopped)  # type: ignore[misc]
+            scheduler.drain(port, run_port, keep_going, stopped)
             me.leave()
 
     def add(self, stations: Sequence[Station], first: int) -> None:
@@ -173,7 +178,7 @@ class Dynamic:
         until = 0.0
 
         def keep_going() -> bool:
-            return clock() < until and not worker.leaving and not worker.suspended
+            return clock() < until and not (worker.leaving or worker.suspended or stopped())
 
         while not worker.leaving and not stopped():
             if worker.suspended:
