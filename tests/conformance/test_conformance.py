@@ -30,17 +30,17 @@ def cuts(case: Case) -> dict[str, Epochs]:
     return {"own": case.epochs(), "whole": whole(case.rows), "one by one": one_by_one(case.rows)}
 
 
-def outcome(engine: Engine, flow: Flow, epochs: Epochs) -> dict[str, list] | str:
+def outcome(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> dict[str, list] | str:
     """Return what comes out at every sink, or what the flow fails with."""
     try:
-        return engine.run(flow, epochs)
+        return engine.run(flow, epochs, **options)
     except PenstockError as error:
         return f"{type(error).__name__}: {error}"
 
 
-def check(engine: Engine, flow: Flow, epochs: Epochs) -> None:
+def check(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> None:
     """Hold an engine to the reference."""
-    expected, found = outcome(REFERENCE, flow, epochs), outcome(engine, flow, epochs)
+    expected, found = outcome(REFERENCE, flow, epochs, **options), outcome(engine, flow, epochs, **options)
     if isinstance(expected, str) or isinstance(found, str):
         assert found == expected
     else:

@@ -32,7 +32,7 @@ SOON = 60.0
 
 def pauses(plan: Plan) -> bool:
     """Tell whether a flow has an operator that can be put aside."""
-    return any(node.operator.logic.pauses for node in plan.keyed)
+    return any(node.operator.logic.waits for node in plan.keyed)
 
 
 PAUSING = [name for name, case in CASES.items() if pauses(make_plan(case.flow()))]

@@ -98,7 +98,7 @@ class Context:
     An engine sets the first group before each call and empties the second group after it.
     """
 
-    __slots__ = ("emitted", "go_on", "key", "kind", "position", "registered", "time", "watermark")
+    __slots__ = ("closed", "emitted", "go_on", "key", "kind", "position", "registered", "time", "watermark")
 
     def __init__(self, kind: TimeKind = "integer") -> None:
         self.kind = kind
@@ -109,8 +109,10 @@ class Context:
         self.position: Position = 0
         self.emitted: list[tuple[int, Row, Ticks]] = []
         self.registered: list[tuple[Ticks, Position]] = []
+        self.closed: frozenset[int] = frozenset()
+        """The ports that nothing can come to any more; set for a logic that `waits` only."""
         self.go_on: Callable[[], bool] | None = None
-        """Tells whether there is still time; once there is none, a logic that `pauses` may return `Paused`.
+        """Tells whether there is still time; once there is none, a logic that `waits` may return `Paused`.
 
         None: there is as much time as it takes, and nobody would know what to do with `Paused`.
         """
@@ -131,7 +133,7 @@ class Context:
 
 
 class Paused:
-    """What `on_row` and `on_timer` may return instead of a state: that there is more to do, when there is time."""
+    """What `on_row`, `on_timer`, `on_close` may return instead of a state: there is more to do, when there is time."""
 
     __slots__ = ()
 
@@ -157,8 +159,12 @@ class Logic:
     mark_delay: Ticks = 0
     """How far the marks that leave are behind those that arrive (a sorter holds rows back)."""
     needs_time: bool = False
-    pauses: ClassVar[bool] = False
-    """Whether one row may take long, so that an engine looks at the clock between them, and takes `Paused`."""
+    waits: ClassVar[bool] = False
+    """Whether it waits for rows of its ports, as co-routines do; only without keys.
+
+    It is then told when a port closes before the others, by `on_close`. One row may take it long, so that an engine
+    that shares out time looks at the clock between rows, and takes `Paused`.
+    """
     mark_grid: tuple[Ticks, Ticks] | None = None
     """(period, offset): only marks that cross a multiple of the period matter. None: every mark does."""
 
@@ -186,6 +192,10 @@ class Logic:
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         """Take a timer that is due; return the key's new state."""
+        return state
+
+    def on_close(self, context: Context, state: Any, port: int) -> Any:
+        """Take word that nothing can come to a port any more, while it can to others; return the new state."""
         return state
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -66,6 +66,11 @@ class Wait(NamedTuple):
             if (len(pending[port]) >= count) is not every:
                 return not every
         return every
+
+    def hopeless(self, pending: Sequence[deque[Row]], closed: Collection[int]) -> bool:
+        """Tell whether the rows that are missing can never come, because their ports are closed."""
+        missing = [port in closed for port, count in self.counts if len(pending[port]) < count]
+        return any(missing) if self.every else all(missing)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{port}: {count}" for port, count in self.counts)
@@ -128,7 +133,7 @@ class OperatorContext:
 
     __slots__ = ("_closed", "_context", "_live", "_logic", "_pending", "_sending", "_waits", "state")
 
-    def __init__(self, logic: CoroutineLogic, context: Context, held: _Held, closed: bool) -> None:
+    def __init__(self, logic: CoroutineLogic, context: Context, held: _Held, closed: Collection[int]) -> None:
         self._logic, self._context, self._pending, self._closed = logic, context, held.pending, closed
         self._live, self._waits, self._sending = True, 0, _Sending(context)
         self.state: Any = held.state
@@ -175,9 +180,9 @@ class OperatorContext:
         return len(self._port(port))
 
     def closed(self, port: int = 0) -> bool:
-        """Tell whether no more rows can come to a port. Ports close together, when all sources above have ended."""
+        """Tell whether no more rows can come to a port: all sources above it have ended."""
         self._port(port)
-        return self._closed
+        return port in self._closed
 
     def emit(self, row: Row, port: int = 0) -> _Sending:
         """Send a row out, at the place of the row that satisfied the wait."""
@@ -202,7 +207,9 @@ class OperatorContext:
                 f"{wait} has been over {PATIENCE} times with no row popped in between; pop what was waited for, and "
                 f"leave the loop when a wait gives False"
             )
-        return True if wait.satisfied(self._pending) else False if self._closed else None
+        if wait.satisfied(self._pending):
+            return True
+        return False if self._closed and wait.hopeless(self._pending, self._closed) else None
 
     def _port(self, port: int) -> deque[Row]:
         if not self._live:
@@ -242,10 +249,12 @@ class _Run(Paused):
 
     __slots__ = ("_held", "_logic", "_port", "_routine", "_view")
 
-    def __init__(self, logic: CoroutineLogic, context: Context, held: _Held, port: int | None = None) -> None:
-        """Begin with what a row of this port satisfied; without one, with the end of all ports."""
+    def __init__(
+        self, logic: CoroutineLogic, context: Context, held: _Held, closed: Collection[int], port: int | None = None
+    ) -> None:
+        """Begin with what a row of this port satisfied; without one, with what can never be, as ports are closed."""
         self._logic, self._held, self._port = logic, held, port
-        self._view = OperatorContext(logic, context, held, closed=port is None)
+        self._view = OperatorContext(logic, context, held, closed)
         self._routine = logic.operator.process(self._view)
 
     def resume(self) -> Any:
@@ -273,7 +282,9 @@ class _Run(Paused):
             held.state, held.wait = view.state, reached.wait
             view._live = False
             self._routine.close()
-        return None if self._port is None else self._logic.consumed(held, self._port)
+        if self._port is not None:
+            return self._logic.consumed(held, self._port)
+        return held if len(view._closed) < len(held.pending) else None  # at the end nothing is kept
 
     def drop(self) -> None:
         """Close the frame; what it says to that is nobody's business any more."""
@@ -287,7 +298,7 @@ class CoroutineLogic(Logic):
     """Run a co-routine operator. State: its own, the rows that wait in its ports, what it waits for."""
 
     emits: ClassVar[Emits] = "timed"
-    pauses: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
     mark_grid = (FOREVER, 0)
     operator: Operator
     types: tuple[RowType | None, ...]
@@ -306,7 +317,7 @@ class CoroutineLogic(Logic):
             return held
         held.pending[port].append(row)
         if held.wait is None or held.wait.satisfied(held.pending):
-            return _Run(self, context, held, port).resume()
+            return _Run(self, context, held, context.closed, port).resume()
         return self.consumed(held, port)
 
     def consumed(self, held: _Held, port: int) -> _Held:
@@ -323,8 +334,15 @@ class CoroutineLogic(Logic):
         held: _Held | None = state
         if held is not None and not held.done:
             context.time = max(context.time, held.time)
-            return _Run(self, context, held).resume()
+            return _Run(self, context, held, range(self.ports)).resume()
         return None
+
+    def on_close(self, context: Context, state: Any, port: int) -> Any:
+        held: _Held | None = state
+        if held is None or held.done or held.wait is None or not held.wait.hopeless(held.pending, context.closed):
+            return held
+        context.time = max(context.time, held.time)
+        return _Run(self, context, held, context.closed).resume()
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if state is None else [(FOREVER, state.opened)]

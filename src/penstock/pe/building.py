@@ -88,7 +88,7 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if isinstance(operator, Keyed):
         if operator.kind == "partitioned" and around.partitions > 1:
             return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
-        return PausingStation(node, around) if operator.logic.pauses else StatefulStation(node, around)
+        return PausingStation(node, around) if operator.logic.waits else StatefulStation(node, around)
     if isinstance(operator, PerRow) and operator.in_flight is not None:
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:

@@ -128,7 +128,7 @@ class KeyedRunner:
         if self._hot is not None:
             for number, indexes in _by_shard(np.argsort(shards, kind="stable"), shards):
                 self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
-        self._fire_due(*_listed(marks), numbers.tolist())
+        self._fire_due(*listed_marks(marks), numbers.tolist())
         return True
 
     def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
@@ -172,7 +172,7 @@ class KeyedRunner:
         )
         shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
         waters = self._watermarks(columns, marks, watermark)
-        mark_values, mark_positions = _listed(marks)
+        mark_values, mark_positions = listed_marks(marks)
 
         order = np.lexsort((*reversed(columns), shards)) if rows else np.empty(0, np.int64)
         positions = list(zip(*(c.tolist() for c in columns), strict=True))
@@ -313,7 +313,7 @@ def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]
     return (chunk, shards) if order is None else (chunk.select(order), shards[order])
 
 
-def _listed(marks: Steps) -> tuple[list[Ticks], list[Position]]:
+def listed_marks(marks: Steps) -> tuple[list[Ticks], list[Position]]:
     """Return the values and the positions of marks."""
     return marks.values.tolist(), list(zip(*(p.tolist() for p in marks.positions), strict=True))
 

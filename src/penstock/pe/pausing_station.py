@@ -6,7 +6,7 @@ import time
 
 from penstock.pe.batch import Batch, Header
 from penstock.pe.failures import Failures
-from penstock.pe.marks import watermark
+from penstock.pe.marks import closed_ports, closings, watermark
 from penstock.pe.pausing import InSteps, PausingRunner
 from penstock.pe.ports import PAUSE, KeepGoing, Outputs
 from penstock.pe.stations import Group, Rows, StatefulStation
@@ -34,7 +34,10 @@ class PausingStation(StatefulStation):
         keep_going = yield
         parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
         runner = PausingRunner(self.node, self._shape.width, header.number, self._all, failures)
-        water = watermark(self._shape.marks, dict(header.marks))
+        marks, ports = dict(header.marks), self._shape.ports
+        runner.closed = closed_ports(ports, marks)
+        runner.closing = closings(ports, dict(header.steps), marks, self._shape.width)
+        water = watermark(self._shape.marks, marks)
         return (yield from runner.steps(parts, self._marks(header), water, keep_going))
 
     def _work(self, steps: InSteps[Rows], keep_going: KeepGoing, failures: Failures) -> Rows | None:
