@@ -60,6 +60,15 @@ class TestNamedFlows:
             if label == "own" or engine.every_cut:
                 check(engine, case.flow(), at_most(epochs, engine.most_epochs))
 
+    @pytest.mark.parametrize("engine", engines())
+    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.rows) > 1])
+    def test_where_each_source_ends_alone(self, name, engine):
+        """A source that has ended holds nobody back, and the ports behind it close, at its place in the input."""
+        case = CASES[name]
+        for label, epochs in cuts(case).items():
+            if label == "own" or engine.every_cut:
+                check(engine, case.flow(), at_most(epochs, engine.most_epochs), alone=True)
+
     @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.expects is not None])
     def test_as_worked_out_by_hand(self, name):
         case = CASES[name]

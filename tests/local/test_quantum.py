@@ -71,7 +71,7 @@ class TestTheSameComesOut:
         engine = Engine(way, Threads(batch_rows, quantum=0.0, **WAYS[way]))
         for name in PAUSING:
             for epochs in cuts(CASES[name]).values():
-                check(engine, CASES[name].flow(), epochs)
+                check(engine, CASES[name].flow(), epochs, alone=True)
         if way not in ("manual", "dedicated"):  # which put aside only what a full queue makes them begin
             assert len(put_aside) > len(PAUSING)
 
