@@ -1313,6 +1313,27 @@ def a_coroutine_with_a_port_that_ends_first(s: Sources) -> None:
     told.union(b.map(lambda r: r.v)).sink("out")
 
 
+class EndTime(Operator):
+    """Drop pairs, and tell when there can be no more."""
+
+    inputs = 2
+
+    async def process(self, ctx: OperatorContext) -> None:
+        while await ctx.wait_for_all({0: 1, 1: 1}):
+            ctx.pop(0), ctx.pop(1)
+        await ctx.emit((ctx.closed(0), ctx.closed(1), ctx.time))
+
+
+@case(
+    {"a": [{"t": 10, "v": 1}, {"t": 20, "v": 0}], "b": [{"t": 1, "v": 1}, {"t": 15, "v": 0}, {"t": 30, "v": 0}]},
+    ({"a": 2, "b": 1}, {"b": 1}, {"b": 1}),
+)
+def a_coroutine_that_hears_an_end_at_the_watermark(s: Sources) -> None:
+    """The rows that raise it do not come so far: where a ends alone, that is later than all rows seen."""
+    a, b = (s(name, time="t").filter(lambda r: r.v) for name in "ab")
+    operate(EndTime(), a, b).sink("out")
+
+
 @case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}))
 def a_coroutine_whose_ports_share_sources(s: Sources) -> None:
     a, b = s("a", time="t"), s("b", time="t")
