@@ -39,6 +39,8 @@ class Shape:
     """Components of an input row's position, shorter inputs padded with zeros."""
     out_width: int
     marks: tuple[MarkRoute, ...]
+    ports: tuple[tuple[MarkRoute, ...], ...] = ()
+    """The same for each input port alone, where the operator wants to know which of them have ended."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,12 @@ def layout(graph: Graph) -> Layout:
             out += 1
         elif isinstance(operator, Keyed) and operator.logic.emits == "timed":
             out += timed_width(width)
-        shapes[name] = Shape(width, out, _routes(graph, shapes, fanouts, incoming[name], behind=width - base))
+        edges, behind = incoming[name], width - base
+        ports = [
+            _routes(graph, shapes, fanouts, [edge for edge in edges if edge.port == port], behind=behind)
+            for port in range(len(node.inputs) if isinstance(operator, Keyed) and operator.logic.waits else 0)
+        ]
+        shapes[name] = Shape(width, out, _routes(graph, shapes, fanouts, edges, behind=behind), tuple(ports))
     return Layout(base, shapes, fanouts)
 
 

@@ -221,6 +221,7 @@ def start(
     replicas: int | Mapping[str, int] | Literal["auto"] | None = None,
     partitioned: Partitioned | None = None,
     batch_rows: int | None = None,
+    quantum: str | float | None = None,
     on_epoch: Callable[[Any], None] | None = None,
     page: bool | int | None = None,
     page_host: str = "127.0.0.1",
@@ -246,7 +247,9 @@ def start(
     4096 at first, and found while it runs). `replicas` gives operators replicas, by name, each with a queue of its own
     and one worker at a time; a number is for all that can have some, and with "auto" the bottleneck gets more while
     the flow runs. `partitioned` is how workers share a keyed operator: by a queue (hybrid, partitioned, shared), or
-    each with partitions of its own (executor), which move to where they are balanced.
+    each with partitions of its own (executor), which move to where they are balanced. `quantum` is how long a worker
+    stays with an operator before it looks for another that has work (by default "50 ms"): it changes behind a batch,
+    and in the middle of one where an operator is a co-routine.
 
     `page=True`, or a port, serves a live page of the run on 127.0.0.1 (`run.page` is its address), or on `page_host`,
     where it asks for `page_token`. `history` is the directory that keeps what the page showed, for `penstock page`; a
@@ -268,6 +271,7 @@ def start(
             "replicas": replicas,
             "partitioned": partitioned,
             "batch_rows": batch_rows,
+            "quantum": quantum,
         },
         only="threads",
     )
@@ -298,6 +302,7 @@ def start(
             replicas=replicas,
             partitioned=partitioned or "hybrid",
             batch_rows=batch_rows,
+            quantum=None if quantum is None else seconds(quantum, "quantum"),
             latency=_target(latency),
             name_keys=name_keys,
         )

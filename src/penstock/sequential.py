@@ -203,11 +203,14 @@ class SequentialEngine:
         """Raise one port's mark; when the lowest of all rises, fire what is due and pass the mark on."""
         ports = self._marks[node.name]
         before = min(ports)
+        closes = ports[edge.port] < FOREVER == mark
         ports[edge.port] = max(ports[edge.port], mark)
         now = min(ports)
+        operator = node.operator
+        if closes and now < FOREVER and isinstance(operator, Keyed) and operator.logic.waits:
+            yield from self._close(node, operator, edge.port, before)
         if now == before:
             return
-        operator = node.operator
         if isinstance(operator, Keyed):
             yield from self._fire(node, operator, before, now)
             now = now if now == FOREVER else now - operator.logic.mark_delay
@@ -229,9 +232,24 @@ class SequentialEngine:
                 state = operator.logic.expire(held.states.get(key), fire, opened)
             yield from self._settle(node, held, context, state)
 
+    def _close(self, node: Node, operator: Keyed, port: int, before: Ticks) -> Iterator[Delivery]:
+        """Tell an operator that a port has ended before the others."""
+        held = self._keyed[node.name]
+        context = self._context(node, held)
+        context.time = before
+        try:
+            state = operator.logic.on_close(context, held.states.get(None), port)
+        except Exception as error:
+            yield from self._failed(node, operator.on_error, error, Item(f"end of input port {port}", context.time))
+            return
+        yield from self._settle(node, held, context, state)
+
     def _context(self, node: Node, held: _KeyedState) -> Context:
         context = Context(node.time or "integer")
-        context.watermark = min(self._marks[node.name])
+        marks = self._marks[node.name]
+        context.watermark = min(marks)
+        if isinstance(node.operator, Keyed) and node.operator.logic.waits:
+            context.closed = frozenset(port for port, mark in enumerate(marks) if mark == FOREVER)
         return context
 
     def _settle(self, node: Node, held: _KeyedState, context: Context, state: Any) -> Iterator[Delivery]:

@@ -28,7 +28,8 @@ class Engine:
     """An engine under test, and how much of the suite its speed allows."""
 
     name: str
-    run: Callable[[Flow, Epochs], Results]
+    run: Callable[..., Results]
+    """Runs a flow on epochs; with `alone=True`, each source ends behind its own last row."""
     every_cut: bool = True
     """Whether each named flow runs with every cut, or with its own only."""
     examples: int = 100
@@ -41,12 +42,14 @@ class Engine:
     """Pytest marks of its tests."""
 
 
-def sequential(flow: Flow, epochs: Epochs) -> Results:
+def sequential(flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
     """Run the reference engine: what SEMANTICS.md calls the input sequence, one row after the other."""
     plan = make_plan(flow)
     engine = SequentialEngine(plan)
     floor: tuple[Any, ...] = ()
-    for epoch in epochs:
+    epochs = [epoch for epoch in epochs if any(epoch.values())]
+    ended: set[str] = set()
+    for number_of_epoch, epoch in enumerate(epochs):
         sequence = []
         for number, node in enumerate(plan.sources):
             source, declared = node.operator, node.types[0]
@@ -64,18 +67,22 @@ def sequential(flow: Flow, epochs: Epochs) -> Results:
             else:
                 engine.row(name, row)
                 floor = max(floor, order)
+        for node in plan.sources if alone else ():
+            if node.name not in ended and not any(later.get(node.name) for later in epochs[number_of_epoch:]):
+                ended.add(node.name)
+                engine.end(node.name)
     for node in plan.sources:
         engine.end(node.name)
     return engine.results
 
 
-def on_spark(flow: Flow, epochs: Epochs) -> Results:
+def on_spark(flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
     """Run the Spark engine on Spark, on two cores with three tasks a level; the session is that of the suite."""
     from penstock.spark.job import SparkBackend
     from penstock.spark.session import make_session
 
     session = make_session("penstock tests", master="local[2,4]", settings={"spark.ui.enabled": "false"})
-    return run_cut(flow, epochs, SparkBackend(session), tasks=3)
+    return run_cut(flow, epochs, SparkBackend(session), tasks=3, alone=alone)
 
 
 class Threads:
@@ -84,11 +91,11 @@ class Threads:
     def __init__(self, batch_rows: int, **settings: Any) -> None:
         self._batch_rows, self._settings = batch_rows, settings
 
-    def __call__(self, flow: Flow, epochs: Epochs) -> Results:
+    def __call__(self, flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
         plan = make_plan(flow)
         epochs = [epoch for epoch in epochs if any(epoch.values())]
         engine = _CutLocalEngine(plan, Options(self._batch_rows, settings=Settings(**self._settings)))
-        engine.feeds = {node.name: CutFeed([e.get(node.name, []) for e in epochs], 2) for node in plan.sources}
+        engine.feeds = {node.name: CutFeed([e.get(node.name, []) for e in epochs], 2, alone) for node in plan.sources}
         engine.run()
         return engine.results
 

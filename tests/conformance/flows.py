@@ -1286,6 +1286,91 @@ def a_coroutine_with_one_stream_in_two_ports(s: Sources) -> None:
     pairs.map(lambda pair: (pair[0].v, pair[1].v)).union(end, b.map(lambda r: r.v)).sink("out")
 
 
+class Told(Operator):
+    """Pair rows of all ports; where that can be no more, tell which ports are closed, and pass on what comes."""
+
+    inputs = None
+
+    async def process(self, ctx: OperatorContext) -> None:
+        ports = range(ctx.inputs)
+        while await ctx.wait_for_all(dict.fromkeys(ports, 1)):
+            await ctx.emit(tuple(ctx.pop(port).v for port in ports))
+        while live := {port: 1 for port in ports if ctx.len(port) or not ctx.closed(port)}:
+            closed = tuple(map(ctx.closed, ports))
+            if await ctx.wait_for_any(live):
+                first = min(port for port in ports if ctx.len(port))
+                await ctx.emit((closed, first, ctx.pop(first).v, ctx.time))
+        await ctx.emit("end")
+
+
+SHORT_AND_LONG = {"a": two(3)["a"], "b": two(14)["b"]}
+
+
+@case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}))
+def a_coroutine_with_a_port_that_ends_first(s: Sources) -> None:
+    a, b = s("a", time="t"), s("b", time="t")
+    told = operate(Told(), a, b)
+    told.union(b.map(lambda r: r.v)).sink("out")
+
+
+class EndTime(Operator):
+    """Drop pairs, and tell when there can be no more."""
+
+    inputs = 2
+
+    async def process(self, ctx: OperatorContext) -> None:
+        while await ctx.wait_for_all({0: 1, 1: 1}):
+            ctx.pop(0), ctx.pop(1)
+        await ctx.emit((ctx.closed(0), ctx.closed(1), ctx.time))
+
+
+@case(
+    {"a": [{"t": 10, "v": 1}, {"t": 20, "v": 0}], "b": [{"t": 1, "v": 1}, {"t": 15, "v": 0}, {"t": 30, "v": 0}]},
+    ({"a": 2, "b": 1}, {"b": 1}, {"b": 1}),
+)
+def a_coroutine_that_hears_an_end_at_the_watermark(s: Sources) -> None:
+    """The rows that raise it do not come so far: where a ends alone, that is later than all rows seen."""
+    a, b = (s(name, time="t").filter(lambda r: r.v) for name in "ab")
+    operate(EndTime(), a, b).sink("out")
+
+
+@case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}))
+def a_coroutine_whose_ports_share_sources(s: Sources) -> None:
+    a, b = s("a", time="t"), s("b", time="t")
+    told = operate(Told(), a.union(b), a.sort(slack=3), a.filter(lambda r: r.v % 2))
+    told.union(a.map(lambda r: r.v), b.map(lambda r: -r.v)).sink("out")
+
+
+@case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}))
+def a_coroutine_behind_a_coroutine_that_ends(s: Sources) -> None:
+    a, b = s("a", time="t"), s("b", time="t")
+    zipped = operate(library.Zip(longest=True), a, b.filter(lambda r: r.v > 0))
+    operate(library.Merge(lambda pair: (pair[1] or pair[0]).t), zipped, zipped.filter(lambda p: p[0])).sink("out")
+
+
+@case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}))
+def a_feedback_with_an_input_that_ends_first(s: Sources) -> None:
+    def body(a: Stream, b: Stream, back: Stream) -> tuple[Stream, Stream]:
+        told = operate(Told(), a, b)
+        passed = operate(library.Gate(is_open=True), told, back)
+        return passed, passed.map(lambda row: row != "end")
+
+    feedback(body, s("a", time="t"), s("b", time="t")).sink("out")
+
+
+@case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}), fails=True)
+def fails_when_a_port_closes(s: Sources) -> None:
+    class Fails(Operator):
+        inputs = 2
+
+        async def process(self, ctx: OperatorContext) -> None:
+            while await ctx.wait_for_all({0: 1, 1: 1}):
+                await ctx.emit(ctx.pop(0).v + ctx.pop(1).v)
+            raise ValueError(f"{ctx.len(0)} and {ctx.len(1)} are left")
+
+    operate(Fails(), s("a"), s("b")).sink("out")
+
+
 @case(two(9), UNEVEN)
 def library_barrier(s: Sources) -> None:
     a, b = s("a"), s("b")

@@ -96,8 +96,9 @@ class InlineBackend:
 class CutFeed:
     """Give the rows of a source in epochs that were cut beforehand."""
 
-    def __init__(self, epochs: list[list[Any]], pieces: int) -> None:
-        self._epochs, self._next, self._taken, self._pieces = epochs, 0, 0, pieces
+    def __init__(self, epochs: list[list[Any]], pieces: int, alone: bool = False) -> None:
+        """Make the feed; one that ends `alone` does so behind its own last row, not behind the last epoch of all."""
+        self._epochs, self._next, self._taken, self._pieces, self._alone = epochs, 0, 0, pieces, alone
 
     def poll(self, limit: int) -> Slice | None:
         """Return the rows of the next epoch, in several splits where there are enough."""
@@ -121,7 +122,7 @@ class CutFeed:
         raise AssertionError("nothing is restored here")
 
     def exhausted(self) -> bool:
-        return self._next > len(self._epochs)  # no source ends before the last epoch of all of them
+        return self._next > len(self._epochs) or (self._alone and not any(self._epochs[self._next :]))
 
     def close(self) -> None:
         pass
@@ -136,7 +137,9 @@ class _CutEngine(SparkEngine):
         return self.feeds
 
 
-def run_cut(flow: Flow, epochs: list[dict[str, list[Any]]], backend: Any, tasks: int) -> dict[str, list[Any]]:
+def run_cut(
+    flow: Flow, epochs: list[dict[str, list[Any]]], backend: Any, tasks: int, alone: bool = False
+) -> dict[str, list[Any]]:
     """Run a flow on a backend, with its input cut in these epochs, and return the rows of all sinks."""
     plan: Plan = make_plan(flow)
     # An epoch in which nothing is new for any source does not happen.
@@ -144,7 +147,7 @@ def run_cut(flow: Flow, epochs: list[dict[str, list[Any]]], backend: Any, tasks:
     with tempfile.TemporaryDirectory(prefix="penstock-conformance-") as path:
         engine = _CutEngine(plan, backend, Options(path, tasks))
         engine.feeds = {
-            node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], tasks) for node in plan.sources
+            node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], tasks, alone) for node in plan.sources
         }
         engine.run()
         assert engine.outputs is not None
@@ -157,7 +160,7 @@ class Inline:
     def __init__(self, tasks: int, seed: int = 0, threads: int = 1) -> None:
         self._tasks, self._seed, self._threads = tasks, seed, threads
 
-    def __call__(self, flow: Flow, epochs: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    def __call__(self, flow: Flow, epochs: list[dict[str, list[Any]]], alone: bool = False) -> dict[str, list[Any]]:
         # Another schedule for each input, and the same one when it is run again.
         seed = zlib.crc32(repr(epochs).encode()) + self._seed
-        return run_cut(flow, epochs, InlineBackend(self._tasks, seed, self._threads), self._tasks)
+        return run_cut(flow, epochs, InlineBackend(self._tasks, seed, self._threads), self._tasks, alone)

@@ -30,17 +30,17 @@ def cuts(case: Case) -> dict[str, Epochs]:
     return {"own": case.epochs(), "whole": whole(case.rows), "one by one": one_by_one(case.rows)}
 
 
-def outcome(engine: Engine, flow: Flow, epochs: Epochs) -> dict[str, list] | str:
+def outcome(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> dict[str, list] | str:
     """Return what comes out at every sink, or what the flow fails with."""
     try:
-        return engine.run(flow, epochs)
+        return engine.run(flow, epochs, **options)
     except PenstockError as error:
         return f"{type(error).__name__}: {error}"
 
 
-def check(engine: Engine, flow: Flow, epochs: Epochs) -> None:
+def check(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> None:
     """Hold an engine to the reference."""
-    expected, found = outcome(REFERENCE, flow, epochs), outcome(engine, flow, epochs)
+    expected, found = outcome(REFERENCE, flow, epochs, **options), outcome(engine, flow, epochs, **options)
     if isinstance(expected, str) or isinstance(found, str):
         assert found == expected
     else:
@@ -59,6 +59,15 @@ class TestNamedFlows:
         for label, epochs in cuts(case).items():
             if label == "own" or engine.every_cut:
                 check(engine, case.flow(), at_most(epochs, engine.most_epochs))
+
+    @pytest.mark.parametrize("engine", engines())
+    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.rows) > 1])
+    def test_where_each_source_ends_alone(self, name, engine):
+        """A source that has ended holds nobody back, and the ports behind it close, at its place in the input."""
+        case = CASES[name]
+        for label, epochs in cuts(case).items():
+            if label == "own" or engine.every_cut:
+                check(engine, case.flow(), at_most(epochs, engine.most_epochs), alone=True)
 
     @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.expects is not None])
     def test_as_worked_out_by_hand(self, name):

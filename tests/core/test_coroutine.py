@@ -57,6 +57,35 @@ def made(process) -> Operator:
     return type("Made", (Operator,), {"process": process})()
 
 
+class Told(Operator):
+    """Pair rows, and tell at the end of that which ports were closed and what is left in each."""
+
+    inputs = 2
+
+    async def process(self, ctx):
+        while await ctx.wait_for_all({0: 1, 1: 1}):
+            await ctx.emit((ctx.pop(0), ctx.pop(1)))
+        await ctx.emit((ctx.closed(0), ctx.closed(1), ctx.len(0), ctx.len(1)))
+
+
+def seen_at_each(tested, text: str) -> list[list]:
+    """Run a flow, or an operator over sources a and b, on "a1 a!": a row, and an end; tell what comes out at each."""
+    if isinstance(tested, Operator):
+        made = operate(tested, *two(), name="op")
+        tested = (made[0] if isinstance(made, tuple) else made).sink("out")
+        for number, stream in enumerate(made[1:] if isinstance(made, tuple) else ()):
+            stream.sink(f"out {number}")
+    engine, found = started(tested), []
+    for word in text.split():
+        before = len(engine.results["out"])
+        if word[1] == "!":
+            engine.end(word[0])
+        else:
+            feed(engine, word[0], word)
+        found.append(engine.results["out"][before:])
+    return found
+
+
 class TestWaits:
     def test_for_all_ports(self):
         assert operated(Barrier(), "a1 a2 b1 b2 b3 a3") == ["a1b1", "a2b2", "a3b3"]
@@ -125,6 +154,117 @@ class TestEnds:
                     await ctx.emit(ctx.pop(0))
 
         assert operated(Rest(), "a1 b1 a2") == ["a2"]
+
+    @pytest.mark.parametrize(
+        ("operator", "text", "expected"),
+        [
+            (library.Barrier(lambda *rows: "".join(rows)), "a1 b1 a2 a! b2 b3 b!", "a1b1 a2b2"),
+            (library.Zip(), "a1 a! b1 b2 b!", [("a1", "b1")]),
+            (library.Zip(longest=True, fill="-"), "a1 a! b1 b2 b3 b!", [("a1", "b1"), ("-", "b2"), ("-", "b3")]),
+            (library.Zip(longest=True, fill="-"), "b! a1 a2 a!", [("a1", "-"), ("a2", "-")]),
+            (library.Merge(lambda row: row[1]), "b2 b4 b! a1 a3 a5 a!", "a1 b2 a3 b4 a5"),
+            (library.Merge(lambda row: row[1]), "a1 a2 b3 b4 a! b5 b!", "a1 a2 b3 b4 b5"),
+            (library.Gate(lambda row: row == "b1", hold=True), "a1 b0 b! a2 a!", ""),
+            (library.Gate(lambda row: row == "b1"), "a1 b1 b! a2 a!", "a2"),
+            (library.Switch(2, lambda row: int(row[1])), "b0 b! a1 a2 a!", "a1 a2"),
+            (library.Join(lambda row: row[1], lambda x, y: x + y), "a1 a2 a! b2 b1 b!", "a2b2 a1b1"),
+        ],
+    )
+    def test_the_library_acts_on_a_port_that_closes_alone(self, operator, text, expected):
+        found = [row for rows in seen_at_each(operator, text) for row in rows]
+        assert found == (expected.split() if isinstance(expected, str) else expected)
+
+    def test_a_merge_goes_on_as_soon_as_a_port_has_ended(self):
+        """What comes out at each row and each end, not only in the end."""
+        assert seen_at_each(library.Merge(lambda row: row[1]), "a1 a2 b! a3 a!") == [[], [], ["a1", "a2"], ["a3"], []]
+
+    def test_a_zip_is_over_when_a_port_has_ended(self):
+        assert seen_at_each(library.Zip(), "a1 b1 a! b2 b!") == [[], [("a1", "b1")], [], [], []]
+        with_fill = library.Zip(longest=True, fill="-")
+        assert seen_at_each(with_fill, "b1 b2 a! b3 b!") == [[], [], [("-", "b1"), ("-", "b2")], [("-", "b3")], []]
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            # Port 1 can never have its row: the wait is over as soon as it has ended, and the operator with it.
+            ("a1 b! a2 a!", [[], [(False, True, 1, 0)], [], []]),
+            # It has its row: there is still hope for the other one, until that has ended too.
+            ("b1 b! a!", [[], [], [(True, True, 0, 1)]]),
+            ("b1 b! a1 a!", [[], [], [("a1", "b1"), (False, True, 0, 0)], []]),
+            # Nothing came before the port has ended: the first run sees it.
+            ("b! a1 a2 a!", [[], [(False, True, 1, 0)], [], []]),
+            # Nothing ever came.
+            ("b! a!", [[], []]),
+        ],
+    )
+    def test_a_wait_gives_false_once_it_can_never_be_satisfied(self, text, expected):
+        assert seen_at_each(Told(), text) == expected
+
+    def test_waiting_for_any_goes_on_while_one_port_is_open(self):
+        class Any(Operator):
+            inputs = 2
+
+            async def process(self, ctx):
+                while await ctx.wait_for_any({0: 1, 1: 1}):
+                    await ctx.emit(ctx.pop(0) if ctx.len(0) else ctx.pop(1))
+                await ctx.emit("end")
+
+        assert seen_at_each(Any(), "a1 b! a2 a!") == [["a1"], [], ["a2"], ["end"]]
+
+    def test_a_port_closes_behind_all_sources_above_it(self):
+        flow = Flow("test")
+        a, b, c = (flow.source(name, read.items([])) for name in "abc")
+        flow = operate(Told(), a.union(c.filter(lambda row: False)), b, name="op").sink("out")
+        assert seen_at_each(flow, "b1 a! c! b!") == [[], [], [(True, False, 0, 1)], []]
+
+    def test_a_port_closes_behind_what_its_end_brings_out(self):
+        """The end of a source closes a window first; its row goes to the port, and only then does the port close."""
+        flow = Flow("test")
+        a, b = (flow.source(name, read.items([{"t": 1}]), time="t") for name in "ab")
+        counts = a.window(10).count().map(lambda row: row.count)
+        engine = started(operate(Told(), counts, b.map(lambda row: "b"), name="op").sink("out"))
+        feed(engine, "b", {"t": 100})
+        feed(engine, "a", {"t": 1})
+        engine.end("a")
+        assert engine.results["out"] == [(1, "b"), (True, False, 0, 0)]
+
+    def test_a_region_closes_the_ports_inside(self):
+        def body(first, second, back):
+            told = operate(Told(), first, second)
+            return told, operate(library.Gate(), told, back)
+
+        flow = feedback(body, *two()).sink("out")
+        assert seen_at_each(flow, "a1 b! a2 a!") == [[], [(False, True, 1, 0)], [], []]
+        assert seen_at_each(flow, "b! a1 a!") == [[], [(False, True, 1, 0)], []]
+
+    def test_the_time_is_the_latest_at_an_end_too(self):
+        class Times(Operator):
+            inputs = 2
+
+            async def process(self, ctx):
+                await ctx.wait_for_all({0: 1, 1: 1})
+                await ctx.emit((ctx.closed(0), ctx.closed(1), ctx.time))
+
+        flow = Flow("test")
+        a, b = (flow.source(name, read.items([{"t": 0}]), time="t") for name in "ab")
+        engine = started(operate(Times(), a, b).sink("out"))
+        feed(engine, "a", {"t": 7}, {"t": 5})
+        engine.end("b")
+        assert engine.results["out"] == [(False, True, 7)]
+
+    def test_an_error_at_an_end_names_the_port(self):
+        class Fails(Operator):
+            inputs = 2
+
+            async def process(self, ctx):
+                assert await ctx.wait_for_all({0: 1, 1: 1}), "too few"
+
+        engine = started(operate(Fails(), *two(), name="op").sink("out"))
+        feed(engine, "a", "a1")
+        with pytest.raises(OperatorError, match="too few") as found:
+            engine.end("b")
+        assert found.value.operator == "op"
+        assert "end of input port 1" in str(found.value)
 
     def test_a_stop_is_no_end(self):
         async def process(self, ctx):

@@ -1,4 +1,4 @@
-"""The claim and free-list protocol of ports, with sleeping and waking, run through every interleaving."""
+"""The claim and free-list protocol of ports, with sleeping, waking and pausing, run through every interleaving."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import EMPTY
 from penstock.order.reorder import ReorderBuffer
-from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
+from penstock.pe.ports import PAUSE, Begun, OperatorGate, Outputs, Port, PortScheduler
 from penstock.testing.explorer import Program, World, explore, sample
 
 
@@ -22,14 +22,17 @@ def chain(
     entry: str = "last",
     capacity: int = 1,
     permits: int | None = 1,
+    parts: int = 1,
     scheduler: type[PortScheduler[int]] = PortScheduler,
     port: type[Port[int]] = Port,
+    gate: type[OperatorGate[int]] = OperatorGate,
     lot: type[ParkingLot] = ParkingLot,
 ) -> Callable[[World], Program]:
     """Run first -> last, or last alone: a source thread pushes batches, and workers take care of the rest.
 
-    With several permits, `first` is a stateless operator with a reorder buffer behind it. Workers sleep
-    when there is nothing to do, and nobody tells them to stop: a lost wake-up leaves batches behind.
+    With several permits, `first` is a stateless operator with a reorder buffer behind it. With several `parts`, `last`
+    is put aside before each part of a batch: no worker has time for more. Workers sleep when there is nothing to do,
+    and nobody tells them to stop: a lost wake-up leaves batches behind.
     """
     total = before + pushed
 
@@ -38,7 +41,7 @@ def chain(
         ports: PortScheduler[int] = scheduler(world, parking)
         first = port(world, "first", OperatorGate(world, "first", permits), max(capacity, before))
         room = capacity if entry == "first" else max(capacity, before)
-        last = port(world, "last", OperatorGate(world, "last"), room)
+        last = port(world, "last", gate(world, "last"), room)
         reorder: ReorderBuffer[int] = ReorderBuffer(world, 8)
         inside: list[int] = []  # not a primitive: who is here follows from where the threads are
         arrived = world.log("arrived")
@@ -46,10 +49,13 @@ def chain(
 
         def execute(port: Port[int], batch: int) -> Outputs[int]:
             if port is last:
-                assert not inside, "two workers in a stateful operator"
-                inside.append(batch)
-                arrived.append(batch)
-                inside.clear()
+                for part in range(parts):
+                    if parts > 1:
+                        yield PAUSE
+                    assert not inside, "two workers in a stateful operator"
+                    inside.append(batch)
+                    arrived.append((batch, part))
+                    inside.clear()
             elif permits == 1:
                 yield last, batch
             else:
@@ -70,10 +76,11 @@ def chain(
                 world.landmark("worker")
                 found = ports.wait_for_work(number, None)
                 if found is not None:
-                    ports.drain(found, execute, lambda: True, lambda: False)
+                    ports.drain(found, execute, lambda: parts == 1, lambda: False)
 
         def check() -> None:
-            assert arrived.entries == list(range(total)), f"{arrived.entries}"
+            expected = [(batch, part) for batch in range(total) for part in range(parts)]
+            assert arrived.entries == expected, f"{arrived.entries}"
 
         threads: list[Callable[[], None]] = [lambda n=n: worker(n) for n in range(workers)]
         if pushed:
@@ -83,8 +90,14 @@ def chain(
     return build
 
 
-def two_ports(scheduler: type[PortScheduler[int]] = PortScheduler) -> Callable[[World], Program]:
-    """Run one stateful operator with two input ports; the source thread serves the second one."""
+def two_ports(
+    scheduler: type[PortScheduler[int]] = PortScheduler, *, parts: int = 1, helps: bool = True
+) -> Callable[[World], Program]:
+    """Run one stateful operator with two input ports; the source thread serves the second one.
+
+    With several `parts`, it is put aside before each part of a batch; unless it `helps`, the source thread only brings
+    its batch.
+    """
 
     def build(world: World) -> Program:
         ports: PortScheduler[int] = scheduler(world, ParkingLot(world, 2))
@@ -94,10 +107,13 @@ def two_ports(scheduler: type[PortScheduler[int]] = PortScheduler) -> Callable[[
         arrived = world.log("arrived")
 
         def execute(port: Port[int], batch: int) -> Outputs[int]:
-            assert not inside, "two workers in a stateful operator"
-            inside.append(batch)
-            arrived.append(port.name)
-            inside.clear()
+            for _ in range(parts):
+                if parts > 1:
+                    yield PAUSE
+                assert not inside, "two workers in a stateful operator"
+                inside.append(batch)
+                arrived.append(port.name)
+                inside.clear()
             yield from ()
 
         assert ports.push(left, 0)
@@ -107,15 +123,18 @@ def two_ports(scheduler: type[PortScheduler[int]] = PortScheduler) -> Callable[[
                 world.landmark("worker")
                 found = ports.wait_for_work(number, None)
                 if found is not None:
-                    ports.drain(found, execute, lambda: True, lambda: False)
+                    ports.drain(found, execute, lambda: parts == 1, lambda: False)
 
         def source() -> None:
             ports.deliver(right, 0, execute, lambda: False)
             world.landmark("delivered")
-            worker(1)
+            if helps:
+                worker(1)
 
         def check() -> None:
-            assert sorted(arrived.entries) == ["left", "right"], f"{arrived.entries}"
+            # A batch that was begun is done before the other one is.
+            both = (["left"] * parts + ["right"] * parts, ["right"] * parts + ["left"] * parts)
+            assert arrived.entries in both, f"{arrived.entries}"
 
         return Program([lambda: worker(0), source], check, sleepers=[0, 1])
 
@@ -155,6 +174,32 @@ def test_three_workers_on_two_permits_with_one_preemption(sound: Any) -> None:
 def test_random_schedules_of_what_is_too_large_to_explore(sound: Any) -> None:
     program = chain(before=4, pushed=2, workers=3, permits=2, entry="first", capacity=2)
     sound(sample(program, schedules=300, seed=1))
+
+
+@pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_two_workers_on_an_operator_that_is_put_aside(batches: int, sound: Any) -> None:
+    sound(explore(chain(before=batches, workers=2, parts=2)))
+
+
+def test_two_workers_on_two_operators_of_which_one_is_put_aside(sound: Any) -> None:
+    sound(explore(chain(before=1, workers=2, entry="first", parts=2)))
+
+
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_a_source_drains_an_operator_that_is_put_aside(capacity: int, sound: Any) -> None:
+    sound(explore(chain(pushed=2, workers=1, capacity=capacity, parts=2)))
+
+
+def test_an_operator_with_two_ports_is_put_aside(sound: Any) -> None:
+    sound(explore(two_ports(parts=2, helps=False)))
+
+
+def test_two_workers_on_an_operator_with_two_ports_that_is_put_aside(sound: Any) -> None:
+    sound(explore(two_ports(parts=2), preemptions=2))
+
+
+def test_a_source_and_two_workers_on_an_operator_that_is_put_aside_with_two_preemptions(sound: Any) -> None:
+    sound(explore(chain(pushed=2, workers=2, parts=2), preemptions=2))
 
 
 class KeepsTheProducerLock(Port[int]):
@@ -209,6 +254,37 @@ class SleepsAtOnce(PortScheduler[int]):
         return port
 
 
+class ForgetsWhatItPutAside(PortScheduler[int]):
+    """List ports with batches only, not one whose operator is in the middle of a batch."""
+
+    def release(self, port: Port[int]) -> None:
+        port.gate.permits.release()
+        for sibling in port.gate.ports:
+            if sibling.size() > 0:
+                self._list(sibling)
+
+
+class FindsBatchesOnly(PortScheduler[int]):
+    """Take a port without a batch for one without work."""
+
+    def find(self) -> Port[int] | None:
+        while (port := self._free.pop()) is not EMPTY:
+            port.listed.release()
+            if not self.claim(port):
+                continue
+            if port.size() > 0:
+                return port
+            port.gate.permits.release()
+        return None
+
+
+class TakesNewerBatchesFirst(OperatorGate[int]):
+    """Go on with what was put aside only when no batch waits."""
+
+    def take_begun(self) -> Begun[int] | None:
+        return super().take_begun() if not any(port.size() for port in self.ports) else None
+
+
 @pytest.mark.parametrize(
     ("program", "symptom"),
     [
@@ -217,8 +293,20 @@ class SleepsAtOnce(PortScheduler[int]):
         (chain(pushed=2, workers=1, scheduler=UnlistsTooLate), "check: "),
         (chain(pushed=1, workers=1, scheduler=SleepsAtOnce), "check: []"),
         (two_ports(scheduler=LooksAtItsOwnPortOnly), "check: ['left']"),
+        (chain(before=1, workers=2, parts=2, scheduler=ForgetsWhatItPutAside), "check: []"),
+        (two_ports(parts=2, helps=False, scheduler=FindsBatchesOnly), "check: ['left', 'left']"),
+        (chain(before=2, workers=2, parts=2, gate=TakesNewerBatchesFirst), "check: "),
     ],
-    ids=["producer lock kept", "no look after release", "unlisted late", "no second look", "own port only"],
+    ids=[
+        "producer lock kept",
+        "no look after release",
+        "unlisted late",
+        "no second look",
+        "own port only",
+        "put aside and forgotten",
+        "put aside and not found",
+        "newer batches first",
+    ],
 )
 def test_planted_bugs_are_found(program: Callable[[World], Program], symptom: str, broken: Any) -> None:
     broken(explore(program), symptom)

@@ -20,12 +20,13 @@ def moving(
     during: tuple[int, ...] = (),
     workers: int = 2,
     apart: bool = False,
+    halves: bool = False,
 ) -> Callable[[World], Program]:
     """Run one operator, bound to worker 0, on numbered tasks while requests move it about.
 
     `submitted` tasks and the requests `before` are there at the start. The last worker submits the `later`
     tasks, and makes the requests `during` between them, before it works; `apart` gives that to a thread
-    of its own.
+    of its own. With `halves`, each task is put aside once in its middle.
     """
     total = submitted + later
 
@@ -51,7 +52,9 @@ def moving(
             while True:
                 world.landmark("work")
                 for task in binding.work(worker):
-                    run.append(task.sequence)
+                    run.append(f"{task.sequence}{task.payload}" if halves else task.sequence)
+                    if halves and not task.payload:
+                        binding.put_aside(worker, task, " rest")
                     owner = binding.owners()[task.operator]
                     assert owner == worker, f"worker {worker} runs an operator that worker {owner} may run"
                 parkers[worker].park(None)
@@ -61,7 +64,10 @@ def moving(
             work(workers - 1)
 
         def check() -> None:
-            assert run.entries == list(range(total)), f"{run.entries}"
+            expected: list[object] = list(range(total))
+            if halves:
+                expected = [f"{sequence}{half}" for sequence in range(total) for half in ("", " rest")]
+            assert run.entries == expected, f"{run.entries}"
             assert binding.owners() == ([0, *before, *during][-1],), "the last request does not stand"
 
         threads: list[Callable[[], None]] = [lambda worker=worker: work(worker) for worker in range(workers)]
@@ -87,6 +93,12 @@ def moving(
 )
 def test_two_workers(make: type[Binding[str]], moves: dict[str, Any], sound: Any) -> None:
     sound(explore(moving(make, **moves)))
+
+
+@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+@pytest.mark.parametrize("moves", [{"submitted": 2, "before": (1,)}, {"submitted": 1, "during": (1,)}], ids=str)
+def test_tasks_are_put_aside(make: type[Binding[str]], moves: dict[str, Any], sound: Any) -> None:
+    sound(explore(moving(make, halves=True, **moves)))
 
 
 @pytest.mark.parametrize("make", [Binding, BarrierBinding])
@@ -135,6 +147,13 @@ class PassesOnWithoutWaking(Binding[str]):
         self._tasks[self._owners[task.operator].load()].push(task)
 
 
+class FinishesWhatItPutsAside(Binding[str]):
+    """Let the next task of an operator come before what is left of the last one."""
+
+    def put_aside(self, worker: int, task: Task[str], rest: str) -> None:
+        self._tasks[worker].push(Task(task.operator, task.sequence + 1, rest))
+
+
 class StartsBeforeAllHaveArrived(BarrierBinding[str]):
     """Let the first to arrive rewrite the table."""
 
@@ -152,6 +171,7 @@ class StartsBeforeAllHaveArrived(BarrierBinding[str]):
         (IgnoresSequence, {"submitted": 1, "later": 2, "during": (1,)}, "check: "),
         (RequesterStores, {"submitted": 1, "later": 1, "during": (1,)}, "may run"),
         (PassesOnWithoutWaking, {"submitted": 1, "before": (1,)}, "check: []"),
+        (FinishesWhatItPutsAside, {"submitted": 2, "before": (1,), "halves": True}, "check: "),
         (StartsBeforeAllHaveArrived, {"submitted": 1, "during": (1,), "apart": True}, "may run"),
     ],
 )

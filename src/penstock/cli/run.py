@@ -41,7 +41,7 @@ ENDED = (
 )
 ENGINE_OPTIONS = {
     "spark": ("checkpoint", "tasks", "every", "master"),
-    "threads": ("model", "policy", "replicas", "partitioned", "batch_rows"),
+    "threads": ("model", "policy", "replicas", "partitioned", "batch_rows", "quantum"),
 }
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 10.0
@@ -97,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows of a batch (default: 4096, then found while it runs)",
     )
+    parser.add_argument("--quantum", metavar="TIME", help='how long a worker stays with an operator (default: "50 ms")')
     parser.add_argument(
         "--tasks", type=values.positive, metavar="N", help="tasks of the keyed stages (default: found while it runs)"
     )

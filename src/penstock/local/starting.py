@@ -30,6 +30,7 @@ def make_engine(
     replicas: Replicas,
     partitioned: Partitioned,
     batch_rows: int | None,
+    quantum: float | None,
     latency: float | None,
     name_keys: bool,
 ) -> LocalEngine:
@@ -44,6 +45,12 @@ def make_engine(
         raise FlowError(f"batch_rows={batch_rows}; a batch needs at least one row")
     if model not in get_args(ModelName):
         raise FlowError(f"there is no threading model {model!r}; use {', '.join(get_args(ModelName))}")
+    if quantum is not None and quantum < 0:
+        raise FlowError(f"quantum={quantum} seconds; give a time such as '50 ms', or 0 to change as often as can be")
+    if quantum is not None and model not in ("dynamic", "bound"):
+        raise FlowError(
+            f'quantum= needs model="dynamic" or "bound"; with model={model!r} no worker chooses between operators'
+        )
     try:
         chosen = by_name(policy) if isinstance(policy, str) else policy
     except ValueError as error:
@@ -54,7 +61,10 @@ def make_engine(
         if model not in ("dynamic", "dedicated"):
             raise FlowError(f'latency= needs model="dynamic" or "dedicated"; model={model!r} has no full queues')
         replicas = "auto"
-    settings, steer = _shared_out(Settings(model=model, workers=threads or 1, policy=chosen), replicas, partitioned)
+    settings = Settings(model=model, workers=threads or 1, policy=chosen)
+    if quantum is not None:
+        settings = dataclasses.replace(settings, quantum=quantum)
+    settings, steer = _shared_out(settings, replicas, partitioned)
     elastic = threads is None and model == "dynamic"
     found: list[SteeringName] = ["waits", "batches"] if elastic and batch_rows is None else ["waits"]
     steer = steer.union(pool, found)

@@ -98,7 +98,7 @@ class Context:
     An engine sets the first group before each call and empties the second group after it.
     """
 
-    __slots__ = ("emitted", "key", "kind", "position", "registered", "time", "watermark")
+    __slots__ = ("closed", "emitted", "go_on", "key", "kind", "position", "registered", "time", "watermark")
 
     def __init__(self, kind: TimeKind = "integer") -> None:
         self.kind = kind
@@ -109,6 +109,13 @@ class Context:
         self.position: Position = 0
         self.emitted: list[tuple[int, Row, Ticks]] = []
         self.registered: list[tuple[Ticks, Position]] = []
+        self.closed: frozenset[int] = frozenset()
+        """The ports that nothing can come to any more; set for a logic that `waits` only."""
+        self.go_on: Callable[[], bool] | None = None
+        """Tells whether there is still time; once there is none, a logic that `waits` may return `Paused`.
+
+        None: there is as much time as it takes, and nobody would know what to do with `Paused`.
+        """
 
     def emit(self, row: Row, time: Ticks | None = None, port: int = 0) -> None:
         """Send a row out, by default at the event time of the row or timer at hand."""
@@ -125,6 +132,19 @@ class Context:
         return ticks_to_time(moment, self.kind)
 
 
+class Paused:
+    """What `on_row`, `on_timer`, `on_close` may return instead of a state: there is more to do, when there is time."""
+
+    __slots__ = ()
+
+    def resume(self) -> Any:
+        """Do it; return the key's new state, or again that there is more to do."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Let go of it: it will not be resumed."""
+
+
 class Logic:
     """What a keyed operator does with one key's rows, timers and state.
 
@@ -139,6 +159,12 @@ class Logic:
     mark_delay: Ticks = 0
     """How far the marks that leave are behind those that arrive (a sorter holds rows back)."""
     needs_time: bool = False
+    waits: ClassVar[bool] = False
+    """Whether it waits for rows of its ports, as co-routines do; only without keys.
+
+    It is then told when a port closes before the others, by `on_close`. One row may take it long, so that an engine
+    that shares out time looks at the clock between rows, and takes `Paused`.
+    """
     mark_grid: tuple[Ticks, Ticks] | None = None
     """(period, offset): only marks that cross a multiple of the period matter. None: every mark does."""
 
@@ -166,6 +192,10 @@ class Logic:
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         """Take a timer that is due; return the key's new state."""
+        return state
+
+    def on_close(self, context: Context, state: Any, port: int) -> Any:
+        """Take word that nothing can come to a port any more, while it can to others; return the new state."""
         return state
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:

@@ -3,20 +3,22 @@
 Rows of all ports arrive merged by position, which is the one cursor: an operator sees only what is behind it, so no
 wait depends on timing. A suspended frame cannot be saved, so none is kept: a co-routine that comes to a wait that is
 not satisfied is dropped, and begins again from its start once the wait is. What matters is in `ctx.state` and in the
-rows that it has not popped yet.
+rows that it has not popped yet. Where an engine shares its workers out by time, a co-routine whose time is over is put
+aside between two rows, or where it awaits an emit: then its frame is kept in memory until it goes on.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from penstock.errors import FlowError, PenstockError
-from penstock.operators.base import Context, Emits, Key, Logic, Position
+from penstock.operators.base import Context, Emits, Key, Logic, Paused, Position
 from penstock.rows import Row, RowType
 from penstock.timing import FOREVER, Ticks, TimeKind
 
@@ -65,6 +67,11 @@ class Wait(NamedTuple):
                 return not every
         return every
 
+    def hopeless(self, pending: Sequence[deque[Row]], closed: Collection[int]) -> bool:
+        """Tell whether the rows that are missing can never come, because their ports are closed."""
+        missing = [port in closed for port, count in self.counts if len(pending[port]) < count]
+        return any(missing) if self.every else all(missing)
+
     def __str__(self) -> str:
         counts = ", ".join(f"{port}: {count}" for port, count in self.counts)
         return f"wait_for_{'all' if self.every else 'any'}({{{counts}}})"
@@ -107,17 +114,18 @@ class _Waiting:
 
 
 class _Sending:
-    """What `emit` returns. The row is on its way already; awaiting is where an operator may be interrupted."""
+    """What `emit` returns. The row is on its way already; awaiting is where an operator may be put aside."""
 
-    __slots__ = ("awaited",)
+    __slots__ = ("awaited", "context")
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
+        self.awaited, self.context = True, context
+
+    def __await__(self) -> Generator[_Sending, None, None]:
         self.awaited = True
-
-    def __await__(self) -> Generator[None, None, None]:
-        self.awaited = True
-        return
-        yield
+        go_on = self.context.go_on
+        if go_on is not None and not go_on():
+            yield self
 
 
 class OperatorContext:
@@ -125,9 +133,9 @@ class OperatorContext:
 
     __slots__ = ("_closed", "_context", "_live", "_logic", "_pending", "_sending", "_waits", "state")
 
-    def __init__(self, logic: CoroutineLogic, context: Context, held: _Held, closed: bool) -> None:
+    def __init__(self, logic: CoroutineLogic, context: Context, held: _Held, closed: Collection[int]) -> None:
         self._logic, self._context, self._pending, self._closed = logic, context, held.pending, closed
-        self._live, self._waits, self._sending = True, 0, _Sending()
+        self._live, self._waits, self._sending = True, 0, _Sending(context)
         self.state: Any = held.state
         """What the operator remembers: a dict, empty at first; change it, or assign anything that pickles."""
 
@@ -172,9 +180,9 @@ class OperatorContext:
         return len(self._port(port))
 
     def closed(self, port: int = 0) -> bool:
-        """Tell whether no more rows can come to a port. Ports close together, when all sources above have ended."""
+        """Tell whether no more rows can come to a port: all sources above it have ended."""
         self._port(port)
-        return self._closed
+        return port in self._closed
 
     def emit(self, row: Row, port: int = 0) -> _Sending:
         """Send a row out, at the place of the row that satisfied the wait."""
@@ -199,7 +207,9 @@ class OperatorContext:
                 f"{wait} has been over {PATIENCE} times with no row popped in between; pop what was waited for, and "
                 f"leave the loop when a wait gives False"
             )
-        return True if wait.satisfied(self._pending) else False if self._closed else None
+        if wait.satisfied(self._pending):
+            return True
+        return False if self._closed and wait.hopeless(self._pending, self._closed) else None
 
     def _port(self, port: int) -> deque[Row]:
         if not self._live:
@@ -234,11 +244,61 @@ class _Held:
     """The latest time of its rows: its end is not before that."""
 
 
+class _Run(Paused):
+    """A run of a co-routine, from its start to a wait that is not satisfied, or to its end."""
+
+    __slots__ = ("_held", "_logic", "_port", "_routine", "_view")
+
+    def __init__(
+        self, logic: CoroutineLogic, context: Context, held: _Held, closed: Collection[int], port: int | None = None
+    ) -> None:
+        """Begin with what a row of this port satisfied; without one, with what can never be, as ports are closed."""
+        self._logic, self._held, self._port = logic, held, port
+        self._view = OperatorContext(logic, context, held, closed)
+        self._routine = logic.operator.process(self._view)
+
+    def resume(self) -> Any:
+        """Begin, or go on behind an emit; return what is held, or this run where it is put aside at an emit."""
+        view, held = self._view, self._held
+        try:
+            reached: Any = self._routine.send(None)
+        except StopIteration:
+            view._usable()
+            held.state, held.done = view.state, True
+            for pending in held.pending:
+                pending.clear()
+        except RuntimeError as error:
+            # What other libraries' awaitables raise where their own loop is not there to drive them.
+            if "event loop" in str(error) or "async context" in str(error):
+                raise PenstockError(_foreign(str(error))) from error
+            raise
+        else:
+            if reached is view._sending:
+                return self
+            if not isinstance(reached, _Waiting) or reached.context is not view:
+                self._routine.close()
+                raise PenstockError(_foreign(f"it gave {reached!r}"))
+            view._usable()
+            held.state, held.wait = view.state, reached.wait
+            view._live = False
+            self._routine.close()
+        if self._port is not None:
+            return self._logic.consumed(held, self._port)
+        return held if len(view._closed) < len(held.pending) else None  # at the end nothing is kept
+
+    def drop(self) -> None:
+        """Close the frame; what it says to that is nobody's business any more."""
+        self._view._live = False
+        with suppress(Exception):
+            self._routine.close()
+
+
 @dataclass(frozen=True)
 class CoroutineLogic(Logic):
     """Run a co-routine operator. State: its own, the rows that wait in its ports, what it waits for."""
 
     emits: ClassVar[Emits] = "timed"
+    waits: ClassVar[bool] = True
     mark_grid = (FOREVER, 0)
     operator: Operator
     types: tuple[RowType | None, ...]
@@ -257,7 +317,11 @@ class CoroutineLogic(Logic):
             return held
         held.pending[port].append(row)
         if held.wait is None or held.wait.satisfied(held.pending):
-            self._run(context, held, closed=False)
+            return _Run(self, context, held, context.closed, port).resume()
+        return self.consumed(held, port)
+
+    def consumed(self, held: _Held, port: int) -> _Held:
+        """Return what is held, and refuse a port that holds too much."""
         if len(held.pending[port]) > self.max_pending:
             raise PenstockError(
                 f"input port {port} holds {len(held.pending[port])} rows that were not consumed, while it waits in "
@@ -270,36 +334,18 @@ class CoroutineLogic(Logic):
         held: _Held | None = state
         if held is not None and not held.done:
             context.time = max(context.time, held.time)
-            self._run(context, held, closed=True)
+            return _Run(self, context, held, range(self.ports)).resume()
         return None
+
+    def on_close(self, context: Context, state: Any, port: int) -> Any:
+        held: _Held | None = state
+        if held is None or held.done or held.wait is None or not held.wait.hopeless(held.pending, context.closed):
+            return held
+        context.time = max(context.time, held.time)
+        return _Run(self, context, held, context.closed).resume()
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if state is None else [(FOREVER, state.opened)]
-
-    def _run(self, context: Context, held: _Held, closed: bool) -> None:
-        """Run the co-routine from its start to a wait that is not satisfied, or to its end."""
-        view = OperatorContext(self, context, held, closed)
-        routine = self.operator.process(view)
-        try:
-            reached: Any = routine.send(None)
-        except StopIteration:
-            view._usable()
-            held.state, held.done = view.state, True
-            for pending in held.pending:
-                pending.clear()
-        except RuntimeError as error:
-            # What other libraries' awaitables raise where their own loop is not there to drive them.
-            if "event loop" in str(error) or "async context" in str(error):
-                raise PenstockError(_foreign(str(error))) from error
-            raise
-        else:
-            if not isinstance(reached, _Waiting) or reached.context is not view:
-                routine.close()
-                raise PenstockError(_foreign(f"it gave {reached!r}"))
-            view._usable()
-            held.state, held.wait = view.state, reached.wait
-            view._live = False
-            routine.close()
 
     def output_type(
         self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind

@@ -18,6 +18,7 @@ from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
 from penstock.pe.fused_station import FusedStation
 from penstock.pe.partitioned_station import QUEUES, PartitionedStation
+from penstock.pe.pausing_station import PausingStation
 from penstock.pe.replicas import Dealers
 from penstock.pe.stations import (
     Link,
@@ -87,7 +88,7 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if isinstance(operator, Keyed):
         if operator.kind == "partitioned" and around.partitions > 1:
             return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
-        return StatefulStation(node, around)
+        return PausingStation(node, around) if operator.logic.waits else StatefulStation(node, around)
     if isinstance(operator, PerRow) and operator.in_flight is not None:
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:

@@ -46,7 +46,7 @@ class PolicyScheduler(PortScheduler[Batch]):
             # Whoever has the last permit looks at the operator's ports when it gives it back.
             if not self.claim(port):
                 continue
-            if port.size() > 0:
+            if port.has_work():
                 chosen = port
             else:
                 self.release(port)
@@ -63,7 +63,7 @@ class PolicyScheduler(PortScheduler[Batch]):
         found = []
         while (port := self._free.pop()) is not EMPTY:
             port.listed.release()
-            if port.size() > 0:
+            if port.has_work():
                 assert isinstance(port, InputPort)
                 found.append(port)
         return found
@@ -90,11 +90,12 @@ class Views:
         rows_a_batch = max(1.0, meter.rows_in / meter.batches) if meter.batches else 1.0
         below = [link.target for link in station.links]
         flow = self._flow(station.name)
+        begun = station.gate.is_begun()
         return OperatorView(
             name=station.name,
             order=flow.order,
             permits=station.permits,
-            queued=tuple(int(each.size() * rows_a_batch) for each in station.ports),
+            queued=tuple(int((each.size() + (begun and each is port)) * rows_a_batch) for each in station.ports),
             front_number=meter.batches,
             downstream=tuple(each.station.name for each in below),
             downstream_queued=tuple(int(each.size() * rows_a_batch) for each in below),

@@ -57,7 +57,8 @@ class Settings:
     """Batches that may be in the element at once."""
     fuse: bool = True
     """Whether consecutive maps and filters are run as one, in the dynamic and the manual model."""
-    time_slice: float = 0.05
+    quantum: float = 0.05
+    """Seconds that a worker stays with an operator while others have work; in the dynamic and the bound model."""
     partitioned: Partitioned = "hybrid"
     """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
     replicas: int | Mapping[str, int] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Element:
             settings.capacity,
             settings.in_flight,
             settings.partitions,
-            settings.time_slice,
+            settings.quantum,
             ReorderBuffer(self._primitives, settings.in_flight + 1, first=first),
             lambda: self.model.active,
             first,
@@ -135,6 +136,7 @@ class Element:
                 self._is_stopped,
                 self._crashed,
                 workers=settings.workers,
+                quantum=settings.quantum,
                 barrier=settings.barrier,
                 clock=self._clock,
             )
@@ -146,7 +148,7 @@ class Element:
             threaded=threaded_ports(self._everybody()),
             workers=settings.workers,
             policy=settings.policy,
-            time_slice=settings.time_slice,
+            quantum=settings.quantum,
             clock=self._clock,
             seed=settings.seed,
         )
@@ -359,7 +361,7 @@ class Element:
                 self._moved.wait()
 
     def stop(self) -> None:
-        """Drop what is in flight; workers finish the batch that they are in."""
+        """Drop what is in flight; workers finish the batch that they are in, but for co-routines, which they leave."""
         with self._moved:
             self._stopped = True
             self._moved.notify_all()
@@ -369,6 +371,7 @@ class Element:
         self.stop()
         self.model.stop()
         for station in [*self._everybody(), *(station for _, station in self._retired)]:
+            station.gate.drop_begun()
             station.close()
 
     def counts(self) -> tuple[int, dict[str, tuple[int, int]]]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,24 @@ class _Emitted:
     positions: list[Position] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     times: list[Ticks] = field(default_factory=list)
+
+
+class RowList(NamedTuple):
+    """The rows of a group, port after port, as lists; and the marks among them."""
+
+    order: Ints
+    """The numbers of the rows, shard by shard, in order of their positions."""
+    shards: Ints
+    ports: list[int]
+    rows: list[Row]
+    keys: list[Any]
+    bad_keys: dict[int, Exception]
+    times: list[Ticks]
+    waters: list[Ticks]
+    """The watermark in force at each row."""
+    positions: list[Position]
+    mark_values: list[Ticks]
+    mark_positions: list[Position]
 
 
 class KeyedRunner:
@@ -110,10 +128,30 @@ class KeyedRunner:
         if self._hot is not None:
             for number, indexes in _by_shard(np.argsort(shards, kind="stable"), shards):
                 self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
-        self._fire_due(*_listed(marks), numbers.tolist())
+        self._fire_due(*listed_marks(marks), numbers.tolist())
         return True
 
     def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
+        found = self._list(group, marks, watermark)
+        order, shards, ports, rows, keys, bad, times, waters, positions, mark_values, mark_positions = found
+        seen = set()
+        for number, indexes in _by_shard(order, shards):
+            shard = self._shards.get(number)
+            began = self._clock()
+            seen.add(number)
+            for i in indexes:
+                if shard.timers and shard.timers[0][0] <= waters[i]:
+                    self._fire(shard, waters[i], mark_values, mark_positions)
+                if not self._row(shard, ports[i], rows[i], keys[i], times[i], waters[i], positions[i], bad.get(i)):
+                    break
+            if self._hot is not None:
+                self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
+            shard.rows += len(indexes)
+            shard.seconds += self._clock() - began
+        self._fire_due(mark_values, mark_positions, seen)
+
+    def _list(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> RowList:
+        """List the rows of a group, and what is to be known of each."""
         rows: list[Row] = []
         keys: list[Any] = []
         bad: dict[int, Exception] = {}
@@ -124,7 +162,6 @@ class KeyedRunner:
             keys.extend(found)
             rows.extend(chunk.get_rows())
             ports.extend([port] * len(chunk))
-        count = len(rows)
         widened = [chunk.widened(self._width) for _, chunk, _ in group]
         columns = [
             np.concatenate([c.positions[i] for c in widened]) if widened else np.empty(0, np.int64)
@@ -135,28 +172,12 @@ class KeyedRunner:
         )
         shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
         waters = self._watermarks(columns, marks, watermark)
-        mark_values, mark_positions = _listed(marks)
+        mark_values, mark_positions = listed_marks(marks)
 
-        order = np.lexsort((*reversed(columns), shards)) if count else np.empty(0, np.int64)
+        order = np.lexsort((*reversed(columns), shards)) if rows else np.empty(0, np.int64)
         positions = list(zip(*(c.tolist() for c in columns), strict=True))
-        time_list, water_list = times.tolist(), waters.tolist()
-        seen = set()
-        for number, indexes in _by_shard(order, shards):
-            shard = self._shards.get(number)
-            began = self._clock()
-            seen.add(number)
-            for i in indexes:
-                if shard.timers and shard.timers[0][0] <= water_list[i]:
-                    self._fire(shard, water_list[i], mark_values, mark_positions)
-                if not self._row(
-                    shard, ports[i], rows[i], keys[i], time_list[i], water_list[i], positions[i], bad.get(i)
-                ):
-                    break
-            if self._hot is not None:
-                self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
-            shard.rows += len(indexes)
-            shard.seconds += self._clock() - began
-        self._fire_due(mark_values, mark_positions, seen)
+        times, waters = times.tolist(), waters.tolist()
+        return RowList(order, shards, ports, rows, keys, bad, times, waters, positions, mark_values, mark_positions)
 
     def _fire_due(self, values: list[Ticks], positions: list[Position], seen: Iterable[int]) -> None:
         """Fire what the marks of a group reach, in the shards that had rows and in all others."""
@@ -203,13 +224,28 @@ class KeyedRunner:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
         if context.emitted:
-            begin = (*position, *self._zeros)
-            for number, (out, emitted, at) in enumerate(context.emitted):
-                self._emit(out, emitted, at, (*begin, number))
+            self._send((*position, *self._zeros))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
         """Fire the timers that are due, each at the first mark that reached it."""
+        context = self._context
+        for fire, opened, key, place in self._due(shard, until, values, positions):
+            try:
+                state = self._logic.on_timer(context, shard.states.get(key), fire, opened)
+            except Exception as error:
+                if not self._failed(error, f"timer of key {key!r}", (*place, 0), context.time):
+                    return
+                context.registered = []
+                self._settle(shard, key, self._logic.expire(shard.states.get(key), fire, opened))
+                continue
+            self._settle(shard, key, state)
+            self._send(place)
+
+    def _due(
+        self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]
+    ) -> Iterator[tuple[Ticks, Position, Any, Position]]:
+        """Take the timers that are due, with the context as it is for each; tell what goes off, of which key, where."""
         context = self._context
         while shard.timers and shard.timers[0][0] <= until:
             fire, opened, _, key = heapq.heappop(shard.timers)
@@ -226,18 +262,7 @@ class KeyedRunner:
             context.emitted, context.registered = [], []
             # The opening position may be of a plan with other widths: cut or padded, its order is kept by its epoch.
             origin = (*opened, *(0,) * self._width)[: self._width + 1]
-            place = (*positions[mark], fire, *origin)
-            try:
-                state = self._logic.on_timer(context, shard.states.get(key), fire, opened)
-            except Exception as error:
-                if not self._failed(error, f"timer of key {key!r}", (*place, 0), context.time):
-                    return
-                context.registered = []
-                self._settle(shard, key, self._logic.expire(shard.states.get(key), fire, opened))
-                continue
-            self._settle(shard, key, state)
-            for number, (out, emitted, at) in enumerate(context.emitted):
-                self._emit(out, emitted, at, (*place, number))
+            yield fire, opened, key, (*positions[mark], fire, *origin)
 
     def _settle(self, shard: Shard, key: Any, state: Any) -> None:
         if state is None:
@@ -248,6 +273,11 @@ class KeyedRunner:
             shard.touched.add(key)
         for fire, opened in self._context.registered:
             shard.register(fire, opened, key)
+
+    def _send(self, begin: Position) -> None:
+        """Take what was emitted for one row or timer, at positions that begin as this one."""
+        for number, (out, row, at) in enumerate(self._context.emitted):
+            self._emit(out, row, at, (*begin, number))
 
     def _failed(self, error: Exception, row: Row, position: Position, moment: Ticks) -> bool:
         letter = self._failures.report(self._node, error, row, position)
@@ -283,7 +313,7 @@ def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]
     return (chunk, shards) if order is None else (chunk.select(order), shards[order])
 
 
-def _listed(marks: Steps) -> tuple[list[Ticks], list[Position]]:
+def listed_marks(marks: Steps) -> tuple[list[Ticks], list[Position]]:
     """Return the values and the positions of marks."""
     return marks.values.tolist(), list(zip(*(p.tolist() for p in marks.positions), strict=True))
 

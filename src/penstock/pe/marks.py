@@ -80,6 +80,43 @@ def arrival(routes: Sequence[MarkRoute], steps: dict[str, Steps], start: dict[st
     return Steps([column[keep] for column in columns], lowest[keep])
 
 
+def closings(
+    ports: Sequence[Sequence[MarkRoute]], steps: dict[str, Steps], start: dict[str, Ticks], width: int
+) -> Steps:
+    """Return where ports close before the last of them does: each behind the last end of the sources above it."""
+    found: list[tuple[tuple[int, ...], int]] = []
+    still_open = False
+    for port, routes in enumerate(ports):
+        ends = [_end(route, steps, start) for route in routes]
+        still_open = still_open or None in ends
+        places = [end for end in ends if end]
+        if places and None not in ends:
+            found.append((max(places), port))
+    found.sort()
+    last = None if still_open or not found else found[-1][0]
+    kept = [(place, port) for place, port in found if place != last]
+    columns = zip(*(place for place, _ in kept), strict=True) if kept else [()] * width
+    return Steps([np.array(column, np.int64) for column in columns], np.array([port for _, port in kept], np.int64))
+
+
+def closed_ports(ports: Sequence[Sequence[MarkRoute]], marks: dict[str, Ticks]) -> frozenset[int]:
+    """Return the ports above which all sources have ended."""
+    return frozenset(
+        port for port, routes in enumerate(ports) if all(marks[route.source] == FOREVER for route in routes)
+    )
+
+
+def _end(route: MarkRoute, steps: dict[str, Steps], start: dict[str, Ticks]) -> tuple[int, ...] | None:
+    """Return where the end of a source arrives; () if that was before, None if it has not ended."""
+    if start[route.source] == FOREVER:
+        return ()
+    found = steps.get(route.source)
+    if found is None:
+        return None
+    at = np.flatnonzero(found.values == FOREVER)
+    return (*(int(p[at[0]]) for p in found.positions), *route.path) if len(at) else None
+
+
 def watermark(routes: Sequence[MarkRoute], marks: dict[str, Ticks]) -> Ticks:
     """Return an operator's watermark from those of the sources."""
     return min(_delayed(marks[route.source], route.delay) for route in routes)

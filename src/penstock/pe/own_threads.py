@@ -81,13 +81,13 @@ class OwnThreads:
     def _loop(self, worker: Worker) -> None:
         port, scheduler, stopped = self._ports[worker.number], self._scheduler, self._stopped
         while not worker.leaving and not stopped():
-            if port.size() == 0 or not scheduler.claim(port):
+            if not port.has_work() or not scheduler.claim(port):
                 self._lot.sleep(worker.number, IDLE_SECONDS)
                 continue
             worker.enter(port.station.name)
-            scheduler.drain(port, run_port, lambda: not worker.leaving, stopped)
+            scheduler.drain(port, run_port, lambda: not (worker.leaving or stopped()), stopped)
             while self._helps and not stopped() and (found := scheduler.find()) is not None:
-                scheduler.drain(found, run_port, always, stopped)
+                scheduler.drain(found, run_port, lambda: not stopped(), stopped)
             worker.leave()
 
 
@@ -99,8 +99,3 @@ def threaded_ports(stations: Iterable[Station]) -> list[InputPort]:
 def _is_threaded(station: Station, port: InputPort) -> bool:
     inputs = station.node.inputs
     return any(read.threaded for read in inputs) if isinstance(station, Replica) else inputs[port.index].threaded
-
-
-def always() -> bool:
-    """Say that a port is to be drained to the end."""
-    return True

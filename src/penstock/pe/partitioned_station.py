@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,7 @@ from penstock.pe.batch import Batch, Header
 from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps
-from penstock.pe.ports import OperatorGate, Outputs, Port
+from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.replicas import CALL, URGENT, Replica, Squad
 from penstock.pe.row_keys import key_shards
 from penstock.pe.stations import Group, InputPort, PartRows, Rows, StatefulStation, Station, Surroundings, offer
@@ -157,7 +157,7 @@ class PartitionedStation(StatefulStation):
         return found
 
     def _work(self) -> Outputs[Batch]:
-        until = self._around.clock() + self._around.time_slice
+        until = self._around.clock() + self._around.quantum
         work = self._queue.work()
         for partition, part in work:
             if part is None:
@@ -254,20 +254,20 @@ class ShardSquad(Squad):
             assert isinstance(port, InputPort)
             self.deliver(port, call)
 
-    def arrived(self, partition: int) -> Outputs[Batch]:
+    def arrived(self, partition: int) -> Iterator[Output[Batch]]:
         """Take a partition over from those who had it before there were replicas."""
         assert self._executor is not None
         self._executor.labelled(partition)
         return self._calls(URGENT)
 
-    def share(self, parts: Sequence[tuple[int, Part]]) -> Outputs[Batch]:
+    def share(self, parts: Sequence[tuple[int, Part]]) -> Iterator[Output[Batch]]:
         """Give parts to the replicas that have their partitions."""
         assert self._executor is not None
         for partition, part in parts:
             self._executor.submit(partition, part)
         return self._calls(CALL)
 
-    def _calls(self, call: Batch) -> Outputs[Batch]:
+    def _calls(self, call: Batch) -> Iterator[Output[Batch]]:
         assert self._executor is not None
         for number in self._executor.called():
             yield self.members[number].port, call
@@ -276,7 +276,7 @@ class ShardSquad(Squad):
         """Let a replica do what waits for it, for a while; labels among it go back by themselves."""
         executor, around = self._executor, self.owner._around
         assert executor is not None
-        until = around.clock() + around.time_slice
+        until = around.clock() + around.quantum
         work = executor.work(replica.index)
         for partition, part in work:
             # A label that has just come out may have given others something to do.

@@ -4,11 +4,14 @@ Every input port has a bounded queue. Batches enter it under the port's producer
 workers that hold one of the operator's permits: one permit for a stateful operator, as many as it has shards
 for a partitioned one, any number for a stateless one. A port that may have work is on the free list, once;
 a worker takes the first port from the list, claims it, drains it, and lets go. Whoever finds a queue full
-drains a quarter of it instead of waiting.
+drains a quarter of it instead of waiting. An operator that admits one worker may be put aside in the middle
+of a batch: what is left of it stays with the operator, and whoever claims one of its ports goes on with that
+before anything newer.
 
 The invariant that keeps batches from being forgotten: *a port with a batch in it is on the list, or somebody
 holds a permit of its operator and will look at the operator's ports after giving it back, or somebody has
-just put the batch there and is about to list the port.*
+just put the batch there and is about to list the port; and one of the ports of an operator that was put aside
+is on the list, or somebody holds its permit and will look.*
 
 Where this differs from the paper: its list has all free ports, with or without work, and looking for work is
 a walk over it. Here only ports with work are listed, because a walk over a thousand idle ports takes
@@ -19,12 +22,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from typing import Generic, TypeAlias, TypeVar
+from enum import Enum
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from penstock.order.parking import ParkingLot
-from penstock.order.primitives import EMPTY, Empty, Fifo, Primitives
+from penstock.order.primitives import EMPTY, Cell, Empty, Fifo, Primitives
 
 B = TypeVar("B")
+
+
+class _Token(Enum):
+    PAUSE = "PAUSE"
+
+
+PAUSE: Final = _Token.PAUSE
+"""What an operator yields, in place of an output, where it may be put aside; see `Outputs`."""
+
+KeepGoing: TypeAlias = Callable[[], bool]
+"""Tells whether a worker is to go on with what it is doing."""
 
 
 class OperatorGate(Generic[B]):
@@ -35,6 +50,28 @@ class OperatorGate(Generic[B]):
         self.permits = primitives.try_lock(f"{name}.permits", permits)
         self.admits_several = permits is None or permits > 1
         self.ports: list[Port[B]] = []
+        self._begun: Cell[Begun[B] | None] = primitives.cell(f"{name}.begun", None)
+
+    def is_begun(self) -> bool:
+        """Tell whether the operator was put aside in the middle of a batch."""
+        return not self.admits_several and self._begun.load() is not None
+
+    def put_aside(self, begun: Begun[B]) -> None:
+        """Keep what is left of a batch; for the holder of the only permit."""
+        self._begun.store(begun)
+
+    def take_begun(self) -> Begun[B] | None:
+        """Take what is left of a batch; for the holder of the only permit."""
+        found = None if self.admits_several else self._begun.load()
+        if found is not None:
+            self._begun.store(None)
+        return found
+
+    def drop_begun(self) -> None:
+        """End what is left of a batch, when nobody runs the operator any more."""
+        found = self.take_begun()
+        if found is not None:
+            found.outputs.close()
 
 
 class Port(Generic[B]):
@@ -100,14 +137,33 @@ class Port(Generic[B]):
         """Count the waiting batches."""
         return self._queue.size()
 
+    def has_work(self) -> bool:
+        """Tell whether a batch waits, or the rest of one that was begun."""
+        return self._queue.size() > 0 or self.gate.is_begun()
 
-Outputs: TypeAlias = Generator[tuple[Port[B], B], None, None]
+
+Output: TypeAlias = tuple[Port[B], B]
+Outputs: TypeAlias = Generator[Output[B] | Literal[_Token.PAUSE], KeepGoing | None, None]
 Execute: TypeAlias = Callable[[Port[B], B], Outputs[B]]
 """Run the operator behind a port on a batch, and yield what goes to which port below.
 
 The next output is asked for only when the last one has found room, so a generator over a reorder buffer's
-`drain` fits as it is.
+`drain` fits as it is. Where it yields `PAUSE` it may be put aside: it gets, then or later and in whatever
+thread, the `KeepGoing` of whoever goes on with it, and yields `PAUSE` again once that says no. Only operators
+that admit one worker may do so.
 """
+
+
+class Begun(Generic[B]):
+    """A batch that an operator was put aside in the middle of."""
+
+    def __init__(self, batch: B, outputs: Outputs[B], times: int) -> None:
+        self.batch, self.outputs, self.times = batch, outputs, times
+
+    @property
+    def name(self) -> str:
+        """Say what will come out of it: that follows from the batch and how often it was put aside."""
+        return f"{self.batch!r}, put aside {self.times} times"
 
 
 class PortScheduler(Generic[B]):
@@ -152,6 +208,8 @@ class PortScheduler(Generic[B]):
         for sibling in port.gate.ports:
             if sibling.size() > 0:
                 self._list(sibling)
+        if port.gate.is_begun():
+            self._list(port)
 
     def find(self) -> Port[B] | None:
         """Claim the port that has been on the list longest; None if the list has no port to claim."""
@@ -161,7 +219,7 @@ class PortScheduler(Generic[B]):
             if not self.claim(port):
                 continue
             waiting = port.size()
-            if waiting > 0:
+            if waiting > 0 or port.gate.is_begun():
                 if waiting > 1 and port.gate.admits_several:
                     self._list(port)
                 return port
@@ -181,12 +239,11 @@ class PortScheduler(Generic[B]):
             self._lot.withdraw(worker)
         return port
 
-    def drain(
-        self, port: Port[B], execute: Execute[B], keep_going: Callable[[], bool], stopped: Callable[[], bool]
-    ) -> None:
+    def drain(self, port: Port[B], execute: Execute[B], keep_going: KeepGoing, stopped: Callable[[], bool]) -> None:
         """Run a claimed port until it is empty or `keep_going` says no, then release it.
 
-        Outputs that are under way are delivered in any case, unless `stopped` says to drop everything.
+        A batch is taken, or gone on with, in any case: however short the time, something is done in it. Outputs that
+        are under way are delivered, too, unless `stopped` says to drop everything; `keep_going` then says no.
         """
         self._run([_Frame(port, _outputs())], execute, keep_going, stopped)
 
@@ -198,7 +255,7 @@ class PortScheduler(Generic[B]):
         self,
         stack: list[_Frame[B]],
         execute: Execute[B],
-        keep_going: Callable[[], bool],
+        keep_going: KeepGoing,
         stopped: Callable[[], bool],
     ) -> None:
         """Work off a stack of ports, each being drained to make room for the one before.
@@ -208,10 +265,14 @@ class PortScheduler(Generic[B]):
         can always go on, so workers that wait for each other's permits do not wait in a circle.
         """
         delay = Backoff()
+
+        def running() -> bool:
+            return not stopped()
+
         try:
             while stack and not stopped():
                 frame = stack[-1]
-                if frame.pending is None and not frame.advance(execute, keep_going):
+                if frame.pending is None and not frame.advance(execute, keep_going, running):
                     self._leave(stack.pop())
                     if frame.made_no_room:
                         self._primitives.pause(delay.next())
@@ -256,32 +317,78 @@ class _Frame(Generic[B]):
     def __init__(self, port: Port[B] | None, outputs: Outputs[B], quota: int | None = None) -> None:
         self.port = port
         self.outputs = outputs
-        self.pending: tuple[Port[B], B] | None = None
+        self.pending: Output[B] | None = None
         self.made_no_room = quota is not None  # until a batch is taken: then another producer was in the way
         self._quota = quota
+        self._fresh = True
+        self._begun: Begun[B] | None = None
 
-    def advance(self, execute: Execute[B], keep_going: Callable[[], bool]) -> bool:
-        """Get the next output, running the operator on further batches as needed; False if done."""
-        while (output := next(self.outputs, None)) is None:
-            if self.port is None or not self._may_take(keep_going):
+    def advance(self, execute: Execute[B], keep_going: KeepGoing, running: KeepGoing) -> bool:
+        """Get the next output, running the operator on further batches as needed; False if done, or put aside."""
+        output = next(self.outputs, None)
+        while True:
+            if output is PAUSE:
+                if not keep_going():
+                    self._put_aside()
+                    return False
+                output = go_on(self.outputs, keep_going)
+            elif output is not None:
+                self.pending = output
+                return True
+            elif self.port is None:
                 return False
-            batch = self.port.pop()
-            if batch is EMPTY:
+            elif self._fresh and self._take_begun(self.port):
+                # Whoever needs room gets none from a batch that was taken before, so it is brought to its end.
+                output = go_on(self.outputs, keep_going if self._quota is None else running)
+            elif self._take(self.port, execute, keep_going):
+                output = next(self.outputs, None)
+            else:
                 return False
-            self.made_no_room = False
-            self.outputs = execute(self.port, batch)
-        self.pending = output
+
+    def _take_begun(self, port: Port[B]) -> bool:
+        """Go on with what the operator was in the middle of, if it was; before anything newer."""
+        self._begun = port.gate.take_begun()
+        if self._begun is None:
+            return False
+        self._fresh, self.outputs = False, self._begun.outputs
         return True
 
-    def _may_take(self, keep_going: Callable[[], bool]) -> bool:
-        # Draining to make room is bounded by its quota; the worker's own port by its time slice and flags.
-        if self._quota is None:
-            return keep_going()
-        self._quota -= 1
-        return self._quota >= 0
+    def _take(self, port: Port[B], execute: Execute[B], keep_going: KeepGoing) -> bool:
+        """Take the next batch, if there is one and it may be taken."""
+        fresh, self._fresh = self._fresh, False
+        # Draining to make room is bounded by its quota; the worker's own port by its time and flags.
+        if self._quota is not None:
+            self._quota -= 1
+            if self._quota < 0:
+                return False
+        elif not (fresh or keep_going()):
+            return False
+        batch = port.pop()
+        if batch is EMPTY:
+            return False
+        self.made_no_room = False
+        self.outputs = execute(port, batch)
+        self._begun = Begun(batch, self.outputs, 0)
+        return True
+
+    def _put_aside(self) -> None:
+        """Leave the rest of the batch to whoever claims the operator next."""
+        assert self.port is not None
+        assert self._begun is not None
+        self._begun.times += 1
+        self.port.gate.put_aside(self._begun)
+        self.outputs = _outputs()
 
 
-def _outputs(*given: tuple[Port[B], B]) -> Outputs[B]:
+def go_on(outputs: Outputs[B], keep_going: KeepGoing) -> Output[B] | Literal[_Token.PAUSE] | None:
+    """Go on with what has paused; None at its end."""
+    try:
+        return outputs.send(keep_going)
+    except StopIteration:
+        return None
+
+
+def _outputs(*given: Output[B]) -> Outputs[B]:
     yield from given
 
 

@@ -4,7 +4,9 @@ Every operator is bound to one worker, which alone runs it. A binding changes by
 ahead of all others, to the worker that has the operator; only that worker rewrites the operator's entry in
 the table, between two tasks, so it cannot be running the operator, and the new worker starts only after it
 has seen the entry. Tasks that are queued in the wrong place are passed on when they come up. That may
-reorder them, so tasks carry sequence numbers, and an operator takes them in sequence.
+reorder them, so tasks carry sequence numbers, and an operator takes them in sequence. A task that a worker has
+no more time for is put aside in the middle: it goes to the back of the queue under the same number, so nothing
+newer of its operator comes before it, and it goes along where the operator moves.
 
 Where this differs from the paper:
 
@@ -17,8 +19,8 @@ Where this differs from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from penstock.order.primitives import EMPTY, Cell, Empty, Fifo, Primitives, Table
@@ -63,6 +65,8 @@ class Binding(Generic[T]):
         self._granted: list[Cell[int]] = [primitives.cell(f"granted[{o}]", -1) for o in operators]
         self._urgent: list[Fifo[Rebind]] = [primitives.fifo(f"urgent[{w}]") for w in range(workers)]
         self._tasks: list[Fifo[Task[T]]] = [primitives.fifo(f"tasks[{w}]") for w in range(workers)]
+        self._aside: list[Task[T] | None] = [None] * workers
+        """What each worker has put aside; its own business until it asks for the next task."""
         self._wake, self._primitives = wake, primitives
 
     def add(self, owner: int, first: int) -> int:
@@ -95,13 +99,27 @@ class Binding(Generic[T]):
     def work(self, worker: int) -> Generator[Task[T], None, None]:
         """Iterate over the tasks that this worker may run now.
 
-        Asking for the next task, or closing the iterator, says that the last one was run.
+        Asking for the next task, or closing the iterator, says that the last one was run or put aside.
         """
         while (task := self._next(worker)) is not EMPTY:
             try:
                 yield task
             finally:
-                self._finish(worker, task)
+                rest, self._aside[worker] = self._aside[worker], None
+                if rest is None:
+                    self._finish(worker, task)
+                else:
+                    self._tasks[worker].push(rest)
+
+    def put_aside(self, worker: int, task: Task[T], rest: T) -> None:
+        """Say that this worker leaves the task that it is at, with this still to be done; others come first."""
+        self._aside[worker] = replace(task, payload=rest)
+
+    def left(self) -> Iterator[T]:
+        """Take out all that was to be done, when no worker runs any more."""
+        for tasks in self._tasks:
+            while (task := tasks.pop()) is not EMPTY:
+                yield task.payload
 
     def _next(self, worker: int) -> Task[T] | Empty:
         while True:

@@ -30,7 +30,7 @@ from penstock.pe.hot_keys import HotKeys
 from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.meters import Latencies, Meter, Meters
-from penstock.pe.ports import OperatorGate, Outputs, Port
+from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.row_keys import key_shards
 from penstock.pe.shards import Forgetting, Shard
 from penstock.pe.stateless import run_stateless
@@ -106,7 +106,7 @@ class Surroundings:
     in_flight: int
     """Batches that are in the element at once, at most."""
     partitions: int
-    time_slice: float
+    quantum: float
     published: Reorder[Taken]
     """Puts complete batches in order."""
     active: Callable[[], int]
@@ -176,21 +176,30 @@ class Station:
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
             made = run(header, group, failures)
-        except BaseException as error:  # not an error of a row, so everything that helps to find it
-            problem = PenstockError(f"operator {self.name!r}: {error!r}\n{traceback.format_exc()}")
-            failures.fatal.append(Failure("", (), problem))
-            made = {}
+        except BaseException as error:
+            made = self._broken(error, failures)
         meter.wall += time.perf_counter() - wall
         meter.cpu += time.thread_time() - cpu
+        self._account(header, group, made, failures)
+        return made
+
+    def _broken(self, error: BaseException, failures: Failures) -> Rows:
+        """Note an error that is none of a row, with everything that helps to find it; while it is handled."""
+        problem = PenstockError(f"operator {self.name!r}: {error!r}\n{traceback.format_exc()}")
+        failures.fatal.append(Failure("", (), problem))
+        return {}
+
+    def _account(self, header: Header, group: Group, made: Rows, failures: Failures) -> None:
+        """Count what was done for a batch, and report what failed."""
+        meter = self.meters.mine()
         meter.batches += bool(group)  # a part of a batch has none: its batch was counted when it was cut
         meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
         meter.rows_out += sum(map(len, made.values()))
         meter.errors += sum(failures.passed_over.values())
         for failure in failures.fatal:
             self._around.report(header.number, failure)
-        return made
 
-    def leave(self, header: Header, made: Rows) -> Outputs[Batch]:
+    def leave(self, header: Header, made: Rows) -> Iterator[Output[Batch]]:
         """Send what a batch led to on its ways."""
         for link in self.links:
             if link.since <= header.number < link.until:

@@ -20,12 +20,13 @@ import pyarrow as pa
 from penstock.errors import PenstockError, SourceError
 from penstock.graph import Node
 from penstock.ingress.splits import Piece, read_split
-from penstock.operators.base import Sink, Source
+from penstock.operators.base import Keyed, Sink, Source
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure
 from penstock.pe.keyed import KeyedRunner
-from penstock.pe.marks import Steps, arrival, crossing, rises, watermark
+from penstock.pe.marks import Steps, arrival, closed_ports, closings, crossing, rises, watermark
 from penstock.pe.merge import Run, merged
+from penstock.pe.pausing import PausingRunner
 from penstock.pe.source_rows import end_mark, late_rows, source_chunk
 from penstock.sequential import late_row_message
 from penstock.spark.envelope import Envelope, Kind, pack_steps, unpack, unpack_steps
@@ -209,11 +210,18 @@ class Task:
         shape = self._plan.layout.shapes[node.name]
         # Processor time: other load on the machine must not make a shard look heavy.
         clock, failures = time.thread_time, self._failures
-        runner = KeyedRunner(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
-        marks = arrival(shape.marks, self._steps(spool), self._spec.marks, shape.width)
+        kind = PausingRunner if isinstance(node.operator, Keyed) and node.operator.logic.waits else KeyedRunner
+        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
+        steps = self._steps(spool)
+        marks = arrival(shape.marks, steps, self._spec.marks, shape.width)
+        closing = closings(shape.ports, steps, self._spec.marks, shape.width)
+        if isinstance(runner, PausingRunner):
+            runner.closed = closed_ports(shape.ports, self._spec.marks)
         water = watermark(shape.marks, self._spec.marks)
         for group, bound in merged(self._runs(node, spool)):
             now, marks = marks.before(bound)
+            if isinstance(runner, PausingRunner):
+                runner.closing, closing = closing.before(bound)
             parts = [(port, chunk, _shards(chunk)) for port, chunk in group]
             count(self._main.rows_in, node.name, sum(len(chunk) for _, chunk in group))
             with self._spent.on("user", node.name):
@@ -222,7 +230,9 @@ class Task:
                 self._passages.take(node, port, out)
             water = int(now.values[-1]) if len(now) else water
             yield
-        if len(marks):
+        if len(marks) or len(closing):
+            if isinstance(runner, PausingRunner):
+                runner.closing = closing
             with self._spent.on("user", node.name):
                 made = runner.run([], marks, water)
             for port, out in made.items():

@@ -20,7 +20,7 @@ from penstock.testing.exact import assert_same
 from penstock.testing.flows import Rows, Tested, flow_under_test, one_or_all
 from penstock.testing.trial import InputRows, Outcome, Trial, cuts, input_sequence
 
-CROWD = Settings(workers=4, partitions=3, capacity=1)
+CROWD = Settings(workers=4, partitions=3, capacity=1, quantum=0.0)
 CUTS = (
     "no result may depend on where a stream is cut in batches: look at rows, not at the batch (in map_batches), and "
     "keep what must be remembered in the operator's state"
@@ -43,10 +43,11 @@ def torture(tested: Tested, rows: Rows, *, most: int = 128, seed: int = 0, **opt
     """Run a flow, or a stage, in every unkind way; return what comes out, or fail with the first difference.
 
     - every cut of the input in batches, or `most` of them, drawn by `seed`, where there are more;
-    - state saved, and read by a fresh copy of the flow, between any two rows, and between all of them;
+    - state saved, and read by a fresh copy of the flow, between any two rows, and between all of them and all ends
+      of sources;
     - each row processed, thrown away and processed again with the state from before, as after a crash;
     - output ports that are full at every other push, in all of these;
-    - several workers at once, a row a batch.
+    - several workers at once, a row a batch, co-routines put aside wherever they can be.
 
     `rows` and `options` are those of `run_list`. A flow that fails must fail in the same way each time; the error is
     then raised.
@@ -114,9 +115,13 @@ class _Rack:
             for item in self.sequence:
                 trial.run(trial.parts([item]))
                 trial.begin(trial.save(), self.copy())
-            trial.run([trial.ends()])
+            for node in trial.plan.sources:
+                trial.run([trial.ends(node.name)])
+                trial.begin(trial.save(), self.copy())
 
-        self.compare(Trial(self.copy()), everywhere, "state saved and read again behind each row", RESTARTS)
+        self.compare(
+            Trial(self.copy()), everywhere, "state saved and read again behind each row and each source", RESTARTS
+        )
 
     def replay(self) -> None:
         def run(trial: Trial) -> None:

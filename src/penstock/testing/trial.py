@@ -85,9 +85,9 @@ class Trial:
             slices[name] = Slice((split,), {}, {}, len(some))
         return list(self._cutter.cut(slices))
 
-    def ends(self) -> Cut:
-        """Make the batch that ends all sources."""
-        return self._cutter.ends([node.name for node in self.plan.sources])
+    def ends(self, *names: str) -> Cut:
+        """Make the batch that ends some sources; all if none is named."""
+        return self._cutter.ends(list(names) or [node.name for node in self.plan.sources])
 
     def begin(self, saved: Saved, plan: Plan | None = None) -> None:
         """Go on in another element, of the same plan or a copy, with the state that was saved."""

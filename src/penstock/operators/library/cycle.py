@@ -134,21 +134,24 @@ class _Engine(SequentialEngine):
 
 
 class _Held:
-    """What is kept of a region: the state of its operators. The engine itself is made anew where it is loaded."""
+    """What is kept of a region: the state of its operators, and which of its inputs have ended.
 
-    def __init__(self, keyed: Any, opened: Position, time: Ticks, engine: _Engine | None = None) -> None:
-        self.keyed, self.opened, self.time, self.engine = keyed, opened, time, engine
+    The engine itself is made anew where it is loaded.
+    """
+
+    def __init__(self, saved: Any, opened: Position, time: Ticks, engine: _Engine | None = None) -> None:
+        self.saved, self.opened, self.time, self.engine = saved, opened, time, engine
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Held, (self.keyed, self.opened, self.time)
+        return _Held, (self.saved, self.opened, self.time)
 
     def running(self, plan: Plan) -> _Engine:
         """Return the engine, with this state."""
         if self.engine is None:
             self.engine = _Engine(plan)
-            if self.keyed is not None:
-                self.engine._keyed = self.keyed
-        self.keyed = self.engine._keyed
+            if self.saved is not None:
+                self.engine._keyed, self.engine._marks = self.saved
+        self.saved = self.engine._keyed, self.engine._marks
         return self.engine
 
 
@@ -157,6 +160,7 @@ class Region(Logic):
     """Run a region. State: that of all operators in it."""
 
     emits: ClassVar[Emits] = "timed"
+    waits: ClassVar[bool] = True
     mark_grid = (FOREVER, 0)
     plan: Plan
     types: tuple[RowType | None, ...]
@@ -167,6 +171,8 @@ class Region(Logic):
         if held is None:
             held = _Held(None, context.position, context.time)
             context.timer(FOREVER, held.opened)
+            for closed in sorted(context.closed):
+                held.running(self.plan).end(_input(closed))
         held.time = max(held.time, context.time)
         engine = held.running(self.plan)
         engine.take(_input(port), row, context.time)
@@ -186,6 +192,15 @@ class Region(Logic):
             if out >= 0:
                 context.emit(row, port=out)
         return None
+
+    def on_close(self, context: Context, state: Any, port: int) -> Any:
+        held: _Held | None = state
+        if held is not None:
+            context.time = max(context.time, held.time)
+            engine = held.running(self.plan)
+            engine.end(_input(port))
+            self._feed_back(context, engine)
+        return held
 
     def _feed_back(self, context: Context, engine: _Engine) -> None:
         """Send out what has left the region, and take what was fed back through it, until nothing is left."""

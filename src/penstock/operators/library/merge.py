@@ -12,9 +12,9 @@ from penstock.rows import Row, RowType, any_getter
 class Merge(Operator):
     """Emit the rows of all ports in the order of a key, each port being in that order itself.
 
-    A row is held back until every other port has shown a row with a key that is not smaller; of equal keys the
-    lower port's comes first. `by` is a field or a function of the row. Where the key is the event time, `Stream.merge`
-    does it by the watermark, and a port may be silent.
+    A row is held back until every other port has shown a row with a key that is not smaller, or has ended; of equal
+    keys the lower port's comes first. `by` is a field or a function of the row. Where the key is the event time,
+    `Stream.merge` does it by the watermark, and a port may be silent.
     """
 
     inputs = None
@@ -25,10 +25,11 @@ class Merge(Operator):
     async def process(self, ctx: OperatorContext) -> None:
         key = any_getter([self.by]) if isinstance(self.by, str) else self.by
         ports = range(ctx.inputs)
-        one_each = dict.fromkeys(ports, 1)
-        # At the end no port can show more, so what is left comes out in order.
-        while await ctx.wait_for_all(one_each) or any(ctx.len(port) for port in ports):
-            first = min((port for port in ports if ctx.len(port)), key=lambda port: key(ctx.peek(port)))
+        # A port that ends while it is waited for gives False, and from then on nobody waits for it.
+        while live := [port for port in ports if ctx.len(port) or not ctx.closed(port)]:
+            if not await ctx.wait_for_all(dict.fromkeys(live, 1)):
+                continue
+            first = min(live, key=lambda port: key(ctx.peek(port)))
             await ctx.emit(ctx.pop(first))
 
     def output_types(self, inputs: Sequence[RowType | None]) -> Sequence[RowType | None]:

@@ -7,9 +7,9 @@ from penstock.rows import Row
 
 
 class Zip(Operator):
-    """Emit a tuple of the first rows of all ports, then of the second, and so on.
+    """Emit a tuple of the first rows of all ports, then of the second, and so on, until one of them has ended.
 
-    With `longest`, rows that are left at the end come out too, with `fill` where a port has no more.
+    With `longest`, until all have ended, with `fill` where a port has no more.
     """
 
     inputs = None
@@ -21,5 +21,7 @@ class Zip(Operator):
         ports = range(ctx.inputs)
         while await ctx.wait_for_all(dict.fromkeys(ports, 1)):
             await ctx.emit(tuple(ctx.pop(port) for port in ports))
-        while self.longest and any(ctx.len(port) for port in ports):
-            await ctx.emit(tuple(ctx.pop(port) if ctx.len(port) else self.fill for port in ports))
+        # A port that ends while it is waited for gives False, and from then on nobody waits for it.
+        while self.longest and (live := [port for port in ports if ctx.len(port) or not ctx.closed(port)]):
+            if await ctx.wait_for_all(dict.fromkeys(live, 1)):
+                await ctx.emit(tuple(ctx.pop(port) if port in live else self.fill for port in ports))

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.models.base import Leaving
+from penstock.pe.ports import PAUSE, Outputs, go_on
 from penstock.pe.rebinding import BarrierBinding, Binding
 from penstock.pe.stations import InputPort, Station, run_port
 from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
+
+
+class _Work(NamedTuple):
+    """A batch for an operator, and what comes out of it where it was begun."""
+
+    port: InputPort
+    batch: Batch
+    outputs: Outputs[Batch] | None = None
 
 
 class Bound(Leaving):
@@ -25,6 +36,7 @@ class Bound(Leaving):
         crashed: Callable[[BaseException], None],
         *,
         workers: int,
+        quantum: float,
         barrier: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -34,8 +46,8 @@ class Bound(Leaving):
         self._lot = ParkingLot(primitives, workers)
         owners = [number % workers for number in range(len(stations))]
         kind = BarrierBinding if barrier else Binding
-        self._binding: Binding[tuple[InputPort, Batch]] = kind(primitives, owners, workers, self._lot.wake)
-        self._stopped = stopped
+        self._binding: Binding[_Work] = kind(primitives, owners, workers, self._lot.wake)
+        self._stopped, self._quantum, self._clock = stopped, quantum, clock
         self._workers = [Worker(number, self._loop, clock, crashed) for number in range(workers)]
 
     @property
@@ -55,6 +67,9 @@ class Bound(Leaving):
             self._lot.wake(worker.number)
         for worker in self._workers:
             worker.thread.join()
+        for work in self._binding.left():
+            if work.outputs is not None:
+                work.outputs.close()
 
     def workers(self) -> list[WorkerView]:
         """Tell what the workers are doing."""
@@ -64,7 +79,7 @@ class Bound(Leaving):
         """Queue a batch with the worker that has the operator."""
         number = self._numbers.get(id(port.station))
         if number is not None:  # else a call to a replica that is gone, which has nothing left to be called for
-            self._binding.submit(number, port.sequence(batch), (port, batch))
+            self._binding.submit(number, port.sequence(batch), _Work(port, batch))
 
     def rebind(self, operator: str, worker: int) -> None:
         """Give an operator, or a replica by its label, to another worker; returns at once."""
@@ -91,14 +106,35 @@ class Bound(Leaving):
 
     def _loop(self, worker: Worker) -> None:
         while not worker.leaving and not self._stopped():
-            for task in self._binding.work(worker.number):
-                port, batch = task.payload
-                worker.enter(port.station.name)
-                for target, out in run_port(port, batch):
-                    assert isinstance(target, InputPort)
-                    self.deliver(target, out)
-                worker.leave()
-                if self._stopped():
-                    return
+            with closing(self._binding.work(worker.number)) as tasks:
+                for task in tasks:
+                    worker.enter(task.payload.port.station.name)
+                    rest = self._run(task.payload)
+                    worker.leave()
+                    if rest is not None:
+                        self._binding.put_aside(worker.number, task, rest)
+                    if self._stopped():
+                        return
             if not worker.leaving:
                 self._lot.sleep(worker.number, IDLE_SECONDS)
+
+    def _run(self, work: _Work) -> _Work | None:
+        """Run an operator on a batch, or go on with it; return what is left of it when the time is over."""
+        until = self._clock() + self._quantum
+
+        def keep_going() -> bool:
+            return self._clock() < until and not self._stopped()
+
+        outputs = run_port(work.port, work.batch) if work.outputs is None else work.outputs
+        output = next(outputs, None) if work.outputs is None else go_on(outputs, keep_going)
+        while output is not None:
+            if output is PAUSE:
+                if not keep_going():
+                    return work._replace(outputs=outputs)
+                output = go_on(outputs, keep_going)
+                continue
+            target, batch = output
+            assert isinstance(target, InputPort)
+            self.deliver(target, batch)
+            output = next(outputs, None)
+        return None

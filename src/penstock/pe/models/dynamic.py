@@ -34,7 +34,7 @@ class Dynamic:
         threaded: Sequence[InputPort],
         workers: int,
         policy: Policy | None,
-        time_slice: float,
+        quantum: float,
         clock: Callable[[], float] = time.perf_counter,
         seed: int = 0,
     ) -> None:
@@ -42,9 +42,9 @@ class Dynamic:
         self._scheduler: PortScheduler[Batch] = (
             PortScheduler(primitives, self._lot)
             if policy is None
-            else PolicyScheduler(primitives, self._lot, stations, policy, time_slice, clock, seed)
+            else PolicyScheduler(primitives, self._lot, stations, policy, quantum, clock, seed)
         )
-        self._stopped, self._slice, self._clock, self._crashed = stopped, time_slice, clock, crashed
+        self._stopped, self._quantum, self._clock, self._crashed = stopped, quantum, clock, crashed
         self._changing = Lock()
         self._workers: list[Worker] = []
         self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
@@ -124,11 +124,16 @@ class Dynamic:
 
     def _run_what_is_there(self) -> None:
         scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
+        until = 0.0
+
+        def keep_going() -> bool:
+            return self._clock() < until and not stopped()
+
         while not stopped() and (port := scheduler.find()) is not None:
             assert isinstance(port, InputPort)
             me.enter(port.station.name)
-            until = self._clock() + self._slice
-            scheduler.drain(port, run_port, lambda until=until: self._clock() < until, stopped)  # type: ignore[misc]
+            until = self._clock() + self._quantum
+            scheduler.drain(port, run_port, keep_going, stopped)
             me.leave()
 
     def add(self, stations: Sequence[Station], first: int) -> None:
@@ -173,7 +178,7 @@ class Dynamic:
         until = 0.0
 
         def keep_going() -> bool:
-            return clock() < until and not worker.leaving and not worker.suspended
+            return clock() < until and not (worker.leaving or worker.suspended or stopped())
 
         while not worker.leaving and not stopped():
             if worker.suspended:
@@ -185,7 +190,7 @@ class Dynamic:
                 continue
             assert isinstance(port, InputPort)
             worker.enter(port.station.name)
-            until = clock() + self._slice
+            until = clock() + self._quantum
             scheduler.drain(port, run_port, keep_going, stopped)
             worker.leave()
         # Somebody may have meant this worker for work that is still there.

@@ -9,7 +9,7 @@ from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.models.base import Leaving
-from penstock.pe.own_threads import OwnThreads, always, threaded_ports
+from penstock.pe.own_threads import OwnThreads, threaded_ports
 from penstock.pe.ports import PortScheduler
 from penstock.pe.stations import InputPort, Station, run_port
 from penstock.pe.worker import WorkerView
@@ -46,7 +46,7 @@ class Manual(Leaving):
         scheduler, stopped = self._scheduler, self._stopped
         scheduler.deliver(port, batch, run_port, stopped)
         while not stopped() and (found := scheduler.find()) is not None:
-            scheduler.drain(found, run_port, always, stopped)
+            scheduler.drain(found, run_port, lambda: not stopped(), stopped)
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Start threads for ports that are to have one; the others are found when something is put into them."""
