@@ -87,9 +87,7 @@ def compare(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--microseconds", type=float, default=30, help="what a row costs")
-    parser.add_argument(
-        "--rows", type=int, default=40_000, help="rows of a turn at the default batch size"
-    )
+    parser.add_argument("--rows", type=int, default=40_000, help="rows of a turn at the default batch size")
     parser.add_argument("--single-rows", type=int, default=4_000, help="rows of a turn at batch size 1")
     parser.add_argument("--batch-rows", type=int, help="rows of a batch (default: found by the engine)")
     parser.add_argument("--workers", type=int, default=2)
