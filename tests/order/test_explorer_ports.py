@@ -23,6 +23,7 @@ def chain(
     capacity: int = 1,
     permits: int | None = 1,
     parts: int = 1,
+    through: bool = False,
     scheduler: type[PortScheduler[int]] = PortScheduler,
     port: type[Port[int]] = Port,
     gate: type[OperatorGate[int]] = OperatorGate,
@@ -31,8 +32,9 @@ def chain(
     """Run first -> last, or last alone: a source thread pushes batches, and workers take care of the rest.
 
     With several permits, `first` is a stateless operator with a reorder buffer behind it. With several `parts`, `last`
-    is put aside before each part of a batch: no worker has time for more. Workers sleep when there is nothing to do,
-    and nobody tells them to stop: a lost wake-up leaves batches behind.
+    is put aside before each part of a batch: no worker has time for more. With `through`, the source runs its batch
+    itself, while workers go on with what was there before. Workers sleep when there is nothing to do, and nobody tells
+    them to stop: a lost wake-up leaves batches behind.
     """
     total = before + pushed
 
@@ -69,7 +71,8 @@ def chain(
         def source() -> None:
             for batch in range(before, total):
                 world.landmark(batch)
-                ports.deliver(entrance, batch, execute, lambda: False)
+                bring = ports.pass_through if through else ports.deliver
+                bring(entrance, batch, execute, lambda: False)
 
         def worker(number: int) -> None:
             while True:
@@ -202,6 +205,17 @@ def test_a_source_and_two_workers_on_an_operator_that_is_put_aside_with_two_pree
     sound(explore(chain(pushed=2, workers=2, parts=2), preemptions=2))
 
 
+@pytest.mark.parametrize("permits", [1, None])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_source_runs_its_batch_itself(permits: int | None, parts: int, sound: Any) -> None:
+    sound(explore(chain(pushed=1, workers=2, entry="first", permits=permits, parts=parts, through=True)))
+
+
+@pytest.mark.parametrize(("parts", "preemptions"), [(1, None), (2, 2)])
+def test_a_source_that_runs_its_batch_meets_a_worker(parts: int, preemptions: int | None, sound: Any) -> None:
+    sound(explore(chain(before=1, pushed=1, workers=1, parts=parts, through=True), preemptions=preemptions))
+
+
 class KeepsTheProducerLock(Port[int]):
     """Release the producer lock on failure only, as the paper's figure 2 does."""
 
@@ -254,6 +268,17 @@ class SleepsAtOnce(PortScheduler[int]):
         return port
 
 
+class RunsWithoutAPermit(PortScheduler[int]):
+    """Take an operator that nobody seems to be in."""
+
+    def pass_through(self, port: Port[int], batch: int, execute: Any, stopped: Callable[[], bool]) -> None:
+        if port.has_work():
+            self.deliver(port, batch, execute, stopped)
+            return
+        for output in execute(port, batch):
+            self.pass_through(*output, execute, stopped)
+
+
 class ForgetsWhatItPutAside(PortScheduler[int]):
     """List ports with batches only, not one whose operator is in the middle of a batch."""
 
@@ -293,6 +318,7 @@ class TakesNewerBatchesFirst(OperatorGate[int]):
         (chain(pushed=2, workers=1, scheduler=UnlistsTooLate), "check: "),
         (chain(pushed=1, workers=1, scheduler=SleepsAtOnce), "check: []"),
         (two_ports(scheduler=LooksAtItsOwnPortOnly), "check: ['left']"),
+        (chain(before=1, pushed=1, workers=1, through=True, scheduler=RunsWithoutAPermit), "two workers in"),
         (chain(before=1, workers=2, parts=2, scheduler=ForgetsWhatItPutAside), "check: []"),
         (two_ports(parts=2, helps=False, scheduler=FindsBatchesOnly), "check: ['left', 'left']"),
         (chain(before=2, workers=2, parts=2, gate=TakesNewerBatchesFirst), "check: "),
@@ -303,6 +329,7 @@ class TakesNewerBatchesFirst(OperatorGate[int]):
         "unlisted late",
         "no second look",
         "own port only",
+        "no permit",
         "put aside and forgotten",
         "put aside and not found",
         "newer batches first",

@@ -185,7 +185,7 @@ class Element:
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
         self._entered[number] = header.entered
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
-        with self.model.standing_in() if stands_in else nullcontext():
+        with self.model.standing_in() if stands_in else nullcontext(self.model.deliver) as deliver:
             for node in self._plan.sources:
                 station = self.stations[node.name]
                 made = rows.get(node.name, {})
@@ -193,7 +193,7 @@ class Element:
                 meter.batches += 1
                 meter.rows_out += sum(map(len, made.values()))
                 for port, batch in station.leave(header, made):
-                    self.model.deliver(port, batch)  # type: ignore[arg-type]
+                    deliver(port, batch)  # type: ignore[arg-type]
         return True
 
     @property

@@ -21,6 +21,7 @@ milliseconds in Python. And sleepers are woken when a port is listed; the paper'
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
@@ -250,6 +251,42 @@ class PortScheduler(Generic[B]):
     def deliver(self, port: Port[B], batch: B, execute: Execute[B], stopped: Callable[[], bool]) -> None:
         """Push a batch from a thread that the scheduler does not own, draining the queue if it is full."""
         self._run([_Frame(None, _outputs((port, batch)))], execute, lambda: False, stopped)
+
+    def pass_through(self, port: Port[B], batch: B, execute: Execute[B], stopped: Callable[[], bool]) -> None:
+        """Run a batch through everything below a port without queueing it, for whoever is alone with the flow.
+
+        *No other batch may be under way*: then no queue has an older one, which it would overtake. Permits are needed
+        all the same, because workers may look around; where one is not to be had, the batch is queued as ever.
+        """
+
+        def running() -> bool:
+            return not stopped()
+
+        way = deque([(port, batch)])
+        while way and not stopped():
+            port, batch = way.popleft()
+            if not self._claim_idle(port):
+                self.deliver(port, batch, execute, stopped)
+                continue
+            outputs = execute(port, batch)
+            try:
+                output = next(outputs, None)
+                while output is not None:
+                    if output is not PAUSE:
+                        way.append(output)
+                    output = go_on(outputs, running) if output is PAUSE else next(outputs, None)
+            finally:
+                outputs.close()
+                self.release(port)
+
+    def _claim_idle(self, port: Port[B]) -> bool:
+        """Take a permit of a port's operator, unless something waits for it; look behind the claim, not before it."""
+        if id(port) in self._owned or not self.claim(port):
+            return False
+        if port.has_work():
+            self.release(port)
+            return False
+        return True
 
     def _run(
         self,

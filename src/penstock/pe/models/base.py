@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol
 
@@ -11,6 +12,7 @@ from penstock.pe.stations import InputPort, Station
 from penstock.pe.worker import WorkerView
 
 ModelName = Literal["manual", "dedicated", "dynamic", "bound"]
+Deliver = Callable[[InputPort, Batch], None]
 
 
 class Model(Protocol):
@@ -26,8 +28,8 @@ class Model(Protocol):
     def deliver(self, port: InputPort, batch: Batch) -> None:
         """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
 
-    def standing_in(self) -> AbstractContextManager[None]:
-        """Return a context in which batches are delivered that the delivering thread may run, too, at its end."""
+    def standing_in(self) -> AbstractContextManager[Deliver]:
+        """Return a context that gives a way to deliver the one batch that is under way; the calling thread may run it."""
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Run more stations, whose first batch is number `first`."""
@@ -42,9 +44,13 @@ class Model(Protocol):
         """Tell what the workers are doing."""
 
 
-class Leaving:
+class Leaving(ABC):
     """Leave all work to the workers."""
 
-    def standing_in(self) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
+    @abstractmethod
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch from a thread that is not the model's own."""
+
+    def standing_in(self) -> AbstractContextManager[Deliver]:
+        """Deliver as ever."""
+        return nullcontext(self.deliver)

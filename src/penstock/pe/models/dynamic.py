@@ -12,6 +12,7 @@ from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.choosing import PolicyScheduler
+from penstock.pe.models.base import Deliver
 from penstock.pe.own_threads import OwnThreads, threaded_ports
 from penstock.pe.ports import PortScheduler
 from penstock.pe.stations import InputPort, Station, run_port
@@ -45,6 +46,7 @@ class Dynamic:
             else PolicyScheduler(primitives, self._lot, stations, policy, quantum, clock, seed)
         )
         self._stopped, self._quantum, self._clock, self._crashed = stopped, quantum, clock, crashed
+        self._has_policy = policy is not None
         self._changing = Lock()
         self._workers: list[Worker] = []
         self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
@@ -105,22 +107,27 @@ class Dynamic:
         self._scheduler.deliver(port, batch, run_port, self._stopped)
 
     @contextmanager
-    def standing_in(self) -> Iterator[None]:
+    def standing_in(self) -> Iterator[Deliver]:
         """Let the thread that delivers do the work of the one worker, which sleeps on.
 
         Handing a small batch to another thread takes longer than running it: the interpreter's lock changes hands
-        for each, and at its own pace.
+        for each, and at its own pace. Queueing it for oneself takes as long again; a policy sees what it chooses from.
         """
         if self.active != 1:
-            yield
+            yield self.deliver
             return
         self._lot.held = True
         try:
-            yield
+            yield self.deliver if self._has_policy else self._run_through
             self._run_what_is_there()
         finally:
             self._lot.held = False
         self._run_what_is_there()  # what came before the lot was open again woke nobody
+
+    def _run_through(self, port: InputPort, batch: Batch) -> None:
+        self._stand_in.enter(port.station.name)
+        self._scheduler.pass_through(port, batch, run_port, self._stopped)
+        self._stand_in.leave()
 
     def _run_what_is_there(self) -> None:
         scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
