@@ -29,7 +29,7 @@ class Model(Protocol):
         """Take a batch from a thread that is not the model's own; may run operators to make room for it."""
 
     def standing_in(self) -> AbstractContextManager[Deliver]:
-        """Return a context that gives a way to deliver the one batch that is under way; the calling thread may run it."""
+        """Return a context with a way to deliver the one batch that is under way; the calling thread may run it."""
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Run more stations, whose first batch is number `first`."""
