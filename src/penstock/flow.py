@@ -47,6 +47,7 @@ from penstock.operators.windows import (
     WindowSpec,
     window_logic,
 )
+from penstock.ranges import make_ranges
 from penstock.read import as_reader, reader_type
 from penstock.rows import Row, RowType, record_type, row_type
 from penstock.timing import Duration, TimeKind, kind_of, ticks
@@ -370,15 +371,19 @@ class Stream:
 
     # With memory --------------------------------------------------------------------------------------------
 
-    def key_by(self, *keys: Any) -> KeyedStream:
-        """Partition by fields, or by a function of the row, for what follows."""
-        if len(keys) == 1 and callable(keys[0]):
-            return KeyedStream(self, Key(function=keys[0]))
+    def key_by(self, *keys: Any, ranges: Iterable[Any] | None = None) -> KeyedStream:
+        """Partition by fields, or by a function of the row, for what follows.
+
+        Keys are spread by their hash, or in `ranges`: the bounds between them, ascending, each the least key of the
+        range above it. Neighbouring keys are then together. What comes out is the same.
+        """
         where = self.node.name
+        if len(keys) == 1 and callable(keys[0]):
+            return KeyedStream(self, Key(function=keys[0], ranges=make_ranges(ranges, None, (), where)))
         if not keys or not all(isinstance(key, str) for key in keys):
             raise FlowError(f"key_by behind operator {where!r} needs field names or one function, got {keys!r}")
         checks.key_fields(self.type, keys, where)
-        return KeyedStream(self, Key(tuple(keys)))
+        return KeyedStream(self, Key(tuple(keys), ranges=make_ranges(ranges, self.type, keys, where)))
 
     def scan(
         self,
@@ -558,7 +563,7 @@ class KeyedStream:
         checks.one_flow((stream, other.stream), name)
         if how not in ("inner", "left", "right", "outer"):
             raise FlowError(f'operator {name!r}: how={how!r}; use "inner", "left", "right" or "outer"')
-        checks.same_key_types(self.key, stream.type, other.key, other.stream.type, name)
+        checks.joined_keys(self.key, stream.type, other.key, other.stream.type, name)
         logic, unit = window_logic(_spec(window), ApplyFold(_no_fold, None), self.key, name)
         if not isinstance(logic, TimeWindows):
             raise FlowError(f"operator {name!r}: a join needs a tumbling or sliding window, not {window!r}")

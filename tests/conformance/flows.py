@@ -703,6 +703,61 @@ def keys_of_times(s: Sources) -> None:
     stream.key_by("at").aggregate(n=agg.count()).sink("moments")
 
 
+@case(
+    [{"t": i, "k": k, "v": i} for i, k in enumerate([5, None, 12, 10, -3, 10, 12, None, 99, 5])],
+    (4,),
+    expects={
+        "fields": [(5, 1), (None, 1), (12, 1), (10, 1), (-3, 1), (10, 2), (12, 2), (None, 2), (99, 1), (5, 2)],
+        "bare": [1, 1, 1, 1, 1, 2, 2, 2, 1, 2],
+        "windows out": [
+            *[(5, 0, 4, 1), (None, 0, 4, 1), (12, 0, 4, 1), (10, 0, 4, 1)],
+            *[(-3, 4, 8, 1), (10, 4, 8, 1), (12, 4, 8, 1), (None, 4, 8, 1)],
+            *[(99, 8, 12, 1), (5, 8, 12, 1)],
+        ],
+    },
+)
+def keys_in_ranges(s: Sources) -> None:
+    stream = s(time="t")
+    stream.key_by("k", ranges=[0, 10, 11]).aggregate(n=agg.count()).sink("fields")
+    bare = stream.map(lambda r: r.k)
+    bare.key_by(lambda k: k, ranges=[5.5, 10]).scan(lambda n, _: (n + 1, n + 1), 0).sink("bare")
+    stream.key_by("k", ranges=[10, 50]).window(4).count().sink("windows out")
+
+
+@case([{"a": i % 2 or None, "b": "xyz"[i % 3], "f": i % 4 / 4, "v": i} for i in range(14)])
+def keys_in_ranges_of_all_kinds(s: Sources) -> None:
+    stream = s()
+    stream.key_by("a", "b", ranges=[(1,), (1, "y")]).aggregate(total=agg.sum("v")).sink("two")
+    stream.key_by("b", ranges=["y", "z"]).aggregate(total=agg.sum("v")).sink("text")
+    stream.key_by("f", ranges=[0.25, 0.3]).aggregate(total=agg.sum("v")).sink("floats")
+    undeclared = stream.map(lambda r: {"a": r.a, "b": r.b})
+    undeclared.key_by("b", "a", ranges=[("x", 1), ("z",)]).scan(lambda n, r: (n + 1, (r["b"], n)), 0).sink("dicts")
+
+
+@case(MOMENTS, (3,))
+def keys_in_ranges_of_times(s: Sources) -> None:
+    stream, moment = s(), MOMENTS[3]["at"]
+    day = moment.date()
+    stream.key_by("at", ranges=[moment]).aggregate(n=agg.count()).sink("moments")
+    stream.key_by(lambda r: r.at.date(), ranges=[day, day + dt.timedelta(1)]).aggregate(n=agg.count()).sink("days")
+
+
+@case(two(18, disorder=4), UNEVEN)
+def join_in_ranges(s: Sources) -> None:
+    left, right = (s(name, time="t").key_by("k", ranges=[1, 3]) for name in ("a", "b"))
+    made = left.join(right, 8, pair, how="outer")
+    made.sink("out")
+    made.late_left.sink("late")
+
+
+@case([{"k": k} for k in (1, "a", 7, None, 2, "b")], (2,))
+def keys_that_have_no_range(s: Sources) -> None:
+    keyed = s(schema=None).map(lambda r: r["k"]).key_by(lambda k: k, ranges=[2, 5])
+    counted = keyed.scan(lambda n, k: (n + 1, (k, n)), 0, on_error="dead_letter", name="count")
+    counted.sink("out")
+    counted.errors.sink("errors")
+
+
 @case([{"t": r["t"], "k": 7, "v": r["v"]} for r in EVENTS])
 def all_rows_on_one_key(s: Sources) -> None:
     stream = s(time="t")
@@ -1103,6 +1158,11 @@ def fails_where_order_by_goes_back(s: Sources) -> None:
 @case(EVENTS, fails=True)
 def fails_where_a_key_has_no_encoding(s: Sources) -> None:
     s().key_by(lambda r: frozenset([r.v])).aggregate(n=agg.count(), name="count").sink("out")
+
+
+@case([1, 7, "a", 3, "b"], fails=True)
+def fails_where_a_key_has_no_range(s: Sources) -> None:
+    s().key_by(lambda k: k, ranges=[2, 5]).scan(lambda n, _: (n + 1, n), 0, name="count").sink("out")
 
 
 # Functions that wait -----------------------------------------------------------------------------------------------
