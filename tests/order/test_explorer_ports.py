@@ -13,6 +13,17 @@ from penstock.order.reorder import ReorderBuffer
 from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
 from penstock.testing.explorer import Program, World, explore, sample
 
+Execute = Callable[[Port[int], int], Outputs[int]]
+
+
+def work(world: World, ports: PortScheduler[int], execute: Execute, number: int) -> None:
+    """Be a worker, for ever."""
+    while True:
+        world.landmark("worker")
+        found = ports.wait_for_work(number, None)
+        if found is not None:
+            ports.drain(found, execute, lambda: True, lambda: False)
+
 
 def chain(
     *,
@@ -65,17 +76,10 @@ def chain(
                 world.landmark(batch)
                 ports.deliver(entrance, batch, execute, lambda: False)
 
-        def worker(number: int) -> None:
-            while True:
-                world.landmark("worker")
-                found = ports.wait_for_work(number, None)
-                if found is not None:
-                    ports.drain(found, execute, lambda: True, lambda: False)
-
         def check() -> None:
             assert arrived.entries == list(range(total)), f"{arrived.entries}"
 
-        threads: list[Callable[[], None]] = [lambda n=n: worker(n) for n in range(workers)]
+        threads: list[Callable[[], None]] = [lambda n=n: work(world, ports, execute, n) for n in range(workers)]
         if pushed:
             threads.append(source)
         return Program(threads, check, sleepers=range(workers))
@@ -102,22 +106,15 @@ def two_ports(scheduler: type[PortScheduler[int]] = PortScheduler) -> Callable[[
 
         assert ports.push(left, 0)
 
-        def worker(number: int) -> None:
-            while True:
-                world.landmark("worker")
-                found = ports.wait_for_work(number, None)
-                if found is not None:
-                    ports.drain(found, execute, lambda: True, lambda: False)
-
         def source() -> None:
             ports.deliver(right, 0, execute, lambda: False)
             world.landmark("delivered")
-            worker(1)
+            work(world, ports, execute, 1)
 
         def check() -> None:
             assert sorted(arrived.entries) == ["left", "right"], f"{arrived.entries}"
 
-        return Program([lambda: worker(0), source], check, sleepers=[0, 1])
+        return Program([lambda: work(world, ports, execute, 0), source], check, sleepers=[0, 1])
 
     return build
 
