@@ -19,6 +19,7 @@ from penstock.pe.ports import OperatorGate, Outputs
 from penstock.pe.stations import InputPort, Link, StatelessStation, Station
 
 MOST_REPLICAS = 64
+"""Of an operator without memory, whoever asks for them: far more than processors, because some of them wait."""
 CALL: Batch = Batch(None, None)  # type: ignore[arg-type]
 """Calls a worker to a replica whose work waits elsewhere."""
 URGENT: Batch = Batch(None, None)  # type: ignore[arg-type]
