@@ -225,3 +225,4 @@ class TestBadBounds:
         }.items():
             assert len(rows.key_by(field, ranges=bounds).key.ranges) > 1
         assert rows.key_by("n", "s", ranges=[(1,), (1, "m"), (2,)]).key.ranges == Ranges(((1,), (1, "m"), (2,)))
+        assert (rows >> ps.key_by("n", ranges=[1])).key == rows.key_by("n", ranges=[1]).key

@@ -99,6 +99,15 @@ def keys_that_have_no_range(s: Sources) -> None:
     counted.errors.sink("errors")
 
 
+@case({"a": [{"k": 1}, {"k": 7}], "b": [{"k": "x"}, {"k": "z"}, {"k": "y"}]}, (1, 2))
+def keys_that_have_no_range_in_columns(s: Sources) -> None:
+    """Behind a union of different types nobody knows those of the keys before they come."""
+    keyed = s("a").union(s("b")).key_by("k", ranges=["y"])
+    counted = keyed.scan(lambda n, r: (n + 1, (r.k, n)), 0, on_error="dead_letter", name="count")
+    counted.sink("out")
+    counted.errors.sink("errors")
+
+
 @case([{"t": r["t"], "k": 7, "v": r["v"]} for r in EVENTS])
 def all_rows_on_one_key(s: Sources) -> None:
     stream = s(time="t")
