@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ from penstock.spark import checkpoint as checkpoints
 from penstock.spark import lease as leases
 from penstock.spark import outputs, routing
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.files import read_json, write_json
 from penstock.spark.outputs import Outputs
 
 from ..conformance.inline import InlineBackend
@@ -353,10 +353,10 @@ class TestChangesOnRestart:
         engine = make_engine(flow, tmp_path / "ck", epoch_rows=40)
         engine._listener = lambda stats: engine.stop()
         engine.run()
-        identity = json.loads((tmp_path / "ck" / "flow.json").read_text())
+        identity = read_json(f"{tmp_path}/ck/flow.json")
         for operator in identity["operators"].values():
             del operator["ranges"]
-        (tmp_path / "ck" / "flow.json").write_text(json.dumps(identity))
+        write_json(f"{tmp_path}/ck/flow.json", identity)
         run_inline(flow, tmp_path / "ck")
         assert read_back(tmp_path / "out") == [tuple(row) for row in sequential(build()).results["out"]]
 

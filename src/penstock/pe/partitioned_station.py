@@ -27,7 +27,7 @@ from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps
 from penstock.pe.ports import OperatorGate, Outputs, Port
-from penstock.pe.replicas import CALL, URGENT, Replica, Squad
+from penstock.pe.replicas import CALL, URGENT, CalledPort, Replica, Squad
 from penstock.pe.row_keys import key_shards
 from penstock.pe.stations import Group, InputPort, PartRows, Rows, StatefulStation, Station, Surroundings, offer
 from penstock.plan import Plan
@@ -159,10 +159,11 @@ class PartitionedStation(StatefulStation):
             yield from self.finish(partition, part)
             if self._around.clock() > until:
                 work.close()
-                break
-        if self._queue.waiting() > 0:
-            # The tokens of these parts may be used up: what one worker leaves, another one must hear of.
-            yield self.work, CALL
+                if self._queue.waiting() > 0:
+                    # The tokens of these parts may be used up: what one worker leaves, another one must hear of. Who
+                    # finds no more to do leaves nothing: the rest is with others, who come back for what waits for it.
+                    yield self.work, URGENT
+                return
 
     def finish(self, partition: int, part: Part) -> Outputs[Batch]:
         """Do the work for a part; with the last one of a batch, send on what is next in order."""
@@ -337,7 +338,7 @@ def _not_started(port: InputPort, batch: Batch) -> None:
     raise RuntimeError("nobody runs the operator yet")
 
 
-class _WorkPort(InputPort):
+class _WorkPort(CalledPort):
     """Where the workers of a partitioned operator are called: a token for each part."""
 
     def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch], capacity: int) -> None:
