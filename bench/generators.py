@@ -13,6 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from bench import data, measure
+from penstock.workloads.mobile_fraud import Calls
+from penstock.workloads.stock_exchange.orders import PIECE, Orders
+from penstock.workloads.system_log import LogLines
 from penstock.workloads.tpcx_bb import data as tpcx_bb_data
 from penstock.workloads.tpcx_bb import generator as tpcx_bb
 from penstock.workloads.tpcx_bb import tables as tpcx_bb_tables
@@ -35,6 +38,26 @@ def store_sales(rows: int, seed: int, directory: Path) -> int:
     return _write(tpcx_bb.store_sales(scale, seed), directory)
 
 
+def orders(rows: int, seed: int, directory: Path) -> int:
+    """Make orders of the stock exchange."""
+    return _write(_pieces(Orders(seed=seed), rows), directory)
+
+
+def call_records(rows: int, seed: int, directory: Path) -> int:
+    """Make call records of the mobile fraud."""
+    return _write(_pieces(Calls(seed=seed), rows), directory)
+
+
+def log_lines(rows: int, seed: int, directory: Path) -> int:
+    """Make lines of a system log, for the failed logins."""
+    return _write(_pieces(LogLines(seed), rows), directory)
+
+
+def _pieces(make: Callable[[int, int], pa.Table], rows: int) -> Iterable[pa.Table]:
+    for start in range(0, rows, PIECE):
+        yield make(start, min(start + PIECE, rows))
+
+
 def _write(parts: Iterable[pa.Table], directory: Path) -> int:
     rows = 0
     for number, part in enumerate(parts):
@@ -46,6 +69,9 @@ def _write(parts: Iterable[pa.Table], directory: Path) -> int:
 GENERATORS: dict[str, Generate] = {
     "tpcx-bb/web_clickstreams": web_clickstreams,
     "tpcx-bb/store_sales": store_sales,
+    "stock-exchange/orders": orders,
+    "mobile-fraud/call_records": call_records,
+    "failed-logins/log_lines": log_lines,
 }
 
 

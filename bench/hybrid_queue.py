@@ -23,10 +23,7 @@ import pyarrow as pa
 import penstock as ps
 from bench import local_side, measure
 from penstock.local.engine import Options
-from penstock.operators.base import Key
-from penstock.order.partitioning import RangePartitioning
 from penstock.order.queues import HybridQueue, PartitionedQueue
-from penstock.pe.chunk import Chunk
 from penstock.pe.element import Settings
 
 DESCRIPTION = "Ordered's skew experiment: hybrid against partitioned queue, throughput and latency by sigma"
@@ -51,15 +48,10 @@ def range_bounds(count: int) -> tuple[int, ...]:
     return tuple(KEY_SPACE * i // count for i in range(1, count))
 
 
-def range_shards(key: Key, chunk: Chunk, count: int) -> npt.NDArray[np.int64]:
-    """Map keys to equal ranges of the key space, in place of the engine's hash."""
-    return RangePartitioning(range_bounds(count)).shards_of(chunk.get_columns().column(key.fields[0]).to_numpy())
-
-
 def check_ranges(name: str, station: Any, keys: npt.NDArray[np.int64]) -> None:
     """Fail unless each partition got as many rows as there are keys in its range."""
     found = [shard.rows for shard in station._shards.values()]
-    shards = RangePartitioning(range_bounds(len(found))).shards_of(keys)
+    shards = np.searchsorted(range_bounds(len(found)), keys, "right")
     if found != np.bincount(shards, minlength=len(found)).tolist():
         raise AssertionError(f"{name}: the rows did not go to the partitions of their ranges")
 
@@ -100,15 +92,15 @@ class Experiment:
 
         flow = ps.Flow("skew")
         source = flow.source("rows", ps.read.generate(self._table, schema={"serial": int, "key": int}, rows=rows))
-        source.key_by("key").scan(step, 0, name="step").sink("out", ps.write.callback(leave))
         workers = self._kind.workers
         partitions = workers if name == "partitioned" else self._args.partitions
+        keyed = source.key_by("key", ranges=range_bounds(partitions) or None)
+        keyed.scan(step, 0, name="step").sink("out", ps.write.callback(leave))
         settings = Settings(workers=workers, partitions=partitions, partitioned=name)
-        with local_side.engine_with(key_shards=range_shards):
-            options = Options(self._args.batch_rows, settings=settings)
-            if name == "executor":
-                options = replace(options, steer=frozenset({"shards"}), period=self._args.balance_seconds)
-            engine, seconds = local_side.run_flow(flow, options)
+        options = Options(self._args.batch_rows, settings=settings)
+        if name == "executor":
+            options = replace(options, steer=frozenset({"shards"}), period=self._args.balance_seconds)
+        engine, seconds = local_side.run_flow(flow, options)
         built: Any = engine.element.stations["step"]
         local_side.check_part(name, built._queue, QUEUES.get(name, HybridQueue))
         if len(built.squad.hired) != (workers if name == "executor" else 0):

@@ -19,10 +19,12 @@ import pyarrow as pa
 
 import penstock as ps
 from bench import local_side
-from bench.binding import Steersman
+from penstock.elastic.decisions import HOLD, START
 from penstock.elastic.greedy_rebinding import GreedyRebinding
 from penstock.elastic.rebinding import Rebinding
 from penstock.errors import PenstockError
+from penstock.local.pilot import FlowPilot
+from penstock.local.steering.rebinding import RebindingSteering
 from penstock.workloads.traffic import car_following, queries, trace
 
 DESCRIPTION = "Rebinding's traffic queries: latency distribution by binding policy, at loads scaled to the paper's"
@@ -110,23 +112,30 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
     options = {name: value for name, value in side.items() if name != "steer"}
     began = time.monotonic()
     run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **options)
-    steersman = Steersman(run, side["steer"], args.workers, args.period) if "steer" in side else None
+    pilot = steered(run, side.get("steer"), args.period)
     changed = Changes(run, stream, live, args.replicas, changes)
-    if steersman is not None:
-        steersman.start()
+    pilot.start()
     changed.start()
     run.await_end()
     changed.join()
-    if steersman is not None:
-        steersman.stop()
+    pilot.stop()
     seconds = time.monotonic() - began
     busy = sum(operator.wall for operator in run.stats.operators)
     return {
         "seconds": seconds,
         "utilization": busy / seconds / args.workers,
-        "rebound": 0 if steersman is None else steersman.moves,
+        "rebound": sum(line.what not in (START, HOLD) for line in pilot.journal.decisions),
         "queries_changed": changed.made,
     }
+
+
+def steered(run: ps.Run, controller: Any, period: float) -> FlowPilot:
+    """Return a pilot that has the operators of the bound model rebound by a controller, or not at all."""
+    engine: Any = run._engine
+    if engine.pilot is not None:
+        engine.pilot.stop()  # it would rebind them, too, by the engine's own controller
+    steerings = [] if controller is None else [RebindingSteering(engine.element, controller)]
+    return FlowPilot(engine.statistics, steerings, period=period)
 
 
 class Changes(threading.Thread):

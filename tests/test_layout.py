@@ -30,6 +30,7 @@ CORE = {
     "operators",
     "plan",
     "positions",
+    "ranges",
     "read",
     "reports",
     "rows",

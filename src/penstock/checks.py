@@ -229,8 +229,10 @@ def merge_time(graph: Graph, node: str, by: str, operator: str) -> None:
             )
 
 
-def same_key_types(left: Key, left_row: RowType | None, right: Key, right_row: RowType | None, operator: str) -> None:
-    """Refuse a join whose keys can never be equal."""
+def joined_keys(left: Key, left_row: RowType | None, right: Key, right_row: RowType | None, operator: str) -> None:
+    """Refuse a join whose keys can never be equal, or are not spread alike."""
+    if left.ranges != right.ranges:
+        raise FlowError(f"operator {operator!r} joins keys in different ranges; give both key_by() the same ranges=")
     if left.function or right.function or left_row is None or right_row is None:
         return
     if len(left.fields) != len(right.fields):

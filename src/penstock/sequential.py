@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.checks import DeadLetter
 from penstock.errors import RowTypeError, SourceError, operator_error
 from penstock.graph import Edge, Node
-from penstock.keys import hash_value
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
 from penstock.operators.stateless import PerRow, Stateless
 from penstock.plan import Plan
@@ -277,7 +276,7 @@ class SequentialEngine:
 def key_of(key: Key, row: Row) -> Any:
     """Read a row's key; one that other engines could not send to its shard is no key here either."""
     found = key.function(row) if key.function is not None else any_getter(key.fields)(row)
-    hash_value(found)
+    key.check(found)
     return found
 
 

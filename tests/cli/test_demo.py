@@ -50,6 +50,10 @@ class TestReadings:
 
 @pytest.mark.usefixtures("unpaced")
 class TestCheck:
+    @pytest.fixture(autouse=True)
+    def told_lines(self):
+        self.told = []
+
     def run(self, tmp_path, rows, end=True):
         readings = Readings(RATE)
         flow = make_flow(readings, rows, tmp_path)
@@ -57,13 +61,22 @@ class TestCheck:
             make_plan(flow), InlineBackend(3, 0), Options(str(tmp_path / "kept"), epoch_rows=700, end=end)
         )
         engine.run()
-        return check_order(flow, readings, rows, end, tmp_path)
+        return check_order(flow, readings, rows, end, tmp_path, self.told.append)
 
     def test_passes_over_the_real_output(self, tmp_path):
         verdicts = self.run(tmp_path, 3_000)
         assert [(verdict.sink, verdict.difference) for verdict in verdicts] == [("tracked", None), ("counts", None)]
         assert verdicts[0].rows == 3_000
         assert verdicts[1].rows > 1
+
+    def test_tells_what_it_does(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("penstock.demo.check._AT_ONCE", 100)
+        tracked, counts = self.run(tmp_path, 1_000)
+        assert self.told == [
+            *(f"ran {done:,} of 1,000 readings again, one at a time" for done in (200, 400, 600, 800, 1_000)),
+            f"comparing {tmp_path / 'tracked'} with the {tracked.rows:,} rows that this gave, row by row",
+            f"comparing {tmp_path / 'counts'} with the {counts.rows:,} rows that this gave, row by row",
+        ]
 
     def test_passes_over_a_run_that_was_stopped(self, tmp_path):
         assert [verdict.difference for verdict in self.run(tmp_path, 1_400, end=False)] == [None, None]

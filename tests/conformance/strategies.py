@@ -130,8 +130,18 @@ def declared(stream: Stream) -> Stream:
 
 
 def keyed(step: Step, stream: Stream) -> KeyedStream | Stream:
-    """Key a stream by a field, by a function, or not at all."""
-    return [stream.key_by("k"), stream.key_by(lambda r: (r.k, r.v % 2)), stream][step.a % 3]
+    """Key a stream by a field, by a function, each by hash or in ranges, or not at all."""
+
+    def pair(row: Any) -> tuple[int, int]:
+        return row.k, row.v % 2
+
+    return [
+        stream.key_by("k"),
+        stream.key_by(pair),
+        stream,
+        stream.key_by("k", ranges=[1, 2]),
+        stream.key_by(pair, ranges=[(0, 1), (1,), (2, 1)]),
+    ][step.a % 5]
 
 
 def again(stream: Stream, *names: str) -> Stream:

@@ -13,6 +13,7 @@ import penstock as ps
 from penstock.errors import FlowError, OperatorError
 from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
+from penstock.pe.replicas import CALL
 from penstock.plan import make_plan
 from penstock.policies import POLICIES
 from penstock.sequential import SequentialEngine
@@ -141,6 +142,18 @@ def test_however_workers_share_a_keyed_operator(partitioned):
     assert engine.results["counts"] == want["counts"]
     assert engine.results["closed"] == want["closed"]
     assert len(replicas_of(engine, "count")) == (3 if partitioned == "executor" else 0)
+
+
+def test_who_finds_the_head_of_the_shared_queue_busy_calls_nobody():
+    """Whoever is busy with it comes back; calls would fill the port until all wait for room in it."""
+    settings = Settings(workers=3, partitions=6, partitioned="shared")
+    station: Any = LocalEngine(make_plan(keyed(numbers(1))), Options(settings=settings)).element.stations["count"]
+    busy = station._queue.work()
+    for part in ("with another worker", "waits for it"):
+        station._queue.put(2, part)
+    next(busy)
+    assert list(station.take(-1, CALL)) == []
+    assert next(busy) == (2, "waits for it")
 
 
 @pytest.mark.parametrize("name", ["work", "count"])

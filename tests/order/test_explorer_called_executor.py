@@ -10,9 +10,7 @@ import pytest
 from penstock.order.called_executor import CalledExecutor, spread
 from penstock.order.stepped import comparable
 from penstock.testing.explorer import Program, World, explore
-
-Action = tuple[str, int, int]
-"""("submit", shard, item), ("reassign", shard, worker) or ("hand over", shard, 0)."""
+from tests.order.sharded import Action, Items
 
 
 def calling(
@@ -26,16 +24,12 @@ def calling(
 
     Shard s starts with worker s. A worker that nobody has called does not look into its queue.
     """
-    everything = [action for some in (before, *actions) for action in some]
-    submitted = [(shard, item) for kind, shard, item in everything if kind == "submit"]
-    shards = range(workers)
 
     def build(world: World) -> Program:
         parkers = [world.parker(f"parker[{worker}]") for worker in range(workers)]
-        executor = executor_type(world, list(shards), workers, arriving)
+        executor = executor_type(world, list(range(workers)), workers, arriving)
         world.watch(lambda: comparable((executor.routes, executor._router._moving)))
-        processed = [world.log(f"processed[{shard}]") for shard in shards]
-        inside: set[int] = set()  # not a primitive: who is where follows from where the threads are
+        items = Items(world, workers, (before, *actions))
 
         def call() -> None:
             for worker in executor.called():
@@ -58,20 +52,12 @@ def calling(
                 parkers[number].park(None)
                 for shard, item in executor.work(number):
                     call()
-                    assert shard not in inside, f"two workers in shard {shard}"
-                    inside.add(shard)
-                    processed[shard].append(item)
-                    inside.remove(shard)
+                    items.process(shard, item)
                 call()
-
-        def check() -> None:
-            for shard in shards:
-                expected = [item for where, item in submitted if where == shard]
-                assert processed[shard].entries == expected, f"shard {shard}: {processed[shard].entries}"
 
         act(before)
         threads = [lambda n=n, mine=mine: thread(n, mine) for n, mine in enumerate(actions)]
-        return Program(threads, check, sleepers=range(workers))
+        return Program(threads, items.check, sleepers=range(workers))
 
     return build
 

@@ -13,9 +13,7 @@ from penstock.order.primitives import EMPTY
 from penstock.order.shard_router import Delivery, ShardRouter
 from penstock.order.stepped import comparable
 from penstock.testing.explorer import Program, World, explore
-
-Action = tuple[str, int, int]
-"""("submit", shard, item) or ("reassign", shard, worker)."""
+from tests.order.sharded import Action, Items
 
 
 def routing(
@@ -29,20 +27,16 @@ def routing(
 
     Shard s starts with worker s. The items of a shard are submitted by one thread, in ascending order.
     """
-    everything = [action for some in (before, *actions) for action in some]
-    submitted = [(shard, item) for kind, shard, item in everything if kind == "submit"]
-    shards = range(workers)
 
     def build(world: World) -> Program:
         parkers = [world.parker(f"parker[{worker}]") for worker in range(workers)]
         executor: ElasticExecutor[int] = ElasticExecutor(
-            world, list(shards), workers, lambda worker: parkers[worker].unpark()
+            world, list(range(workers)), workers, lambda worker: parkers[worker].unpark()
         )
-        executor._router = router(list(shards))
+        executor._router = router(list(range(workers)))
         executor._receiver = combiner(world, executor._receive)
         world.watch(lambda: comparable((executor.routes, executor._router._moving)))
-        processed = [world.log(f"processed[{shard}]") for shard in shards]
-        inside: set[int] = set()  # not a primitive: who is where follows from where the threads are
+        items = Items(world, workers, (before, *actions))
 
         def act(mine: list[Action]) -> None:
             for kind, shard, number in mine:
@@ -56,20 +50,12 @@ def routing(
             while number < workers:
                 world.landmark("work")
                 for shard, item in executor.work(number):
-                    assert shard not in inside, f"two workers in shard {shard}"
-                    inside.add(shard)
-                    processed[shard].append(item)
-                    inside.remove(shard)
+                    items.process(shard, item)
                 parkers[number].park(None)
-
-        def check() -> None:
-            for shard in shards:
-                expected = [item for where, item in submitted if where == shard]
-                assert processed[shard].entries == expected, f"shard {shard}: {processed[shard].entries}"
 
         act(before)
         threads = [lambda n=n, mine=mine: thread(n, mine) for n, mine in enumerate(actions)]
-        return Program(threads, check, sleepers=range(workers))
+        return Program(threads, items.check, sleepers=range(workers))
 
     return build
 

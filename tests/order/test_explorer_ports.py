@@ -13,6 +13,17 @@ from penstock.order.reorder import ReorderBuffer
 from penstock.pe.ports import PAUSE, Begun, OperatorGate, Outputs, Port, PortScheduler
 from penstock.testing.explorer import Program, World, explore, sample
 
+Execute = Callable[[Port[int], int], Outputs[int]]
+
+
+def work(world: World, ports: PortScheduler[int], execute: Execute, number: int, whole: bool) -> None:
+    """Be a worker, for ever, with time for whole batches or for none."""
+    while True:
+        world.landmark("worker")
+        found = ports.wait_for_work(number, None)
+        if found is not None:
+            ports.drain(found, execute, lambda: whole, lambda: False)
+
 
 def chain(
     *,
@@ -71,21 +82,18 @@ def chain(
         def source() -> None:
             for batch in range(before, total):
                 world.landmark(batch)
-                bring = ports.pass_through if through else ports.deliver
-                bring(entrance, batch, execute, lambda: False)
-
-        def worker(number: int) -> None:
-            while True:
-                world.landmark("worker")
-                found = ports.wait_for_work(number, None)
-                if found is not None:
-                    ports.drain(found, execute, lambda: parts == 1, lambda: False)
+                if through:
+                    ports.pass_through(entrance, batch, execute, lambda: parts == 1, lambda: False)
+                else:
+                    ports.deliver(entrance, batch, execute, lambda: False)
 
         def check() -> None:
             expected = [(batch, part) for batch in range(total) for part in range(parts)]
             assert arrived.entries == expected, f"{arrived.entries}"
 
-        threads: list[Callable[[], None]] = [lambda n=n: worker(n) for n in range(workers)]
+        threads: list[Callable[[], None]] = [
+            lambda n=n: work(world, ports, execute, n, parts == 1) for n in range(workers)
+        ]
         if pushed:
             threads.append(source)
         return Program(threads, check, sleepers=range(workers))
@@ -121,25 +129,18 @@ def two_ports(
 
         assert ports.push(left, 0)
 
-        def worker(number: int) -> None:
-            while True:
-                world.landmark("worker")
-                found = ports.wait_for_work(number, None)
-                if found is not None:
-                    ports.drain(found, execute, lambda: parts == 1, lambda: False)
-
         def source() -> None:
             ports.deliver(right, 0, execute, lambda: False)
             world.landmark("delivered")
             if helps:
-                worker(1)
+                work(world, ports, execute, 1, parts == 1)
 
         def check() -> None:
             # A batch that was begun is done before the other one is.
             both = (["left"] * parts + ["right"] * parts, ["right"] * parts + ["left"] * parts)
             assert arrived.entries in both, f"{arrived.entries}"
 
-        return Program([lambda: worker(0), source], check, sleepers=[0, 1])
+        return Program([lambda: work(world, ports, execute, 0, parts == 1), source], check, sleepers=[0, 1])
 
     return build
 
@@ -271,12 +272,14 @@ class SleepsAtOnce(PortScheduler[int]):
 class RunsWithoutAPermit(PortScheduler[int]):
     """Take an operator that nobody seems to be in."""
 
-    def pass_through(self, port: Port[int], batch: int, execute: Any, stopped: Callable[[], bool]) -> None:
+    def pass_through(
+        self, port: Port[int], batch: int, execute: Any, keep_going: Callable[[], bool], stopped: Callable[[], bool]
+    ) -> None:
         if port.has_work():
             self.deliver(port, batch, execute, stopped)
             return
         for output in execute(port, batch):
-            self.pass_through(*output, execute, stopped)
+            self.pass_through(*output, execute, keep_going, stopped)
 
 
 class ForgetsWhatItPutAside(PortScheduler[int]):

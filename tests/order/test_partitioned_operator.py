@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from penstock.order import (
     EMPTY,
     ElasticExecutor,
-    HashPartitioning,
     HybridQueue,
     PartitionedQueue,
     ReorderBuffer,
@@ -69,7 +68,6 @@ class Routed:
 
 def run(primitives: Threads, make: Any, batches: list[list[int]]) -> list[list[Output]]:
     queue = make(primitives, SHARDS)
-    partitioning = HashPartitioning(SHARDS)
     reorder: ReorderBuffer[list[Output]] = ReorderBuffer(primitives, len(batches) + 1)
     states: list[Counter[int]] = [Counter() for _ in range(SHARDS)]
     emitted: list[list[Output]] = []
@@ -84,8 +82,7 @@ def run(primitives: Threads, make: Any, batches: list[list[int]]) -> list[list[O
 
     def split() -> None:
         for number, keys in enumerate(batches):
-            shards = partitioning.shards_of(np.array(keys, np.int64))
-            parts = split_by_shard(shards)
+            parts = split_by_shard(np.array(keys, np.int64) % SHARDS)
             if not parts:
                 reorder.send(number, [], emit)  # an empty batch keeps the order moving
                 continue

@@ -1,4 +1,4 @@
-"""A batch that was split by shard, put together again."""
+"""A batch that is split by shard, and put together again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.order import EMPTY, SplitBatch, Threads, merge_order
+from penstock.order import EMPTY, SplitBatch, Threads, merge_order, split_by_shard
 
 
 def test_the_last_part_brings_the_merged_batch() -> None:
@@ -22,6 +22,14 @@ def test_the_last_part_brings_the_merged_batch() -> None:
 def test_a_batch_without_parts_is_refused() -> None:
     with pytest.raises(ValueError, match="offer its empty result"):
         SplitBatch(Threads(), 0, list)
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_a_split_keeps_every_row_once_and_in_order(shards: list[int]) -> None:
+    parts = split_by_shard(np.array(shards, np.int64))
+    assert [shard for shard, _ in parts] == sorted(set(shards))
+    for shard, rows in parts:
+        assert rows.tolist() == [row for row, where in enumerate(shards) if where == shard]
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))

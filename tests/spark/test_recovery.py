@@ -18,6 +18,7 @@ from penstock.spark import checkpoint as checkpoints
 from penstock.spark import lease as leases
 from penstock.spark import outputs, routing
 from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.files import read_json, write_json
 from penstock.spark.outputs import Outputs
 
 from ..conformance.inline import InlineBackend
@@ -263,6 +264,8 @@ class Build:
         flow: str = "changing",
         source: str = "rows",
         key: tuple[str, ...] = ("k",),
+        total_ranges: tuple[int, ...] | None = None,
+        window_ranges: tuple[int, ...] | None = (1, 2),
         scan: str = "total",
         function: Any = halved,
         window: Any = 10,
@@ -274,11 +277,12 @@ class Build:
         built = ps.Flow(flow)
         rows = built.source(source, ps.read.parquet(str(self.data)), time="t", order_by=order_by)
         schema = {"n": int, "was": float}
-        made = rows.key_by(*key).scan(function, 0.0, schema=schema, name=scan)
+        made = rows.key_by(*key, ranges=total_ranges).scan(function, 0.0, schema=schema, name=scan)
         made.sink("out", ps.write.parquet(str(self.out)))
         if windows:
             results = results or {"c": ps.agg.count()}
-            rows.key_by("k").window(window).aggregate(**results, name="windows").sink("windowed")
+            by_range = rows.key_by("k", ranges=window_ranges)
+            by_range.window(window).aggregate(**results, name="windows").sink("windowed")
         rows.key_by("k").join(rows.key_by("k"), join, lambda a, b: (a.n, b.n), name="pairs").sink("joined")
         return built
 
@@ -327,6 +331,9 @@ class TestChangesOnRestart:
             ({"windows": False}, "operator 'windows' .* is gone from the flow"),
             ({"key": ("n",)}, r"'total' had the key \['k'\] .* now has \['n'\].*change it back"),
             ({"key": ("k", "n")}, r"'total' had the key \['k'\] .* now has \['k, n'\]"),
+            ({"total_ranges": (7,)}, r"'total' had the ranges of keys None .* now has \['7'\].*change it back"),
+            ({"window_ranges": (1, 3)}, r"'windows' had the ranges of keys \['1', '2'\] .* now has \['1', '3'\]"),
+            ({"window_ranges": None}, r"'windows' had the ranges of keys \['1', '2'\] .* now has None"),
             ({"window": 20}, "'windows' had the window .*10.* now has .*20.*change it back"),
             ({"window": ps.session(10)}, "'windows' had the logic .*TimeWindows.* now has .*SessionWindows"),
             ({"results": {"s": ps.agg.sum("v")}}, r"'windows' had the aggregates \['count'\] .* now has \['sum'\]"),
@@ -340,6 +347,18 @@ class TestChangesOnRestart:
         with pytest.raises(ps.CheckpointError, match=f"{message}.*new checkpoint"):
             run_inline(build(**change), tmp_path / "ck")
         assert all(path.read_bytes() == content for path, content in files.items())
+
+    def test_a_checkpoint_from_before_there_were_ranges_fits(self, build, tmp_path):
+        flow = build(window_ranges=None)
+        engine = make_engine(flow, tmp_path / "ck", epoch_rows=40)
+        engine._listener = lambda stats: engine.stop()
+        engine.run()
+        identity = read_json(f"{tmp_path}/ck/flow.json")
+        for operator in identity["operators"].values():
+            del operator["ranges"]
+        write_json(f"{tmp_path}/ck/flow.json", identity)
+        run_inline(flow, tmp_path / "ck")
+        assert read_back(tmp_path / "out") == [tuple(row) for row in sequential(build()).results["out"]]
 
     def test_another_number_of_shards_is_refused(self, build, tmp_path, monkeypatch):
         self.begin(build, tmp_path)

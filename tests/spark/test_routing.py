@@ -148,6 +148,18 @@ class TestWhileItRuns:
             table = tables[max(first for first in tables if first <= n // 24 + 1)]
             assert task == table[hash_value(key) % SHARDS]
 
+    def test_keys_in_ranges(self, spark, data, tmp_path):
+        flow = ps.Flow("placed in ranges")
+        rows = flow.source("rows", ps.read.parquet(str(data)), time="t")
+        rows.key_by("k", ranges=[2, 5]).scan(placed, (0, 0.0), schema=PLACED, name="placed").sink("scanned")
+        run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=3, epoch_rows=60)
+        expected = sequential(flow)
+        assert [row[:4] for row in run.results["scanned"]] == [row[:4] for row in expected.results["scanned"]]
+        assert ps.state.values(str(tmp_path / "ck"), "placed") == expected.state("placed")
+        assert {(row.k, row.task) for row in run.results["scanned"]} == {
+            (row.k, (row.k >= 2) + (row.k >= 5)) for row in expected.results["scanned"]
+        }
+
 
 class Tally:
     """Count calls in all processes: each adds a byte to a file."""

@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli import main
+from penstock.workloads.catalogue import WORKLOADS, find
+from penstock.workloads.options import options_of
 from penstock.workloads.system_log import write_log
 
 RUNS = {
@@ -49,8 +51,15 @@ def test_logs_of_ones_own(tmp_path: Path):
     ("name", "option", "message"),
     [
         ("stock-exchange", "shares=3", "no option 'shares'; it has orders, stocks"),
-        ("stock-exchange", "stocks=0", "stocks=0; the exchange has 1 to 10,000 of them"),
-        ("mobile-fraud", "area=1", "area=1, phones=20000: the calls are of at least one phone, and of [206, 212,"),
+        ("stock-exchange", "stocks=0", "stocks=0; it must be 1 to 10,000"),
+        ("stock-exchange", "rate=nan", "rate=nan; it must be 0 or more"),
+        ("mobile-fraud", "calls=-5", "calls=-5; it must be 0 or more"),
+        ("mobile-fraud", "area=1", "area=1; the calls are of 206, 212,"),
+        ("tpcx-bb-q1", "scale=0", "scale=0.0; it must be more than 0"),
+        ("traffic", "ticks=0", "ticks=0; it must be 1 or more"),
+        ("synthetic-tree", "branches=0", "branches=0; it must be 1 or more"),
+        ("synthetic-tree", "width=2", "no option 'width'; it has branches, depth, cost_us"),
+        ("synthetic-tree", "kind=java", "kind='java'; there are numpy, python"),
         ("failed-logins", "lines=many", "option 'lines' of workload 'failed-logins' is of type int, and 'many' is not"),
         ("failed-logins", "logs=/no/such/log", "there is no /no/such/log"),
     ],
@@ -58,3 +67,15 @@ def test_logs_of_ones_own(tmp_path: Path):
 def test_options_that_cannot_be(name: str, option: str, message: str, capsys: pytest.CaptureFixture[str]):
     assert run(name, [option]) != 0
     assert message in capsys.readouterr().err
+
+
+ANY = {"area", "item", "seed", "store"}
+"""Numbers that name something."""
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_number_has_limits_and_a_default_within(name: str):
+    for option in options_of(find(name)).values():
+        assert option.kind in (int, float, str, bool)
+        assert option.limits is not None or option.kind in (str, bool) or option.name in ANY, option.name
+        option.check(option.default)

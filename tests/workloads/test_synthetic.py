@@ -80,10 +80,10 @@ class TestGraph:
         ("options", "problem"),
         [
             ({"shape": "ring"}, "shape='ring'; there are pipeline"),
-            ({"width": 0}, "both are 1 or more"),
-            ({"selectivity": -1}, "makes 0 rows or more"),
-            ({"kind": "java"}, "kind='java'; a busy operator is of kind numpy"),
-            ({"cost_us": -1}, "a cost is 0 or more"),
+            ({"width": 0}, "width=0; it must be 1 or more"),
+            ({"selectivity": -1}, "selectivity=-1; it must be 0 or more"),
+            ({"kind": "java"}, "kind='java'; there are numpy"),
+            ({"cost_us": -1}, "cost_us=-1; it must be 0 or more"),
         ],
     )
     def test_what_cannot_be_is_refused(self, options, problem):
@@ -207,7 +207,7 @@ def test_generator_and_calculator(engine, request):
 
 
 def test_the_calculator_refuses_what_cannot_be():
-    with pytest.raises(FlowError, match="4 bytes of state"):
+    with pytest.raises(FlowError, match="state_bytes=3; it must be 4 or more"):
         calculator(state_bytes=3)
     with pytest.raises(FlowError, match="cannot be async def"):
         calculator(kind="waiting")

@@ -192,6 +192,6 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
         make_workload("tpcx-bb-q1", {"data": str(tmp_path), "scale": "0.001", "stores": "ten"})
     with pytest.raises(FlowError, match="no date; write for example"):
         make_workload("tpcx-bb-q15", {"data": str(tmp_path), "scale": "0.001", "start": "September"})
-    with pytest.raises(FlowError, match="a scale factor is more than 0"):
+    with pytest.raises(FlowError, match=r"scale=.*; it must be more than 0"):
         make_workload("tpcx-bb-q1", {"data": str(tmp_path / "none"), "scale": "0"})
-    assert not list((tmp_path / "none").iterdir())
+    assert not (tmp_path / "none").exists()

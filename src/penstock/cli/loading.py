@@ -18,6 +18,7 @@ from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.run import LOADING
 from penstock.workloads.catalogue import WORKLOADS, find, make_workload, read_options
+from penstock.workloads.options import options_of
 
 
 def load_target(target: str | None, options: list[str]) -> Flow:
@@ -43,7 +44,7 @@ def describe_workloads() -> list[str]:
     lines = []
     for name in sorted(WORKLOADS):
         maker = find(name)
-        options = " ".join(f"-o {each.name}={each.default}" for each in inspect.signature(maker).parameters.values())
+        options = " ".join(f"-o {each.name}={each.default}" for each in options_of(maker).values())
         lines.append(f"{name:24} {(inspect.getdoc(maker) or '').splitlines()[0]}")
         lines.append(f"{'':24} {options or 'no options'}")
     return lines

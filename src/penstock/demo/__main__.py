@@ -82,11 +82,16 @@ def demonstrate(seconds: float, rate: int, out: Path, java: str) -> int:
         flush=True,
     )
     began = time.monotonic()
-    verdicts = check_order(flow, readings, show.progress.rows_in, not stopped, out)
+    verdicts = check_order(flow, readings, show.progress.rows_in, not stopped, out, tell)
     print("\n" + show.summary(verdicts, ended, time.monotonic() - began))
     if any(verdict.difference is not None for verdict in verdicts):
         return 1
     return interrupts.code if stopped else 0
+
+
+def tell(line: str) -> None:
+    """Print what is being done."""
+    print(f"         {line}", flush=True)
 
 
 def follow(run: Run, interrupts: Interrupts, show: Show, rows: int) -> None:
@@ -97,11 +102,11 @@ def follow(run: Run, interrupts: Interrupts, show: Show, rows: int) -> None:
         # By rows, not by time: a machine that is slow to start has its changes too.
         if changes and show.progress.rows_in >= changes[0][0] * rows:
             tasks = changes.pop(0)[1]
-            print(f"         changing to {count(tasks, 'task')} while it runs", flush=True)
+            tell(f"changing to {count(tasks, 'task')} while it runs")
             run.set_tasks(tasks)
         if interrupts.count and not stopping:
             stopping = True
-            print("         stopping behind the epoch under way", flush=True)
+            tell("stopping behind the epoch under way")
             run.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from penstock.plan import make_plan
 from penstock.rows import Row
 from penstock.sequential import SequentialEngine
 
+Tell = Callable[[str], None]
+
 _AT_ONCE = 10_000
+_LINES = 5
+"""How often the progress of the run is told, at most."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +32,19 @@ class Verdict:
     """The first difference; None where every row is the same, in the same place."""
 
 
-def expected_rows(flow: ps.Flow, readings: Readings, rows: int, ended: bool) -> dict[str, list[Row]]:
-    """Run the first `rows` readings through the sequential engine, one at a time."""
+def expected_rows(flow: ps.Flow, readings: Readings, rows: int, ended: bool, tell: Tell) -> dict[str, list[Row]]:
+    """Run the first `rows` readings through the sequential engine, one at a time; tell how far it is."""
     engine = SequentialEngine(make_plan(flow))
     declared = engine.plan.nodes["readings"].types[0]
     assert declared is not None
+    told = 0
     for start in range(0, rows, _AT_ONCE):
-        table = readings(start, min(start + _AT_ONCE, rows)).cast(declared.schema)
-        for row in declared.decode(table):
+        stop = min(start + _AT_ONCE, rows)
+        for row in declared.decode(readings(start, stop).cast(declared.schema)):
             engine.row("readings", row)
+        if (stop - told) * _LINES >= rows:
+            tell(f"ran {stop:,} of {rows:,} readings again, one at a time")
+            told = stop
     if ended:
         engine.end("readings")
     return engine.results
@@ -64,7 +73,10 @@ def compare(sink: str, written: list[Row], expected: list[Row]) -> Verdict:
     return Verdict(sink, len(written), None)
 
 
-def check_order(flow: ps.Flow, readings: Readings, rows: int, ended: bool, out: Path) -> list[Verdict]:
-    """Compare every sink."""
-    expected = expected_rows(flow, readings, rows, ended)
-    return [compare(sink, written_rows(out / sink), wanted) for sink, wanted in expected.items()]
+def check_order(flow: ps.Flow, readings: Readings, rows: int, ended: bool, out: Path, tell: Tell) -> list[Verdict]:
+    """Compare every sink, and tell what is being done: it takes as long as the run."""
+    verdicts = []
+    for sink, wanted in expected_rows(flow, readings, rows, ended, tell).items():
+        tell(f"comparing {out / sink} with the {len(wanted):,} rows that this gave, row by row")
+        verdicts.append(compare(sink, written_rows(out / sink), wanted))
+    return verdicts

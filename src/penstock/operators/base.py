@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import pyarrow as pa
+
+from penstock.keys import check_keys, hash_columns, hash_value, hash_values
+from penstock.ranges import Ints, Ranges
 from penstock.rows import Row, RowType
 from penstock.timing import BEFORE, Ticks, TimeKind, ticks_to_time
 
@@ -61,10 +66,12 @@ class Sink(Operator):
 
 @dataclass(frozen=True)
 class Key:
-    """Say how a row's key is found: field names, or a function."""
+    """Say how a row's key is found, by field names or a function, and how keys are spread over shards."""
 
     fields: tuple[str, ...] = ()
     function: Callable[[Row], Any] | None = None
+    ranges: Ranges | None = None
+    """None: by their hash."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,6 +81,36 @@ class Key:
     def values(self, key: Any) -> tuple[Any, ...]:
         """Return the key as one value a name."""
         return key if len(self.fields) > 1 else (key,)
+
+    def check(self, key: Any) -> None:
+        """Refuse a key that has no shard: of a type without an encoding, or that cannot be compared with bounds."""
+        hash_value(key)
+        if self.ranges is not None:
+            self.ranges.of_value(key)
+
+    def check_all(self, keys: Sequence[Any]) -> None:
+        """Refuse keys as `check` does."""
+        check_keys(keys)
+        if self.ranges is not None:
+            self.ranges.of_values(keys)
+
+    def shard(self, key: Any, count: int) -> int:
+        """Return the shard of a key, of so many."""
+        if self.ranges is None:
+            return hash_value(key) % count
+        return self.ranges.shards(self.ranges.of_value(key), count)
+
+    def shards(self, keys: Sequence[Any], count: int) -> Ints:
+        """Return the shard of each key of a list."""
+        if self.ranges is None:
+            return (hash_values(keys) % np.uint64(count)).astype(np.int64)
+        return self.ranges.shards(self.ranges.of_values(keys), count)
+
+    def column_shards(self, columns: Sequence[pa.Array], count: int) -> Ints:
+        """Return the shard of each key of one or several columns."""
+        if self.ranges is None:
+            return (hash_columns(columns) % np.uint64(count)).astype(np.int64)
+        return self.ranges.shards(self.ranges.of_columns(columns), count)
 
     def __str__(self) -> str:
         return ", ".join(self.fields) if self.fields else getattr(self.function, "__name__", "function")
@@ -90,6 +127,15 @@ class Keyed(Operator):
     def kind(self) -> Kind:  # type: ignore[override]
         """Tell a partitioned operator from a stateful one."""
         return "partitioned" if self.keys is not None else "stateful"
+
+    def shard(self, key: Any, count: int) -> int:
+        """Return the shard of a key, of so many: the same whatever port its rows come in by."""
+        return 0 if self.keys is None else self.keys[0].shard(key, count)
+
+    def most_shards(self, count: int) -> int:
+        """Return how many shards, of so many, can have keys: none is without where there are fewer ranges."""
+        ranges = None if self.keys is None else self.keys[0].ranges
+        return count if ranges is None else min(count, len(ranges))
 
 
 class Context:

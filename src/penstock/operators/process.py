@@ -30,6 +30,9 @@ class Process:
         """Take the end of the stream."""
 
 
+ProcessLike = Process | type[Process]
+
+
 class _KeyState(NamedTuple):
     value: Any
     timers: tuple[Ticks, ...]

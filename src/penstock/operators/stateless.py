@@ -28,6 +28,12 @@ DEFAULT_THREADS = Unasked(64)
 DEFAULT_TASKS = Unasked(512)
 """Rows in flight of an `async def`: each is a suspended frame."""
 MOST_THREADS = 1024
+"""Rows in flight of a plain function, at most: a thread takes memory and a place in the system's tables."""
+MOST_TASKS = 4096
+"""Rows in flight of an `async def` that an engine finds, at most; who asks for more gets them.
+
+Each is a request to somebody, and most systems let a process have fewer connections open.
+"""
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,11 @@ def rows_in_flight(
         return DEFAULT_TASKS if asynchronous else DEFAULT_THREADS if waits else None
     check_in_flight(in_flight, asynchronous, name)
     return in_flight
+
+
+def most_in_flight(asynchronous: bool) -> int:
+    """Return how many rows in flight an engine may find for a function."""
+    return MOST_TASKS if asynchronous else MOST_THREADS
 
 
 def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:

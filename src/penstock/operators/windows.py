@@ -57,6 +57,11 @@ class Count:
 WindowSpec = Tumbling | Sliding | Session | Count
 
 
+def as_spec(spec: WindowSpec | Duration) -> WindowSpec:
+    """Return windows as they are described; a size alone tumbles."""
+    return spec if isinstance(spec, WindowSpec) else Tumbling(spec)
+
+
 class Window(NamedTuple):
     """Name a window for the user: its key, and its bounds (for count windows: its number, and None)."""
 

@@ -1,4 +1,4 @@
-"""Put a batch that was split by shard together again.
+"""Split a batch by shard, and put it together again.
 
 A partitioned operator cuts batch `n` into parts, and several workers process them. The batch's slot in the
 reorder buffer is filled once, by whoever finishes the last part, with the rows merged by position.
@@ -43,6 +43,17 @@ class SplitBatch(Generic[P, T]):
             return EMPTY
         results = [self._results.load(index) for index in range(self._parts)]
         return self._merge([result for result in results if result is not EMPTY])
+
+
+def split_by_shard(shards: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Return, for each shard that occurs, the indices of its rows in their original order."""
+    if not len(shards):
+        return []
+    order = np.argsort(shards, kind="stable")
+    grouped = shards[order]
+    starts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1])))
+    parts = np.split(order, starts[1:])
+    return [(int(grouped[start]), part) for start, part in zip(starts, parts, strict=True)]
 
 
 def merge_order(positions: Sequence[Sequence[Any] | npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

@@ -14,14 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.hints import check_count, refuse_replicas, replicas_hint
-from penstock.keys import hash_value
 from penstock.order.called_executor import CalledExecutor, spread
-from penstock.order.parts import SplitBatch
+from penstock.order.parts import SplitBatch, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
 from penstock.order.reorder import ReorderBuffer
@@ -30,7 +27,7 @@ from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps
 from penstock.pe.ports import OperatorGate, Output, Outputs, Port
-from penstock.pe.replicas import CALL, URGENT, Replica, Squad
+from penstock.pe.replicas import CALL, URGENT, CalledPort, Replica, Squad
 from penstock.pe.row_keys import key_shards
 from penstock.pe.stations import Group, InputPort, PartRows, Rows, StatefulStation, Station, Surroundings, offer
 from penstock.plan import Plan
@@ -64,8 +61,8 @@ class PartitionedStation(StatefulStation):
     def __init__(self, node: Node, around: Surroundings, queue: Queue = HybridQueue, whole: bool = False) -> None:
         """With `whole`, batches are not cut as long as there are no replicas: nobody else would come for the parts."""
         super().__init__(node, around)
-        count = around.partitions
-        self._whole = whole
+        count = self._operator.most_shards(around.partitions)
+        self._count, self._whole = count, whole
         if not whole:
             self.part_state()
         self._queue = queue(around.primitives, count)
@@ -80,12 +77,12 @@ class PartitionedStation(StatefulStation):
         """Give each key to its partition, where they were one till now; for whoever is alone with the state."""
         if len(self._shards) > 1:
             return
-        old, count = self._shards[0], self._around.partitions
-        shards = self._make_shards(count, old.states)
+        old, find = self._shards[0], partial(self._operator.shard, count=self._count)
+        shards = self._make_shards(self._count, old.states)
         for key, state in old.states.items() if not self._one_dict else ():
-            shards[hash_value(key) % count].states[key] = state
+            shards[find(key)].states[key] = state
         for timer in old.timers:
-            shards[hash_value(timer[3]) % count].timers.append(timer)
+            shards[find(timer[3])].timers.append(timer)
         for shard in shards.values():
             heapq.heapify(shard.timers)
             shard.registered = old.registered
@@ -148,12 +145,8 @@ class PartitionedStation(StatefulStation):
             if chunk is None:
                 continue
             shards = key_shards(self._operator.keys[port], chunk, count)
-            order = np.argsort(shards, kind="stable")
-            ordered = shards[order]
-            starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])).tolist()
-            for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-                part = chunk.select(order[start:stop])
-                found.setdefault(int(ordered[start]), []).append((port, part, ordered[start:stop]))
+            for shard, rows in split_by_shard(shards):
+                found.setdefault(shard, []).append((port, chunk.select(rows), shards[rows]))
         return found
 
     def _work(self) -> Outputs[Batch]:
@@ -166,10 +159,11 @@ class PartitionedStation(StatefulStation):
             yield from self.finish(partition, part)
             if self._around.clock() > until:
                 work.close()
-                break
-        if self._queue.waiting() > 0:
-            # The tokens of these parts may be used up: what one worker leaves, another one must hear of.
-            yield self.work, CALL
+                if self._queue.waiting() > 0:
+                    # The tokens of these parts may be used up: what one worker leaves, another one must hear of. Who
+                    # finds no more to do leaves nothing: the rest is with others, who come back for what waits for it.
+                    yield self.work, URGENT
+                return
 
     def finish(self, partition: int, part: Part) -> Outputs[Batch]:
         """Do the work for a part; with the last one of a batch, send on what is next in order."""
@@ -344,7 +338,7 @@ def _not_started(port: InputPort, batch: Batch) -> None:
     raise RuntimeError("nobody runs the operator yet")
 
 
-class _WorkPort(InputPort):
+class _WorkPort(CalledPort):
     """Where the workers of a partitioned operator are called: a token for each part."""
 
     def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch], capacity: int) -> None:

@@ -252,16 +252,14 @@ class PortScheduler(Generic[B]):
         """Push a batch from a thread that the scheduler does not own, draining the queue if it is full."""
         self._run([_Frame(None, _outputs((port, batch)))], execute, lambda: False, stopped)
 
-    def pass_through(self, port: Port[B], batch: B, execute: Execute[B], stopped: Callable[[], bool]) -> None:
+    def pass_through(
+        self, port: Port[B], batch: B, execute: Execute[B], keep_going: KeepGoing, stopped: Callable[[], bool]
+    ) -> None:
         """Run a batch through everything below a port without queueing it, for whoever is alone with the flow.
 
         *No other batch may be under way*: then no queue has an older one, which it would overtake. Permits are needed
         all the same, because workers may look around; where one is not to be had, the batch is queued as ever.
         """
-
-        def running() -> bool:
-            return not stopped()
-
         way = deque([(port, batch)])
         while way and not stopped():
             port, batch = way.popleft()
@@ -274,9 +272,15 @@ class PortScheduler(Generic[B]):
                 while output is not None:
                     if output is not PAUSE:
                         way.append(output)
-                    output = go_on(outputs, running) if output is PAUSE else next(outputs, None)
+                        output = next(outputs, None)
+                    elif keep_going():
+                        output = go_on(outputs, keep_going)
+                    else:
+                        port.gate.put_aside(Begun(batch, outputs, 1))
+                        break
+                else:
+                    outputs.close()
             finally:
-                outputs.close()
                 self.release(port)
 
     def _claim_idle(self, port: Port[B]) -> bool:

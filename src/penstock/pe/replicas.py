@@ -19,13 +19,25 @@ from penstock.pe.ports import OperatorGate, Outputs
 from penstock.pe.stations import InputPort, Link, StatelessStation, Station
 
 MOST_REPLICAS = 64
+"""Of an operator without memory, whoever asks for them: far more than processors, because some of them wait."""
 CALL: Batch = Batch(None, None)  # type: ignore[arg-type]
 """Calls a worker to a replica whose work waits elsewhere."""
 URGENT: Batch = Batch(None, None)  # type: ignore[arg-type]
-"""The same from another replica, which must not wait for room: two that wait for each other would wait for ever."""
+"""The same from one that is called itself, and must not wait for room: those that wait for each other wait for ever."""
 
 
-class ReplicaPort(InputPort):
+class CalledPort(InputPort):
+    """A port that calls come to."""
+
+    def try_push(self, batch: Batch) -> bool:
+        """Add a batch; an urgent call always finds room."""
+        if batch is not URGENT:
+            return super().try_push(batch)
+        self._queue.push(batch)
+        return True
+
+
+class ReplicaPort(CalledPort):
     """The queue of a replica. It is short: what waits in it cannot be dealt to another one any more."""
 
     def __init__(self, primitives: Primitives, replica: Replica, capacity: int) -> None:
@@ -35,13 +47,6 @@ class ReplicaPort(InputPort):
     def sequence(self, batch: Batch) -> int:
         """Number a batch among those of the replica, which gets only some."""
         return self._tasks.add(1)
-
-    def try_push(self, batch: Batch) -> bool:
-        """Add a batch; an urgent call always finds room."""
-        if batch is not URGENT:
-            return super().try_push(batch)
-        self._queue.push(batch)
-        return True
 
 
 class Replica(Station):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from penstock.keys import check_keys, hash_columns, hash_value, hash_values
 from penstock.operators.base import Key, Keyed
 from penstock.pe.chunk import Chunk, Ints
 from penstock.rows import Row, RowType, any_getter, column_values
@@ -43,7 +43,7 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
     try:
         keys = list(map(read, rows))
         if len(keys) == len(rows):
-            check_keys(keys)
+            key.check_all(keys)
             return keys, {}
     except Exception:
         pass  # found again below, row by row
@@ -51,7 +51,7 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
     for index, item in enumerate(rows):
         try:
             found = read(item)
-            check_keys([found])
+            key.check(found)
             keys.append(found)
         except Exception as error:
             keys.append(None)
@@ -60,27 +60,22 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
 
 
 def key_shards(key: Key, chunk: Chunk, count: int) -> Ints:
-    """Return the shard of each row, of so many."""
+    """Return the shard of each row, of so many; a row whose key cannot be had goes to shard 0, where it fails."""
     if count == 1:
         return np.zeros(len(chunk), np.int64)
-    shards: Ints = (_hashes(key, chunk) % np.uint64(count)).astype(np.int64)
-    return shards
-
-
-def _hashes(key: Key, chunk: Chunk) -> Any:
-    """Hash the key of each row; a row whose key cannot be had goes to shard 0, where it fails."""
+    read = key.function or any_getter(key.fields)
     try:
         if key.fields and chunk.type is not None and chunk.type.form != "scalar":
             columns = chunk.get_columns()
-            return hash_columns([columns.column(name) for name in key.fields])
-        read = key.function or any_getter(key.fields)
-        return hash_values(list(map(read, chunk.get_rows())))
+            return key.column_shards([columns.column(name) for name in key.fields], count)
+        return key.shards(list(map(read, chunk.get_rows())), count)
     except Exception:
-        return np.fromiter((_hash_or_zero(key, row) for row in chunk.get_rows()), np.uint64, len(chunk))
+        found = (_shard_or_first(key, read, row, count) for row in chunk.get_rows())
+        return np.fromiter(found, np.int64, len(chunk))
 
 
-def _hash_or_zero(key: Key, row: Any) -> int:
+def _shard_or_first(key: Key, read: Callable[[Row], Any], row: Row, count: int) -> int:
     try:
-        return hash_value(key.function(row) if key.function else any_getter(key.fields)(row))
+        return key.shard(read(row), count)
     except Exception:
         return 0

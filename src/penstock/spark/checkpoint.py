@@ -274,6 +274,9 @@ def _describe(node: Node) -> Json:
     operator = node.operator
     assert isinstance(operator, Keyed)
     keys = None if operator.keys is None else [str(key) for key in operator.keys]
+    # The key of a join's other port has the same.
+    cut = None if operator.keys is None else operator.keys[0].ranges
+    ranges = None if cut is None else [repr(bound) for bound in cut.bounds]
     logic = operator.logic
     windows = getattr(logic, "windows", logic)
     sizes = {name: getattr(windows, name) for name in ("size", "every", "offset", "gap") if hasattr(windows, name)}
@@ -283,13 +286,21 @@ def _describe(node: Node) -> Json:
     return {
         "kind": operator.kind,
         "keys": keys,
+        "ranges": ranges,
         "logic": " of ".join(type(part).__name__ for part in (fold, logic) if part is not None),
         "sizes": sizes,
         "aggregates": labels,
     }
 
 
-_FIXED = {"kind": "kind", "keys": "key", "logic": "logic", "sizes": "window", "aggregates": "aggregates"}
+_FIXED = {
+    "kind": "kind",
+    "keys": "key",
+    "ranges": "ranges of keys",
+    "logic": "logic",
+    "sizes": "window",
+    "aggregates": "aggregates",
+}
 """What must not change in an operator with state, and what it is called."""
 
 
@@ -328,8 +339,9 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
                 f"name with name={name!r}, {other}"
             )
         for part, what in _FIXED.items():
-            if was[part] != now[part]:
+            had = was.get(part)  # checkpoints from before there were ranges do not name them
+            if had != now[part]:
                 raise CheckpointError(
-                    f"the operator {name!r} had the {what} {was[part]!r} in {path} and now has {now[part]!r}, which "
+                    f"the operator {name!r} had the {what} {had!r} in {path} and now has {now[part]!r}, which "
                     f"its state does not fit; change it back, {other}"
                 )

@@ -1,18 +1,18 @@
 """Find a workload by its name, for `penstock run NAME -o option=value`.
 
-A workload is a function that makes a flow. Its parameters are keyword-only and annotated with `int`, `float`, `str`
-or `bool`, and all have defaults: they are the options of the command line.
+A workload is a function that makes a flow. Its parameters are keyword-only and annotated with `int`, `float`, `str`,
+`bool`, literal texts or the numbers of `options.py`, and all have defaults: they are the options of the command line.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import FlowError
 from penstock.flow import Flow
+from penstock.workloads.options import check_all, options_of
 
 WORKLOADS: dict[str, str] = {
     "failed-logins": "penstock.workloads.failed_logins:failed_logins",
@@ -31,11 +31,11 @@ WORKLOADS: dict[str, str] = {
 }
 """Where the function of each workload is: `module:function`."""
 
-_READ: dict[str, Callable[[str], Any]] = {
-    "int": lambda text: int(text.replace("_", "")),
-    "float": float,
-    "str": str,
-    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+_READ: dict[type, Callable[[str], Any]] = {
+    int: lambda text: int(text.replace("_", "")),
+    float: float,
+    str: str,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
 }
 
 
@@ -46,17 +46,20 @@ def make_workload(name: str, options: dict[str, str]) -> Flow:
 
 
 def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
-    """Turn the options of a workload into values; refuse those that it has not."""
-    known = inspect.signature(find(name)).parameters
-    values = {}
+    """Turn the options of a workload into values; refuse those that it has not, and values that cannot be."""
+    known = options_of(find(name))
+    values: dict[str, Any] = {}
     for option, text in options.items():
         if option not in known:
             raise FlowError(f"workload {name!r} has no option {option!r}; it has {', '.join(known) or 'none'}")
-        kind = str(known[option].annotation)
+        kind = known[option].kind
         try:
             values[option] = _READ[kind](text)
         except (KeyError, ValueError):
-            raise FlowError(f"option {option!r} of workload {name!r} is of type {kind}, and {text!r} is not") from None
+            raise FlowError(
+                f"option {option!r} of workload {name!r} is of type {kind.__name__}, and {text!r} is not"
+            ) from None
+    check_all(known, values)
     return values
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import penstock as ps
+from penstock.workloads.options import Amount, Limits, checked
 from penstock.workloads.outputs import writer
 from penstock.workloads.system_log import LogLines
 
@@ -104,7 +105,15 @@ def login_failures(lines: ps.Stream, year: int) -> tuple[ps.Stream, ps.Stream]:
     return parsed.filter(is_failed_login).map(parse_failure), parsed.errors
 
 
-def failed_logins(*, logs: str = "", year: int = 0, lines: int = 200_000, seed: int = 0, out: str = "") -> ps.Flow:
+@checked
+def failed_logins(
+    *,
+    logs: str = "",
+    year: Annotated[int, Limits(0, dt.MAXYEAR)] = 0,
+    lines: Amount = 200_000,
+    seed: int = 0,
+    out: str = "",
+) -> ps.Flow:
     """Find failed logins in system logs, and hosts that try again and again.
 
     `logs` is a log file, or a directory of them; without it `lines` lines are made up. `year` is the year of the lines,

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 import penstock as ps
 from penstock.errors import FlowError
+from penstock.workloads.options import Amount, Count, checked
 from penstock.workloads.outputs import writer
 from penstock.workloads.scatter import Floats, Ints, Numbers, scatter, unit
 
@@ -96,15 +97,16 @@ def detect(calls: ps.Stream, area: int, kmh: float = LIMIT_KMH) -> tuple[ps.Stre
     return cases, cases.window(WINDOW).count(name="count")  # (5)
 
 
+@checked
 def mobile_fraud(
-    *, calls: int = 200_000, phones: int = 20_000, area: int = 206, seed: int = 0, out: str = ""
+    *, calls: Amount = 200_000, phones: Count = 20_000, area: int = 206, seed: int = 0, out: str = ""
 ) -> ps.Flow:
     """Find phones that travel faster than any airliner.
 
     `out` is the directory that cases and counts are written to as Parquet; without it some of them are printed.
     """
-    if area not in AREAS or phones < 1:
-        raise FlowError(f"area={area}, phones={phones}: the calls are of at least one phone, and of {list(AREAS)}")
+    if area not in AREAS:
+        raise FlowError(f"area={area}; the calls are of {', '.join(map(str, AREAS))}")
     flow = ps.Flow("mobile-fraud")
     source = ps.read.generate(Calls(phones, seed), schema=SCHEMA, rows=calls)
     cases, counts = detect(flow.source("calls", source, time="at"), area)

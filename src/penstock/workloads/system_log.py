@@ -26,11 +26,6 @@ FAILURE = (
 )
 
 
-def log_lines(rows: int, seed: int = 0) -> pa.Table:
-    """Make the first lines of a seed."""
-    return LogLines(seed)(0, rows)
-
-
 def write_log(path: str | Path, rows: int, seed: int = 0, year: int = 2026) -> None:
     """Write lines to a file."""
     lines = LogLines(seed, year)(0, rows)["value"].to_pylist()

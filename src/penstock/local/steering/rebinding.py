@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from penstock.elastic.base import Action
+from penstock.elastic.base import Action, Controller
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
@@ -20,9 +21,9 @@ class RebindingSteering:
 
     name = "rebinding"
 
-    def __init__(self, element: Element) -> None:
+    def __init__(self, element: Element, controller: Controller[Any, BindingStatistics] | None = None) -> None:
         self._element = element
-        self.controller = Rebinding(gain=GAIN)
+        self.controller: Controller[Any, BindingStatistics] = controller or Rebinding(gain=GAIN)
 
     def measure(self, period: Period) -> BindingStatistics | None:
         """Tell what came to each operator, what waits for it and what a batch costs it."""

@@ -9,10 +9,10 @@ from penstock.elastic.base import Action
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
+from penstock.pe.replicas import MOST_REPLICAS
 from penstock.pe.stations import Station
 from penstock.pe.statistics import OperatorStats
 
-MOST_REPLICAS = 16
 SETTLED_PERIODS = 4
 """Periods without a change of the workers before replicas are judged: what a replica gains is then its own doing."""
 

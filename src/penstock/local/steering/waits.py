@@ -5,13 +5,10 @@ from __future__ import annotations
 from penstock.elastic.base import Action
 from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 from penstock.local.steering.base import Period
-from penstock.operators.stateless import MOST_THREADS, PerRow, Unasked
+from penstock.operators.stateless import PerRow, Unasked, most_in_flight
 from penstock.pe.element import Element
 from penstock.pe.waiting_station import WaitingStation
 from penstock.plan import Plan
-
-MOST_TASKS = 8192
-"""Rows in flight of an `async def`: each is a suspended frame, and a request to somebody."""
 
 
 class WaitSteering:
@@ -21,10 +18,8 @@ class WaitSteering:
         self.name, self._operator, self._element = f"rows in flight of {operator}", operator, element
         station = self._station()
         assert station is not None
-        begins, asynchronous = int(station.in_flight), station.is_async
-        self.controller = WaitingConcurrency(
-            initial=begins, largest_guess=begins, high=MOST_TASKS if asynchronous else MOST_THREADS
-        )
+        begins, most = int(station.in_flight), most_in_flight(station.is_async)
+        self.controller = WaitingConcurrency(initial=begins, largest_guess=begins, high=most)
         self._in_flight_seconds = 0.0
 
     def _station(self) -> WaitingStation | None:

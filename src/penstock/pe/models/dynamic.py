@@ -14,7 +14,7 @@ from penstock.pe.batch import Batch
 from penstock.pe.choosing import PolicyScheduler
 from penstock.pe.models.base import Deliver
 from penstock.pe.own_threads import OwnThreads, threaded_ports
-from penstock.pe.ports import PortScheduler
+from penstock.pe.ports import KeepGoing, PortScheduler
 from penstock.pe.stations import InputPort, Station, run_port
 from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
 from penstock.policies import Policy
@@ -125,23 +125,24 @@ class Dynamic:
         self._run_what_is_there()  # what came before the lot was open again woke nobody
 
     def _run_through(self, port: InputPort, batch: Batch) -> None:
-        self._stand_in.enter(port.station.name)
-        self._scheduler.pass_through(port, batch, run_port, self._stopped)
-        self._stand_in.leave()
+        with self._timed(port) as keep_going:
+            self._scheduler.pass_through(port, batch, run_port, keep_going, self._stopped)
 
     def _run_what_is_there(self) -> None:
-        scheduler, stopped, me = self._scheduler, self._stopped, self._stand_in
-        until = 0.0
-
-        def keep_going() -> bool:
-            return self._clock() < until and not stopped()
-
-        while not stopped() and (port := scheduler.find()) is not None:
+        while not self._stopped() and (port := self._scheduler.find()) is not None:
             assert isinstance(port, InputPort)
-            me.enter(port.station.name)
-            until = self._clock() + self._quantum
-            scheduler.drain(port, run_port, keep_going, stopped)
-            me.leave()
+            with self._timed(port) as keep_going:
+                self._scheduler.drain(port, run_port, keep_going, self._stopped)
+
+    @contextmanager
+    def _timed(self, port: InputPort) -> Iterator[KeepGoing]:
+        """Count as the worker while inside, which has a quantum."""
+        self._stand_in.enter(port.station.name)
+        until = self._clock() + self._quantum
+        try:
+            yield lambda: self._clock() < until and not self._stopped()
+        finally:
+            self._stand_in.leave()
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Start threads for ports that are to have one; the others are found when something is put into them."""

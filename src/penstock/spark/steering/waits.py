@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.elastic.journal import Journal
 from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
-from penstock.operators.stateless import MOST_THREADS, PerRow, Unasked
+from penstock.operators.stateless import PerRow, Unasked, most_in_flight
 from penstock.plan import Plan
 from penstock.spark.steering.measured import Measured
 
-MOST_TASKS = 4096
-"""Rows in flight of an `async def`, at most."""
 LEAST_ROWS = 32
 """An epoch with fewer rows a task says nothing of how fast they could be."""
 
@@ -24,7 +22,7 @@ class WaitingOperators:
             operator = node.operator
             if isinstance(operator, PerRow) and isinstance(operator.in_flight, Unasked):
                 rows = int(operator.in_flight)
-                most = MOST_TASKS if operator.is_async else MOST_THREADS
+                most = most_in_flight(operator.is_async)
                 controller = WaitingConcurrency(high=most, initial=rows, largest_guess=rows)
                 journal.begin(_name(node.name), controller, epoch)
                 self.in_flight[node.name] = rows

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import penstock as ps
-from penstock.errors import FlowError
+from penstock.workloads.options import Amount, Limits, Rate, checked
 from penstock.workloads.outputs import writer
 from penstock.workloads.stock_exchange.candles import candles
 from penstock.workloads.stock_exchange.circuit_breaker import circuit_breaker
@@ -43,16 +45,20 @@ def analyse(trades: ps.Stream, opening: list[int]) -> dict[str, ps.Stream]:
     }
 
 
+@checked
 def stock_exchange(
-    *, orders: int = 200_000, stocks: int = 4_000, seed: int = 0, rate: float = 0.0, out: str = ""
+    *,
+    orders: Amount = 200_000,
+    stocks: Annotated[int, Limits(1, MOST_STOCKS)] = 4_000,
+    seed: int = 0,
+    rate: Rate = 0.0,
+    out: str = "",
 ) -> ps.Flow:
     """Trade stocks by limit orders; six statistics, five kinds of event.
 
     `rate` is the number of orders a second, 0 for as fast as they are executed; `out` is the directory that the results
     are written to as Parquet; without it some of them are printed.
     """
-    if not 1 <= stocks <= MOST_STOCKS:
-        raise FlowError(f"stocks={stocks}; the exchange has 1 to {MOST_STOCKS:,} of them")
     made = Orders(stocks, seed)
     flow = ps.Flow("stock-exchange")
     source = ps.read.generate(made, schema=SCHEMA, rows_per_second=rate or None, rows=orders)

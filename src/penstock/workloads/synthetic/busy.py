@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from penstock.errors import FlowError
+from penstock.workloads.options import Rate, checked
 
 Kind = Literal["numpy", "python", "waiting", "blocking"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -98,12 +98,9 @@ _WORK: dict[Kind, type[Kernel | Loop | Sleep | Wait]] = {
 
 
 @lru_cache(maxsize=64)
-def make_work(kind: Kind, microseconds: float) -> Work:
+@checked
+def make_work(kind: Kind, microseconds: Rate) -> Work:
     """Return the work of a kind and a weight; equal operators share it, so that it is measured and shipped once."""
-    if kind not in KINDS:
-        raise FlowError(f"kind={kind!r}; a busy operator is of kind {', '.join(KINDS)}")
-    if microseconds < 0:
-        raise FlowError(f"cost_us={microseconds}; a cost is 0 or more")
     if microseconds == 0 and kind != "waiting":
         return _nothing
     return _WORK[kind](microseconds)

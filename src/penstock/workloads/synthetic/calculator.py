@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,14 @@ import pyarrow as pa
 from penstock import read
 from penstock.errors import FlowError
 from penstock.flow import Flow
+from penstock.workloads.options import Amount, Count, Limits, Rate, checked
 from penstock.workloads.synthetic.busy import Kind, Work, make_work
 from penstock.workloads.synthetic.draws import ZipfKeys, normals, uniforms
 
 PARTS = 8
 """The work of a mean row, in parts: a row's own work is a whole number of them."""
+MARK_BYTES = 4
+"""What a row writes into the state of its key."""
 ROWS = {"serial": int, "key": int, "parts": int, "payload": bytes}
 RESULTS = {"serial": int, "key": int, "seen": int, "check": int}
 
@@ -65,42 +68,40 @@ class Calculator:
         for _ in range(row.parts):
             self.work()
         seen, kept = state or (0, bytes(self.state_bytes))
-        mark = zlib.crc32(row.payload).to_bytes(4, "little")
-        at = 4 * seen % max(1, self.state_bytes - 3)
-        kept = kept[:at] + mark + kept[at + 4 :]
+        mark = zlib.crc32(row.payload).to_bytes(MARK_BYTES, "little")
+        at = MARK_BYTES * seen % (self.state_bytes - MARK_BYTES + 1)
+        kept = kept[:at] + mark + kept[at + MARK_BYTES :]
         return (seen + 1, kept), (row.serial, row.key, seen + 1, zlib.crc32(kept))
 
 
+@checked
 def calculator(
     *,
-    rows: int | None = 20_000,
-    rows_per_second: float | None = None,
-    keys: int = 10_000,
-    skew: float = 0.5,
-    shuffle_rows: int = 0,
-    tuple_bytes: int = 128,
-    state_bytes: int = 1_024,
-    cost_us: float = 1_000.0,
+    rows: Amount | None = 20_000,
+    rows_per_second: Rate = 0.0,
+    keys: Count = 10_000,
+    skew: Rate = 0.5,
+    shuffle_rows: Amount = 0,
+    tuple_bytes: Amount = 128,
+    state_bytes: Annotated[int, Limits(MARK_BYTES)] = 1_024,
+    cost_us: Rate = 1_000.0,
     kind: Kind = "numpy",
     seed: int = 1,
     sink: Any = None,
 ) -> Flow:
     """Build the generator and the calculator, which keeps `state_bytes` for each key; the sink is `out`.
 
-    Without `rows_per_second` the generator saturates the calculator, as in the paper; without `rows` it never ends.
+    At 0 `rows_per_second` the generator saturates the calculator, as in the paper; without `rows` it never ends.
     """
-    if keys < 1 or tuple_bytes < 0 or state_bytes < 4 or shuffle_rows < 0:
-        raise FlowError(
-            f"keys={keys}, tuple_bytes={tuple_bytes}, state_bytes={state_bytes}, shuffle_rows={shuffle_rows}; there "
-            f"must be a key, 4 bytes of state, and nothing below 0"
-        )
     if kind == "waiting":
         raise FlowError('kind="waiting"; an operator with state cannot be async def: use kind="blocking"')
     # The variance is half of the mean, both in ms as the paper has them: at 1 ms the deviation is 0.7 ms.
     spread = (0.5 / (cost_us / 1000)) ** 0.5 if cost_us else 0.0
     generator = Generator(ZipfKeys(keys, skew, seed, shuffle_rows), tuple_bytes, min(spread, 1.0), seed)
     flow = Flow("synthetic calculator")
-    stream = flow.source("rows", read.generate(generator, schema=ROWS, rows=rows, rows_per_second=rows_per_second))
+    stream = flow.source(
+        "rows", read.generate(generator, schema=ROWS, rows=rows, rows_per_second=rows_per_second or None)
+    )
     calculate = Calculator(make_work(kind, cost_us / PARTS), state_bytes)
     stream.key_by("key").scan(calculate, None, schema=RESULTS, name="calculator").sink("out", sink)
     return flow

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock import read
-from penstock.errors import FlowError
 from penstock.flow import Flow
+from penstock.workloads.options import Amount, Count, Rate, checked
 from penstock.workloads.synthetic.draws import ZipfKeys, copies, uniforms
 
 PRIME = 32_749
@@ -103,15 +103,16 @@ class Accumulate:
         return (seen + 1, kept), (row.serial, row.key, seen + 1, int(kept.sum() % PRIME))
 
 
+@checked
 def matrix(
     *,
-    rows: int = 20_000,
-    tuple_size: int = 16,
-    repeats: int = 4,
-    selectivity: float = 1.0,
-    state_size: int = 256,
-    keys: int = 1_000,
-    skew: float = 0.0,
+    rows: Amount = 20_000,
+    tuple_size: Count = 16,
+    repeats: Amount = 4,
+    selectivity: Rate = 1.0,
+    state_size: Count = 256,
+    keys: Count = 1_000,
+    skew: Rate = 0.0,
     seed: int = 1,
     sink: Any = None,
 ) -> Flow:
@@ -120,11 +121,6 @@ def matrix(
     A row has `tuple_size` integers; each operator multiplies them by its matrix `repeats` times. The stateless one
     makes `selectivity` rows of one (50 in the paper), the partitioned one keeps `state_size` integers for each key.
     """
-    for name, value in {"tuple_size": tuple_size, "state_size": state_size, "keys": keys}.items():
-        if value < 1:
-            raise FlowError(f"{name}={value}; it must be 1 or more")
-    if repeats < 0 or selectivity < 0:
-        raise FlowError(f"repeats={repeats}, selectivity={selectivity}; both must be 0 or more")
     flow = Flow("synthetic matrix")
     vectors = Vectors(ZipfKeys(keys, skew, seed), tuple_size, seed)
     stream = flow.source("rows", read.generate(vectors, schema=ROWS, rows=rows))

@@ -1,169 +1,97 @@
-"""The synthetic flows as workloads with names: parameters are the options of `penstock run`."""
+"""The synthetic flows as workloads with names: their options are those of the functions that build them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from penstock import write
 from penstock.flow import Flow
 from penstock.workloads.synthetic import calculator as calculators
 from penstock.workloads.synthetic import matrix as matrices
-from penstock.workloads.synthetic.shapes import Shape, graph
+from penstock.workloads.synthetic.shapes import graph
+
+_ENDS = {"source", "sink"}
+"""What a builder takes besides options: `out` stands for the sink."""
 
 
-def pipeline(
+def named(
+    build: Callable[..., Flow],
+    about: str,
     *,
-    depth: int = 12,
-    cost_us: float = 100.0,
-    kind: str = "numpy",
-    selectivity: float = 1.0,
-    rows: int = 10_000,
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run busy operators one behind the other (Streams, C-Stream)."""
-    return _graph("pipeline", 1, depth, cost_us, kind, selectivity, rows, seed, out)
+    settled: Mapping[str, Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
+    **defaults: Any,
+) -> Callable[..., Flow]:
+    """Make a workload of a builder, with its options but for those that are settled, and defaults of its own.
+
+    `renamed` has the option of each parameter that has another name there.
+    """
+    settled, renamed = settled or {}, renamed or {}
+    parameters = {
+        renamed.get(name, name): each
+        for name, each in signature(build, eval_str=True).parameters.items()
+        if name not in settled and name not in _ENDS
+    }
+    options = [
+        each.replace(name=name, kind=Parameter.KEYWORD_ONLY, default=defaults.get(name, each.default))
+        for name, each in parameters.items()
+    ]
+    options.append(Parameter("out", Parameter.KEYWORD_ONLY, default="", annotation=str))
+
+    def workload(**given: Any) -> Flow:
+        taken = Signature(options).bind(**given)
+        taken.apply_defaults()
+        out = taken.arguments.pop("out")
+        values = {parameters[name].name: value for name, value in taken.arguments.items()}
+        return build(**settled, **values, sink=write.parquet(out) if out else write.console(limit=2))
+
+    workload.__doc__ = about
+    workload.__signature__ = Signature(options, return_annotation=Flow)  # type: ignore[attr-defined]
+    return workload
 
 
-def data_parallel(
-    *,
-    width: int = 12,
-    cost_us: float = 100.0,
-    kind: str = "numpy",
-    selectivity: float = 1.0,
-    rows: int = 10_000,
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run busy operators side by side, each with its part of the rows (Streams, C-Stream)."""
-    return _graph("data-parallel", width, 1, cost_us, kind, selectivity, rows, seed, out)
-
-
-def mixed(
-    *,
-    width: int = 4,
-    depth: int = 4,
-    cost_us: float = 100.0,
-    kind: str = "numpy",
-    selectivity: float = 1.0,
-    rows: int = 10_000,
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run pipelines of busy operators side by side (Streams)."""
-    return _graph("mixed", width, depth, cost_us, kind, selectivity, rows, seed, out)
-
-
-def tree(
-    *,
-    branches: int = 2,
-    depth: int = 6,
-    cost_us: float = 100.0,
-    kind: str = "numpy",
-    selectivity: float = 1.0,
-    rows: int = 10_000,
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run a tree of busy operators, each dealing its rows out to its branches (C-Stream)."""
-    return _graph("tree", branches, depth, cost_us, kind, selectivity, rows, seed, out)
-
-
-def reverse_tree(
-    *,
-    branches: int = 2,
-    depth: int = 6,
-    cost_us: float = 100.0,
-    kind: str = "numpy",
-    selectivity: float = 1.0,
-    rows: int = 10_000,
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run a tree of busy operators from its leaves to its root (C-Stream)."""
-    return _graph("reverse-tree", branches, depth, cost_us, kind, selectivity, rows, seed, out)
-
-
-def matrix(
-    *,
-    rows: int = 20_000,
-    tuple_size: int = 16,
-    repeats: int = 4,
-    selectivity: float = 1.0,
-    state_size: int = 256,
-    keys: int = 1_000,
-    skew: float = 0.0,
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run matrix operators, a stateless and a partitioned one, with sizes and selectivity as parameters (Ordered)."""
-    return matrices.matrix(
-        rows=rows,
-        tuple_size=tuple_size,
-        repeats=repeats,
-        selectivity=selectivity,
-        state_size=state_size,
-        keys=keys,
-        skew=skew,
-        seed=seed,
-        sink=_writer(out),
-    )
-
-
-def calculator(
-    *,
-    rows: int = 20_000,
-    rows_per_second: float = 0.0,
-    keys: int = 10_000,
-    skew: float = 0.5,
-    shuffle_rows: int = 0,
-    tuple_bytes: int = 128,
-    state_bytes: int = 1_024,
-    cost_us: float = 1_000.0,
-    kind: str = "numpy",
-    seed: int = 1,
-    out: str = "",
-) -> Flow:
-    """Run a generator of skewed keys that change, and a calculator with state for each key (Elasticutor)."""
-    return calculators.calculator(
-        rows=rows,
-        rows_per_second=rows_per_second or None,
-        keys=keys,
-        skew=skew,
-        shuffle_rows=shuffle_rows,
-        tuple_bytes=tuple_bytes,
-        state_bytes=state_bytes,
-        cost_us=cost_us,
-        kind=kind,  # type: ignore[arg-type]  # checked where the work is made
-        seed=seed,
-        sink=_writer(out),
-    )
-
-
-def _graph(
-    shape: Shape,
-    width: int,
-    depth: int,
-    cost_us: float,
-    kind: str,
-    selectivity: float,
-    rows: int,
-    seed: int,
-    out: str,
-) -> Flow:
-    return graph(
-        shape,
-        width=width,
-        depth=depth,
-        cost_us=cost_us,
-        kind=kind,  # type: ignore[arg-type]  # checked where the work is made
-        selectivity=selectivity,
-        rows=rows,
-        seed=seed,
-        sink=_writer(out),
-    )
-
-
-def _writer(out: str) -> Any:
-    """Write Parquet to a directory; without one show a few rows of each batch."""
-    return write.parquet(out) if out else write.console(limit=2)
+pipeline = named(
+    graph,
+    "Run busy operators one behind the other (Streams, C-Stream).",
+    settled={"shape": "pipeline", "width": 1},
+    depth=12,
+)
+data_parallel = named(
+    graph,
+    "Run busy operators side by side, each with its part of the rows (Streams, C-Stream).",
+    settled={"shape": "data-parallel", "depth": 1},
+    width=12,
+)
+mixed = named(
+    graph,
+    "Run pipelines of busy operators side by side (Streams).",
+    settled={"shape": "mixed"},
+    width=4,
+    depth=4,
+)
+tree = named(
+    graph,
+    "Run a tree of busy operators, each dealing its rows out to its branches (C-Stream).",
+    settled={"shape": "tree"},
+    renamed={"width": "branches"},
+    branches=2,
+    depth=6,
+)
+reverse_tree = named(
+    graph,
+    "Run a tree of busy operators from its leaves to its root (C-Stream).",
+    settled={"shape": "reverse-tree"},
+    renamed={"width": "branches"},
+    branches=2,
+    depth=6,
+)
+matrix = named(
+    matrices.matrix,
+    "Run matrix operators, a stateless and a partitioned one, with sizes and selectivity as parameters (Ordered).",
+)
+calculator = named(
+    calculators.calculator,
+    "Run a generator of skewed keys that change, and a calculator with state for each key (Elasticutor).",
+)

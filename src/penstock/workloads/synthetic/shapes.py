@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import read
-from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.sim import graphs
+from penstock.workloads.options import Amount, Count, Rate, checked
 from penstock.workloads.synthetic.busy import Kind, Wait, Work, make_work
 from penstock.workloads.synthetic.draws import copies
 
@@ -29,15 +29,16 @@ SHAPES: tuple[Shape, ...] = get_args(Shape)
 SCHEMA = {"serial": int}
 
 
+@checked
 def graph(
     shape: Shape = "pipeline",
     *,
-    width: int = 2,
-    depth: int = 4,
-    cost_us: float = 100.0,
+    width: Count = 2,
+    depth: Count = 4,
+    cost_us: Rate = 100.0,
     kind: Kind = "numpy",
-    selectivity: float = 1.0,
-    rows: int | None = 10_000,
+    selectivity: Rate = 1.0,
+    rows: Amount | None = 10_000,
     source: Any = None,
     sink: Any = None,
     seed: int = 1,
@@ -63,12 +64,6 @@ def describe(shape: Shape, width: int, depth: int, cost: float, selectivity: flo
         "tree": lambda: graphs.tree(depth, width, cost),
         "reverse-tree": lambda: graphs.reverse_tree(depth, width, cost),
     }
-    if shape not in makers:
-        raise FlowError(f"shape={shape!r}; there are {', '.join(SHAPES)}")
-    if width < 1 or depth < 1:
-        raise FlowError(f"width={width}, depth={depth}; a graph needs at least one operator, so both are 1 or more")
-    if selectivity < 0:
-        raise FlowError(f"selectivity={selectivity}; an operator makes 0 rows or more of one")
     described = makers[shape]()
     operators = [
         replace(operator, selectivity=selectivity) if _is_busy(operator) else operator

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.workloads.options import Amount, Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import keys_where, numbers, prepare
 from penstock.workloads.tpcx_bb.tables import STORE_SALES, columns
 from penstock.workloads.tpcx_bb.top import Top
@@ -41,18 +42,19 @@ class Pairs(ps.Process):
         context.state = None
 
 
+@checked
 def flow(
     *,
-    scale: float = 0.01,
+    scale: Scale = 0.01,
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
     follow: bool = False,
     stores: str = "10,20,33,40,50",
     categories: str = "1,2,3",
-    hours: int = 1,
-    limit: int = 100,
-    least: int = 1,
+    hours: Count = 1,
+    limit: Count = 100,
+    least: Amount = 1,
 ) -> ps.Flow:
     """Find the pairs of items that are sold together most often, every hour (TPCx-BB Q1)."""
     tables = prepare(data, scale, seed, "store_sales", "item")

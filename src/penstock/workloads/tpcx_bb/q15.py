@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import penstock as ps
+from penstock.workloads.options import Scale, checked
 from penstock.workloads.tpcx_bb.data import prepare
 from penstock.workloads.tpcx_bb.tables import DAY, STORE_SALES, columns, date_sk
 
@@ -78,9 +79,10 @@ class Decline(ps.Process):
             context.emit((context.key, slope, (y - slope * x) / days - slope * self.first))
 
 
+@checked
 def flow(
     *,
-    scale: float = 0.01,
+    scale: Scale = 0.01,
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.workloads.options import Amount, Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import prepare
 from penstock.workloads.tpcx_bb.tables import DAY, NAMED_ITEM, WEB_CLICKSTREAMS, columns
 from penstock.workloads.tpcx_bb.top import Top
@@ -37,17 +38,18 @@ class ViewedWith:
         return [(other,) for other in session.items if other != self.item] if self.item in session.items else []
 
 
+@checked
 def flow(
     *,
-    scale: float = 0.01,
+    scale: Scale = 0.01,
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
     follow: bool = False,
     item: int = NAMED_ITEM,
-    timeout: int = 3600,
-    days: int = 1,
-    limit: int = 30,
+    timeout: Amount = 3600,
+    days: Count = 1,
+    limit: Count = 30,
 ) -> ps.Flow:
     """Find the items that are viewed most often together with a given one, every day (TPCx-BB Q2)."""
     tables = prepare(data, scale, seed, "web_clickstreams")

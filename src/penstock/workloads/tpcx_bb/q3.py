@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.workloads.options import Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import keys_where, numbers, prepare
 from penstock.workloads.tpcx_bb.tables import DAY, NAMED_ITEM, WEB_CLICKSTREAMS, columns
 from penstock.workloads.tpcx_bb.top import Top
@@ -58,19 +59,20 @@ class TopViewed:
         return {"purchased_item": window.key, **bounds, "top": largest}
 
 
+@checked
 def flow(
     *,
-    scale: float = 0.01,
+    scale: Scale = 0.01,
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
     follow: bool = False,
     item: int = NAMED_ITEM,
     categories: str = "2,3",
-    views: int = 5,
-    lookback_days: int = 10,
-    days: int = 1,
-    limit: int = 30,
+    views: Count = 5,
+    lookback_days: Count = 10,
+    days: Count = 1,
+    limit: Count = 30,
 ) -> ps.Flow:
     """Find what people look at last before they buy an item, every day (TPCx-BB Q3)."""
     tables = prepare(data, scale, seed, "web_clickstreams", "item")

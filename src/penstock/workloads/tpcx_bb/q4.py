@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.workloads.options import Amount, Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import keys_where, prepare
 from penstock.workloads.tpcx_bb.tables import DAY, WEB_CLICKSTREAMS, columns
 
@@ -24,15 +25,16 @@ def session(window: ps.Window, clicks: list[Any]) -> dict[str, int]:
     return {"pages": len(clicks), "cart": carts[-1] if carts else 0}
 
 
+@checked
 def flow(
     *,
-    scale: float = 0.01,
+    scale: Scale = 0.01,
     seed: int = 1,
     data: str = "tpcx-bb",
     out: str = "",
     follow: bool = False,
-    timeout: int = 3600,
-    days: int = 1,
+    timeout: Amount = 3600,
+    days: Count = 1,
 ) -> ps.Flow:
     """Find the average number of pages of sessions with an abandoned cart, every day (TPCx-BB Q4)."""
     tables = prepare(data, scale, seed, "web_clickstreams", "web_page")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import FlowError
+from penstock.workloads.options import Scale, checked
 
 Ints = npt.NDArray[np.int64]
 
@@ -95,13 +96,12 @@ class Sizes:
     pages: int
 
 
-def sizes(scale: float) -> Sizes:
+@checked
+def sizes(scale: Scale) -> Sizes:
     """Return the sizes at a scale factor; 1 is about 1 GB of the whole benchmark.
 
     Dimensions are never smaller than at 1, because the specification's parameters name one item and one store.
     """
-    if not scale > 0:
-        raise FlowError(f"scale={scale}; a scale factor is more than 0, for example 0.01")
     root = max(1.0, math.sqrt(scale))
     return Sizes(
         clicks=max(1, round(6_770_000 * scale)),

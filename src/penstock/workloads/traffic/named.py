@@ -11,16 +11,18 @@ from typing import Any
 from penstock import read, write
 from penstock.errors import FlowError
 from penstock.flow import Flow
+from penstock.workloads.options import Count, checked
 from penstock.workloads.traffic import car_following, queries, sumo, trace
 
 SIMULATORS = {"model": car_following.frames, "sumo": sumo.frames}
 
 
+@checked
 def traffic(
     *,
-    vehicles: int = 1_000,
-    ticks: int = 250,
-    replicas: int = 1,
+    vehicles: Count = 1_000,
+    ticks: Count = 250,
+    replicas: Count = 1,
     load: str = "constant",
     simulator: str = "model",
     seed: int = 1,

@@ -1,0 +1,376 @@
+"""A stream: what can be done with its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow.compute as pc
+
+from penstock import checks, hints
+from penstock.errors import FlowError
+from penstock.flow.keyed import KeyedStream
+from penstock.flow.windowed import WindowedStream
+from penstock.graph import Node, Port
+from penstock.operators import aggregates
+from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Union
+from penstock.operators.initial import state_maker
+from penstock.operators.process import Process, ProcessLike, ProcessLogic
+from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
+from penstock.operators.sort import Sort
+from penstock.operators.stateless import (
+    Filter,
+    FilterExpression,
+    FlatMap,
+    Map,
+    MapBatches,
+    Select,
+    Split,
+    evaluate,
+    refuse_async,
+    rows_in_flight,
+)
+from penstock.operators.windows import WindowSpec
+from penstock.ranges import make_ranges
+from penstock.rows import Row, RowType, record_type, row_type
+from penstock.timing import Duration, ticks
+from penstock.write import as_writer
+
+if TYPE_CHECKING:
+    from penstock.flow.flow import Flow
+
+Result = TypeVar("Result")
+Predicate = Callable[[Row], Any]
+
+
+class Stream:
+    """Rows on their way from one operator to the next."""
+
+    def __init__(self, flow: Flow, port: Port, key: Key | None = None) -> None:
+        """Operators with memory are partitioned by the key, if there is one."""
+        self.flow = flow
+        self.port = port
+        self._key = key
+
+    @property
+    def node(self) -> Node:
+        """Return the operator that the rows come from."""
+        return self.flow.nodes[self.port.node]
+
+    @property
+    def type(self) -> RowType | None:
+        """Return the declared type of the rows, None where it is not known."""
+        return self.node.types[self.port.index]
+
+    @property
+    def late(self) -> Stream:
+        """Return the rows that came too late for their window, or against `order_by`."""
+        return self._other_port("late", 'windows, sort, merge and sources with on_late="divert" have one')
+
+    @property
+    def late_left(self) -> Stream:
+        """Return the left rows that came too late for their join window."""
+        return self._other_port("late_left", "joins have one")
+
+    @property
+    def late_right(self) -> Stream:
+        """Return the right rows that came too late for their join window."""
+        return self._other_port("late_right", "joins have one")
+
+    @property
+    def errors(self) -> Stream:
+        """Return the dead letters of an operator with `on_error="dead_letter"`."""
+        return self._other_port("errors", 'operators with on_error="dead_letter" have one')
+
+    def _other_port(self, port: str, hint: str) -> Stream:
+        outputs = self.node.operator.outputs
+        if port not in outputs:
+            raise FlowError(f"operator {self.node.name!r} has no output {port!r}: {hint}")
+        return Stream(self.flow, Port(self.node.name, outputs.index(port)))
+
+    def __rshift__(self, stage: Callable[[Stream], Result]) -> Result:
+        """Apply a stage (`ps.map(f)`, ...) or any composite, which is a plain function of a stream."""
+        if not callable(stage):
+            raise FlowError(
+                f"operator {self.node.name!r}: cannot apply {stage!r} with >>; give a stage such as "
+                f"ps.map(f), or a function from stream to stream"
+            )
+        return stage(self)
+
+    def threaded(self) -> Stream:
+        """Give what reads this stream a thread of its own for it; `engine="threads"` only, others pass over it."""
+        return Stream(self.flow, replace(self.port, threaded=True))
+
+    def parallel(self, replicas: int) -> Stream:
+        """Begin with so many replicas of the operator that reads this stream; `engine="threads"` only."""
+        count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
+        return Stream(self.flow, replace(self.port, parallel=count))
+
+    # Without memory -----------------------------------------------------------------------------------------
+
+    def map(
+        self,
+        function: Callable[[Row], Any],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        waits: bool | None = None,
+        in_flight: int | None = None,
+    ) -> Stream:
+        """Replace each row by `function(row)`.
+
+        An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
+        for at most `in_flight`; outputs keep the order of the rows.
+        """
+        name = self.flow._free_name(name, function, "map")
+        returns = checks.returns(function, schema, name)
+        rows = rows_in_flight(function, waits, in_flight, name)
+        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows), returns)
+
+    def filter(
+        self,
+        predicate: Any,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        waits: bool | None = None,
+        in_flight: int | None = None,
+    ) -> Stream:
+        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
+        if isinstance(predicate, pc.Expression):
+            name = self.flow._free_name(name, None, "filter")
+            if waits or in_flight is not None:
+                raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")
+            known = checks.known_type(self.type, name, "a filter expression")
+            checks.predicate(known, predicate, name)
+            return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
+        name = self.flow._free_name(name, predicate, "filter")
+        checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
+        rows = rows_in_flight(predicate, waits, in_flight, name)
+        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows), self.type)
+
+    def flat_map(
+        self,
+        function: Callable[[Row], Any],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        waits: bool | None = None,
+        in_flight: int | None = None,
+    ) -> Stream:
+        """Replace each row by the rows that `function(row)` returns or yields; it may wait as in `map`."""
+        name = self.flow._free_name(name, function, "flat_map")
+        returns = checks.returns(function, schema, name, item=True)
+        rows = rows_in_flight(function, waits, in_flight, name, yields=True)
+        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
+
+    def select(self, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any) -> Stream:
+        """Keep fields, and compute others by `pyarrow.compute` expressions."""
+        name = self.flow._free_name(name, None, "select")
+        known = checks.known_type(self.type, name, "select")
+        for field in fields:
+            checks.field(known, field, name, "select")
+        for field, expression in expressions.items():
+            if not isinstance(expression, pc.Expression):
+                raise FlowError(
+                    f"operator {name!r}: {field}={expression!r} is no pyarrow.compute expression; write "
+                    f'pc.field("a") * 2, or use map() for a Python function'
+                )
+            checks.expression(known, expression, name)
+        pairs = (*((field, pc.field(field)) for field in fields), *expressions.items())
+        if not pairs:
+            raise FlowError(f"operator {name!r}: select() needs at least one field")
+        checks.distinct([field for field, _ in pairs], name, "select()")
+        result = record_type(evaluate(known.encode([]), pairs).schema)
+        return self._apply(name, Select(known, pairs, result, on_error=on_error), result)
+
+    def map_batches(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Replace an Arrow batch by what the function returns: as many rows, or (rows, input indexes)."""
+        name = self.flow._free_name(name, function, "map_batches")
+        known = checks.known_type(self.type, name, "map_batches")
+        returns = row_type(schema, name)
+        if on_error != "fail":
+            raise FlowError(
+                f'operator {name!r}: map_batches knows on_error="fail" only, because a batch fails as a '
+                f"whole; use map() where single rows may fail"
+            )
+        return self._apply(name, MapBatches(known, function, returns), returns or known)
+
+    def split(self, *predicates: Predicate, name: str | None = None, on_error: OnError = "fail") -> tuple[Stream, ...]:
+        """Split in one stream a predicate, each row going to the first that holds, and one for the rest."""
+        name = self.flow._free_name(name, None, "split")
+        for predicate in predicates:
+            checks.is_callable(predicate, name, "functions of the row")
+            refuse_async(predicate, name, "a predicate of split()")
+        ports = (*(f"out{index}" for index in range(len(predicates))), "rest")
+        self._apply(name, Split(predicates, on_error=on_error, outputs=ports), *[self.type] * len(ports))
+        return tuple(Stream(self.flow, Port(name, index)) for index in range(len(ports)))
+
+    # Fan-in -------------------------------------------------------------------------------------------------
+
+    def union(self, *others: Stream, name: str | None = None) -> Stream:
+        """Join streams into one; rows come in the order that a one-row-at-a-time run gives."""
+        name = self.flow._free_name(name, None, "union")
+        streams = (self, *others)
+        checks.one_flow(streams, name)
+        types = {stream.type for stream in streams}
+        kinds = {stream.node.time for stream in streams}
+        return self.flow._add(
+            name,
+            Union(),
+            tuple(s.port for s in streams),
+            (types.pop() if len(types) == 1 else None,),
+            kinds.pop() if len(kinds) == 1 else None,
+        )
+
+    def merge(self, *others: Stream, by: str, name: str | None = None) -> Stream:
+        """Join streams in the order of their event time; rows wait until no earlier one can come."""
+        name = self.flow._free_name(name, None, "merge")
+        streams = (self, *others)
+        checks.one_flow(streams, name)
+        for stream in streams:
+            checks.merge_time(self.flow.graph(), stream.port.node, by, name)
+        return self.union(*others, name=f"{name}.union").sort(name=name)
+
+    def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream:
+        """Release rows in event-time order, each once the watermark is `slack` past it."""
+        name = self.flow._free_name(name, None, "sort")
+        amount, unit = ticks(slack, name, "slack") if slack else (0, self.node.time)
+        checks.has_time(self.node, name, "sort")
+        if unit != self.node.time:
+            raise FlowError(checks.unit_mismatch(name, "slack", slack, self.node.time))
+        checks.not_negative(amount, name, "slack", slack)
+        return self._stateful(name, Sort(amount), None, "fail", extra_ports=("late",))
+
+    # With memory --------------------------------------------------------------------------------------------
+
+    def key_by(self, *keys: Any, ranges: Iterable[Any] | None = None) -> KeyedStream:
+        """Partition by fields, or by a function of the row, for what follows.
+
+        Keys are spread by their hash, or in `ranges`: the bounds between them, ascending, each the least key of the
+        range above it. Neighbouring keys are then together. What comes out is the same.
+        """
+        where = self.node.name
+        if len(keys) == 1 and callable(keys[0]):
+            return KeyedStream(self, Key(function=keys[0], ranges=make_ranges(ranges, None, (), where)))
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise FlowError(f"key_by behind operator {where!r} needs field names or one function, got {keys!r}")
+        checks.key_fields(self.type, keys, where)
+        return KeyedStream(self, Key(tuple(keys), ranges=make_ranges(ranges, self.type, keys, where)))
+
+    def scan(
+        self,
+        function: Callable[[Any, Row], tuple[Any, Row]],
+        initial: Any = None,
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Keep running state: `function(state, row) -> (state, output)`; `initial`: a value or a factory."""
+        name = self.flow._free_name(name, function, "scan")
+        returns = checks.returns(function, schema, name, pair=True)
+        return self._stateful(name, Scan(function, state_maker(initial), returns), self._key, on_error)
+
+    def flat_scan(
+        self,
+        function: Callable[[Any, Row], tuple[Any, Iterable[Row]]],
+        initial: Any = None,
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
+        name = self.flow._free_name(name, function, "flat_scan")
+        returns = checks.returns(function, schema, name, pair=True, item=True)
+        return self._stateful(name, FlatScan(function, state_maker(initial), returns), self._key, on_error)
+
+    def reduce(
+        self,
+        function: Callable[[Any, Row], Any],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
+        name = self.flow._free_name(name, function, "reduce")
+        returns = checks.returns(function, schema, name)
+        return self._stateful(name, Reduce(function, returns), self._key, on_error)
+
+    def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
+        """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
+        name = self.flow._free_name(name, None, "aggregate")
+        bundle = aggregates.aggregation(results, name, self.type)
+        key = self._key
+        checks.aggregate_fields(bundle, self.type, name, key.names if key else ())
+        return self._stateful(name, Aggregate(bundle, key), key, on_error)
+
+    def process(
+        self,
+        process: ProcessLike,
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Run a class of your own with state and timers; see `penstock.Process`."""
+        process = process() if isinstance(process, type) else process
+        name = self.flow._free_name(name, type(process), "process")
+        if not isinstance(process, Process):
+            raise FlowError(f"operator {name!r}: {process!r} is no Process; derive its class from penstock.Process")
+        return self._stateful(name, ProcessLogic(process, row_type(schema, name)), self._key, on_error)
+
+    def window(self, spec: WindowSpec | Duration) -> WindowedStream:
+        """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
+        return WindowedStream(self, self._key, spec)
+
+    def sink(self, name: str, writer: Any = None) -> Flow:
+        """Take rows out under a name; without a writer they are kept in memory. Returns the flow."""
+        writer = checks.wrap(name, as_writer, writer)
+        self.flow._add(name, Sink(writer), (self.port,), (), self.node.time)
+        return self.flow
+
+    # Building -----------------------------------------------------------------------------------------------
+
+    def _with_key(self, key: Key) -> Stream:
+        return Stream(self.flow, self.port, key)
+
+    def _apply(self, name: str, operator: Operator, *types: RowType | None) -> Stream:
+        operator, letters = checks.with_errors(operator, name)
+        return self.flow._add(name, operator, (self.port,), (*types, *letters), self.node.time)
+
+    def _stateful(
+        self,
+        name: str,
+        logic: Logic,
+        key: Key | None,
+        on_error: OnError,
+        *,
+        extra_ports: tuple[str, ...] = (),
+        other: Stream | None = None,
+        other_key: Key | None = None,
+    ) -> Stream:
+        """Add a keyed operator, or a whole-stream one where there is no key."""
+        inputs = [self] if other is None else [self, other]
+        keys = None if key is None else tuple(k for k in (key, other_key) if k is not None)
+        if logic.needs_time:
+            for stream in inputs:
+                checks.has_time(stream.node, name, "a time window")
+        time = self.node.time
+        result = logic.output_type([stream.type for stream in inputs], keys, time or "integer")
+        keyed = Keyed(logic, keys, on_error=on_error, outputs=("out", *extra_ports))
+        operator, letters = checks.with_errors(keyed, name)
+        late = [inputs[min(i, len(inputs) - 1)].type for i in range(len(extra_ports))]
+        return self.flow._add(name, operator, tuple(s.port for s in inputs), (result, *late, *letters), time)

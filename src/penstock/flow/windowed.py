@@ -1,0 +1,101 @@
+"""A stream that is grouped in windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock import checks
+from penstock.errors import FlowError
+from penstock.operators import aggregates
+from penstock.operators.base import Key, OnError
+from penstock.operators.windows import (
+    AggregateFold,
+    ApplyFold,
+    Count,
+    Fold,
+    ReduceFold,
+    Window,
+    WindowSpec,
+    as_spec,
+    window_logic,
+)
+from penstock.rows import Row
+from penstock.timing import Duration
+
+if TYPE_CHECKING:
+    from penstock.flow.stream import Stream
+
+Result = TypeVar("Result")
+
+
+class WindowedStream:
+    """Rows grouped in windows; say what comes out of each."""
+
+    def __init__(self, stream: Stream, key: Key | None, spec: WindowSpec | Duration) -> None:
+        self.stream, self.key, self.spec = stream, key, as_spec(spec)
+
+    def __rshift__(self, stage: Callable[[WindowedStream], Result]) -> Result:
+        return stage(self)
+
+    def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
+        """Emit (key, window_start, window_end, aggregates) once, at the close."""
+        name = self.stream.flow._free_name(name, None, "window")
+        bundle = aggregates.aggregation(results, name, self.stream.type)
+        counting = isinstance(self.spec, Count)
+        bounds = ("window",) if counting else ("window_start", "window_end")
+        names = (*(self.key.names if self.key else ()), *bounds)
+        checks.aggregate_fields(bundle, self.stream.type, name, names)
+        return self._close(name, AggregateFold(bundle, self.key, bounds), on_error)
+
+    def count(self, **options: Any) -> Stream:
+        """Count the rows of each window, in the field `count`."""
+        return self.aggregate(count=aggregates.count(), **options)
+
+    def sum(self, field: str, **options: Any) -> Stream:
+        """Add up a field, in the field `sum`."""
+        return self.aggregate(sum=aggregates.sum(field), **options)
+
+    def min(self, field: str, **options: Any) -> Stream:
+        """Find the smallest value of a field, in the field `min`."""
+        return self.aggregate(min=aggregates.min(field), **options)
+
+    def max(self, field: str, **options: Any) -> Stream:
+        """Find the largest value of a field, in the field `max`."""
+        return self.aggregate(max=aggregates.max(field), **options)
+
+    def mean(self, field: str, **options: Any) -> Stream:
+        """Average a field, in the field `mean`."""
+        return self.aggregate(mean=aggregates.mean(field), **options)
+
+    def reduce(
+        self,
+        function: Callable[[Any, Row], Any],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Combine the rows of each window: `function(accumulated, row)`, beginning with the first row."""
+        name = self.stream.flow._free_name(name, function, "window")
+        return self._close(name, ReduceFold(function, checks.returns(function, schema, name)), on_error)
+
+    def apply(
+        self,
+        function: Callable[[Window, list[Row]], Row],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Emit `function(window, rows)` for each window; window has key, start and end."""
+        name = self.stream.flow._free_name(name, function, "window")
+        return self._close(name, ApplyFold(function, checks.returns(function, schema, name)), on_error)
+
+    def _close(self, name: str, fold: Fold, on_error: OnError) -> Stream:
+        logic, unit = window_logic(self.spec, fold, self.key, name)
+        if unit is not None:
+            checks.has_time(self.stream.node, name, "a time window")
+            if unit != self.stream.node.time:
+                raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.node.time))
+        return self.stream._stateful(name, logic, self.key, on_error, extra_ports=("late",) if unit else ())

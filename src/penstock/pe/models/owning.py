@@ -1,0 +1,66 @@
+"""What the models share in which a thread belongs to a port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from penstock.order.parking import ParkingLot
+from penstock.order.primitives import Primitives
+from penstock.pe.batch import Batch
+from penstock.pe.models.base import Leaving
+from penstock.pe.own_threads import OwnThreads
+from penstock.pe.ports import PortScheduler
+from penstock.pe.stations import InputPort, Station
+from penstock.pe.worker import WorkerView
+
+
+class Owning(Leaving):
+    """Give some ports threads of their own."""
+
+    helps: ClassVar[bool]
+    """Whether there are ports without one: the thread that brings batches in runs those, and so does any other."""
+
+    def __init__(
+        self,
+        primitives: Primitives,
+        stations: Iterable[Station],
+        stopped: Callable[[], bool],
+        crashed: Callable[[BaseException], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        lot = ParkingLot(primitives, int(self.helps))
+        self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, lot)
+        self._stopped = stopped
+        self._own = OwnThreads(self._scheduler, lot, stopped, clock, crashed, helps=self.helps)
+        self._own.add(self._owned(stations))
+
+    def _owned(self, stations: Iterable[Station]) -> list[InputPort]:
+        """Return the ports that have a thread."""
+        raise NotImplementedError
+
+    @property
+    def active(self) -> int:
+        """How many threads run operators."""
+        return self.helps + len(self._own)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._own.start()
+
+    def add(self, stations: Sequence[Station], first: int) -> None:
+        """Start threads for ports of more stations."""
+        self._own.add(self._owned(stations))
+
+    def retire(self, station: Station) -> None:
+        """End the threads of a station, if it has some."""
+        self._own.retire(station.ports)
+
+    def stop(self) -> None:
+        """End all threads."""
+        self._own.stop()
+
+    def workers(self) -> list[WorkerView]:
+        """Tell what the threads are doing."""
+        return self._own.workers()
