@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.errors import FlowError
-from penstock.graph import Graph, Node, Port
+from penstock.graph import Graph, Node, Port, marks_keep_up
 from penstock.operators import aggregates, coroutine
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.join import Combine, How, Join, SideBySide
@@ -660,7 +660,8 @@ class WindowedStream:
         return self._close(name, ApplyFold(function, checks.returns(function, schema, name)), on_error)
 
     def _close(self, name: str, fold: Fold, on_error: OnError) -> Stream:
-        logic, unit = window_logic(self.spec, fold, self.key, name)
+        in_time = marks_keep_up(self.stream.flow.nodes, self.stream.port)
+        logic, unit = window_logic(self.spec, fold, self.key, name, in_time)
         if unit is not None:
             checks.has_time(self.stream.node, name, "a time window")
             if unit != self.stream.node.time:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 STRIDE = 8
 """At first every so many-th key is taken."""
@@ -12,6 +12,13 @@ SAMPLE = 512
 """A sample of as many keys is thinned to half, and from then on half as many are taken."""
 NAMED = 3
 LONGEST_NAME = 80
+
+
+class Keys(Protocol):
+    """The keys of rows."""
+
+    def __getitem__(self, some: slice, /) -> list[Any]:
+        """Return those of some rows."""
 
 
 @dataclass
@@ -27,7 +34,7 @@ class HotKeys:
     def __init__(self) -> None:
         self._samples: dict[int, _Sample] = {}
 
-    def add(self, shard: int, keys: list[Any], start: int, stop: int) -> None:
+    def add(self, shard: int, keys: Keys, start: int, stop: int) -> None:
         """See the keys from one index to another."""
         found = self._samples.get(shard)
         if found is None:

@@ -286,6 +286,7 @@ def _describe(node: Node) -> Json:
         "logic": " of ".join(type(part).__name__ for part in (fold, logic) if part is not None),
         "sizes": sizes,
         "aggregates": labels,
+        "keeps_rows": not getattr(logic, "one_at_a_time", False),
     }
 
 
@@ -333,3 +334,9 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
                     f"the operator {name!r} had the {what} {was[part]!r} in {path} and now has {now[part]!r}, which "
                     f"its state does not fit; change it back, {other}"
                 )
+        if was.get("keeps_rows", now["keeps_rows"]) != now["keeps_rows"]:
+            raise CheckpointError(
+                f"the sessions of operator {name!r} {'have' if now['keeps_rows'] else 'had'} to keep their rows "
+                f"{'now' if now['keeps_rows'] else 'in ' + path}, because what is between them and one source without "
+                f"slack has changed; change it back, {other}"
+            )
