@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -185,10 +184,14 @@ def collect_step(values: list[Any], value: Any) -> list[Any]:
     return values
 
 
-class Special(enum.Enum):
-    """Stand for a value that is not equal to itself, so that it can be found in a dict."""
+class _NotANumber:
+    """Stand for a value that is not equal to itself, so that it can be found in a dict, also in a loaded one."""
 
-    NAN = enum.auto()
+    def __reduce__(self) -> str:
+        return "NAN"
+
+
+NAN = _NotANumber()
 
 
 def distinct(value: str | Callable[[Row], Any]) -> Agg:
@@ -213,7 +216,7 @@ def distinct_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
 
 
 def _different(seen: dict[Any, None]) -> list[Any]:
-    return [math.nan if value is Special.NAN else value for value in seen] if Special.NAN in seen else list(seen)
+    return [math.nan if value is NAN else value for value in seen] if NAN in seen else list(seen)
 
 
 def _hashable(value: Any) -> Any:
@@ -223,7 +226,7 @@ def _hashable(value: Any) -> Any:
         raise TypeError(
             f"distinct() takes values that can be hashed, not {value!r}; make a tuple or a text of it first"
         ) from None
-    return Special.NAN if isinstance(value, (float, Decimal)) and math.isnan(value) else value
+    return NAN if isinstance(value, (float, Decimal)) and math.isnan(value) else value
 
 
 def fold(
