@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock import read
@@ -41,8 +41,8 @@ Entry = tuple[int, int, int | None, bool, bool]
 """Of a row: how far time goes on, its key, its value, whether it gets as far as the window, whether a cut follows."""
 ENTRIES = st.lists(
     st.tuples(
-        st.integers(0, 3),
-        st.integers(0, 4),
+        st.sampled_from([0, 1, 1, 2, 9]),
+        st.integers(0, 1) | st.integers(0, 4),
         st.sampled_from([1, 2, 3, None]),
         st.integers(0, 4).map(bool),
         st.integers(0, 9).map(lambda n: n == 0),
@@ -127,7 +127,21 @@ def windows(spec: Any, whole: bool) -> Flow:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(ENTRIES, st.sampled_from(SPECS), st.booleans(), st.sampled_from([[0], [0, 1], [0, 0, 2], [0, 3, 0, 7, 1]]))
+@given(
+    ENTRIES,
+    st.sampled_from(SPECS),
+    st.booleans(),
+    st.just([0]) | st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, 12]), min_size=1),
+)
+@example(
+    [(0, 0, 1, True, False), *[(2, 0, 2, True, False)] * 3, (0, 0, 3, True, False)], Session(4), False, [0] * 4 + [5]
+)
+@example(
+    [(20, 1, 1, True, False), (0, 0, 1, True, False), (1, 0, 2, True, False), (0, 0, 3, True, False)],
+    Session(4),
+    False,
+    [0, 12, 0, 12],
+)
 def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool, back: list[int]) -> None:
     """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
     flow = windows(spec, whole)
