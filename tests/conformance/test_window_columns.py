@@ -137,10 +137,10 @@ def windows(spec: Any, whole: bool) -> Flow:
     [(0, 0, 1, True, False), *[(2, 0, 2, True, False)] * 3, (0, 0, 3, True, False)], Session(4), False, [0] * 4 + [5]
 )
 @example(
-    [(20, 1, 1, True, False), (0, 0, 1, True, False), (1, 0, 2, True, False), (0, 0, 3, True, False)],
+    [(20, 1, 1, True, False), (0, 1, 1, True, False), (0, 0, 2, True, False), (1, 0, 3, True, False)],
     Session(4),
     False,
-    [0, 12, 0, 12],
+    [0, 1, 12, 0],
 )
 def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool, back: list[int]) -> None:
     """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
