@@ -334,9 +334,10 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
                     f"the operator {name!r} had the {what} {was[part]!r} in {path} and now has {now[part]!r}, which "
                     f"its state does not fit; change it back, {other}"
                 )
-        if was.get("keeps_rows", now["keeps_rows"]) != now["keeps_rows"]:
+        kept, keeps = was.get("keeps_rows", now["keeps_rows"]), now["keeps_rows"]
+        if kept != keeps:
             raise CheckpointError(
-                f"the sessions of operator {name!r} {'have' if now['keeps_rows'] else 'had'} to keep their rows "
-                f"{'now' if now['keeps_rows'] else 'in ' + path}, because what is between them and one source without "
-                f"slack has changed; change it back, {other}"
+                f"the sessions of the operator {name!r} are {'with' if kept else 'without'} their rows in {path}, and "
+                f"the flow now keeps them {'with' if keeps else 'without'}, because the slack of their source, or what "
+                f"is between the two, is another; change it back, {other}"
             )
