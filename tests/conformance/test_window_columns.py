@@ -76,8 +76,11 @@ class InMemory:
         return repr(sorted(states.items()))
 
 
-def run(flow: Flow, entries: list[Entry], back: list[int], columns: bool) -> list[Any]:
-    """Run the operator "window" over the entries, cut as they say; return all that can be seen of it."""
+def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) -> list[Any]:
+    """Run the operator "window" over the entries, cut as they say; return all that can be seen of it.
+
+    `columns` says of each piece whether it is to be taken by columns, over and over again.
+    """
     plan = make_plan(flow)
     node = plan.nodes["window"]
     assert isinstance(node.operator, Keyed)
@@ -102,7 +105,7 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: bool) -> lis
             chunk = Chunk([2 * np.array(here, np.int64) + 1], times[here], row_type, row_type.encode(rows))
             group.append((0, chunk, np.array([entries[n][1] % SHARDS for n in here], np.int64)))
         runner = keyed.KeyedRunner(node, 1, epoch, shards, failures)
-        with mock.patch.object(keyed, "by_column", keyed.by_column if columns else lambda _: False):
+        with mock.patch.object(keyed, "FEW_ROWS", 0 if columns[epoch % len(columns)] else len(entries)):
             made = runner.run([part for part in group if len(part[1])], marks, water)
         seen += [
             (port, list(zip(*(p.tolist() for p in out.positions), strict=True)), out.times.tolist(), out.get_rows())
@@ -145,7 +148,9 @@ def windows(spec: Any, whole: bool) -> Flow:
 def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool, back: list[int]) -> None:
     """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
     flow = windows(spec, whole)
-    assert repr(run(flow, entries, back, columns=True)) == repr(run(flow, entries, back, columns=False))
+    expected = run(flow, entries, back, columns=[False])
+    for columns in ([True], [True, False]):
+        assert repr(run(flow, entries, back, columns)) == repr(expected)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -155,17 +160,17 @@ def test_no_row_is_taken_by_itself(spec: Any, whole: bool, back: list[int], monk
     # Late rows are of a key of their own: one whose session is open may still belong to it, which the loop finds out.
     entries = [(n % 2, 9 if n % 4 == 3 else n % 5, n, n % 7 > 0, n % 20 == 0) for n in range(100)]
     flow = windows(spec, whole)
-    expected = run(flow, entries, back, columns=False)
+    expected = run(flow, entries, back, columns=[False])
     for fold in (AggregateFold, ApplyFold):
         monkeypatch.setattr(fold, "add", lambda *_: pytest.fail("row by row"))
-    assert repr(run(flow, entries, back, columns=True)) == repr(expected)
+    assert repr(run(flow, entries, back, columns=[True])) == repr(expected)
 
 
 def test_windows_that_open_and_close_at_once_are_never_in_the_state(monkeypatch: Any) -> None:
     monkeypatch.setattr(AggregateFold, "close", lambda *_: pytest.fail("window by window"))
     entries = [(1, n % 5, n, True, False) for n in range(100)]
     for spec in SPECS:
-        seen = run(windows(spec, whole=False), entries, [0], columns=True)
+        seen = run(windows(spec, whole=False), entries, [0], columns=[True])
         assert [port for port, *_ in seen[:-1]] == [0]
         assert seen[-1] == "[]"
 
@@ -183,6 +188,7 @@ def test_a_result_that_fails_fails_at_its_own_window() -> None:
     chunk = Chunk([np.arange(8) * 2 + 1], np.arange(8), row_type, None, list(map(row_type.normalize, rows)))
     runner = keyed.KeyedRunner(node, 1, 0, InMemory(node.operator.logic), failures)
     marks = Steps([np.array([16])], np.array([FOREVER]))
-    made_rows = runner.run([(0, chunk, np.zeros(8, np.int64))], marks, BEFORE)[0].get_rows()
+    with mock.patch.object(keyed, "FEW_ROWS", 0):
+        made_rows = runner.run([(0, chunk, np.zeros(8, np.int64))], marks, BEFORE)[0].get_rows()
     assert [tuple(row) for row in made_rows] == [(1, 4, 8, float(3**20))]
     assert failures.passed_over == {"window": 1}

@@ -34,6 +34,9 @@ from penstock.positions import timed_width
 from penstock.rows import Row
 from penstock.timing import BEFORE, FOREVER, Ticks
 
+FEW_ROWS = 32
+"""What a group of as many costs by columns, it costs row by row too."""
+
 
 @dataclass
 class _Emitted:
@@ -82,7 +85,8 @@ class KeyedRunner:
         self._emitted = {}
         self._before = watermark
         made: dict[int, Chunk] = {}
-        if not (group and by_column(self._logic) and self._by_column(group, marks, watermark, made)):
+        many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
+        if not (many and self._by_column(group, marks, watermark, made)):
             self._row_by_row(group, marks, watermark)
         for port, emitted in self._emitted.items():
             chunk = self._chunk(port, emitted)

@@ -102,6 +102,8 @@ def _foldable(fold: Fold) -> bool:
 
 def fold_members(fold: Fold, chunk: Chunk, groups: Groups) -> list[list[Any]] | None:
     """Return the folds of the windows, one list an aggregate; None where it is to be done row by row."""
+    if not groups.held:
+        return []  # all rows are late
     held = [None if window is None else window.inside for window in groups.held]
     if isinstance(fold, ApplyFold):
         rows, (order, bounds) = chunk.get_rows(), segments(groups.of, len(held))
