@@ -97,6 +97,14 @@ class TestAggregates:
         run_all(window.sink("out"), rows, size)
 
     @quick
+    @given(ROWS, st.sampled_from([Tumbling(5), Session(3)]))
+    def test_keys_that_are_equal_and_not_the_same(self, rows, spec):
+        """A window has the key of the row that opened it, as long as its state is not saved and loaded."""
+        rows = sorted(rows, key=lambda row: row["t"])
+        keyed = source(rows, time="t").key_by(lambda row: [1, True, 1.0][row.k])
+        run_all(keyed.window(spec).aggregate(n=agg.count(), i=agg.collect("i")).sink("out"), rows, len(rows))
+
+    @quick
     @given(ROWS, st.sampled_from([1, 3, 9]), st.integers(3, 40))
     def test_sessions_that_may_be_joined(self, rows, gap, size):
         window = source(rows, time="t", slack=4).key_by("k", "s").window(Session(gap)).aggregate(**ALL)

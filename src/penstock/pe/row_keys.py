@@ -33,10 +33,17 @@ class CodedKeys:
     codes: Ints
     """The number of each row's key, in the order in which keys first appear."""
     keys: list[Any]
+    own: list[Any] | None = None
+    """The key of each row, where equal ones need not be the same, as 1 and True."""
 
     def __getitem__(self, some: slice) -> list[Any]:
         """Return the keys of some rows."""
         return [self.keys[code] for code in self.codes[some].tolist()]
+
+    def of(self, rows: Ints) -> list[Any]:
+        """Return the keys of rows as they themselves have them."""
+        own, numbers = (self.keys, self.codes[rows]) if self.own is None else (self.own, rows)
+        return [own[number] for number in numbers.tolist()]
 
     def first_rows(self) -> Ints:
         """Return the first row of each key."""
@@ -78,7 +85,7 @@ def _numbered(keys: list[Any]) -> CodedKeys:
     # The first row of a key stands for it: `setdefault` finds it at the speed of C.
     firsts: dict[Any, int] = {}
     codes, _ = dense(np.array(list(map(firsts.setdefault, keys, range(len(keys)))), np.int64))
-    return CodedKeys(codes, list(firsts))
+    return CodedKeys(codes, list(firsts), keys)
 
 
 def _key_columns(key: Key, chunk: Chunk) -> list[pa.Array] | None:

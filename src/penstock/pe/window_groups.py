@@ -170,7 +170,7 @@ class Closing:
         assert isinstance(fold, AggregateFold)
         columns: list[Any] = []
         if fold.key is not None:
-            found = [keys.keys[code] for code in groups.codes[which].tolist()]
+            found = keys.of(groups.openers[which])
             columns = list(zip(*found, strict=True)) if len(fold.key.fields) > 1 else [found]
         columns += [self._shown(groups.starts[which]), self._shown(groups.ends[which])]
         numbers = which.tolist()
@@ -195,15 +195,16 @@ def keep(
     which = np.flatnonzero(some)
     openers = groups.openers[which]
     aggregates = isinstance(logic.fold_, AggregateFold)
-    for number, code, start, end, place in zip(
+    for number, code, key, start, end, place in zip(
         which.tolist(),
         groups.codes[which].tolist(),
+        arrived.keys.of(openers),
         groups.starts[which].tolist(),
         groups.ends[which].tolist(),
         zip(*(p[openers].tolist() for p in arrived.chunk.positions), strict=True),
         strict=True,
     ):
-        held, shard, key = groups.held[number], arrived.shard_of_key[code], arrived.keys.keys[code]
+        held, shard = groups.held[number], arrived.shard_of_key[code]
         opened = (epoch, *place) if held is None else held.opened
         state = [column[number] for column in inside] if aggregates else inside[0][number]
         shard.states[key] = logic.put(shard.states.get(key), start, end, state, opened)
