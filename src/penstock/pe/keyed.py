@@ -1,8 +1,8 @@
 """Run a keyed operator over ordered groups of rows, shard by shard.
 
 Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard.
-Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates are folded by columns
-(`window_columns.py`); the loop here serves all other timers, and several ports.
+Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates or of whole rows are
+taken by columns (`window_groups.py`); the loop here serves all other timers, and several ports.
 """
 
 from __future__ import annotations
