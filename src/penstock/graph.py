@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import FlowError
-from penstock.operators.base import Operator
+from penstock.operators.base import Operator, Source
 from penstock.rows import RowType
 from penstock.timing import TimeKind
 
@@ -74,6 +74,25 @@ class Graph:
                     found.add(edge.target)
                     todo.append(edge.target)
         return found
+
+
+def marks_keep_up(nodes: Mapping[str, Node], port: Port) -> bool:
+    """Tell whether the watermark at each row of a stream is surely not behind the row's own time.
+
+    It is not where the rows come from one source without slack, by operators without memory alone.
+    """
+    ports, sources = {port}, set()
+    while ports:
+        read = ports.pop()
+        node = nodes[read.node]
+        if isinstance(node.operator, Source):
+            if read.index != 0 or node.operator.time is None or node.operator.slack != 0:
+                return False  # rows that came against `order_by` raise no mark
+            sources.add(node.name)
+        elif node.operator.kind != "stateless" or not node.inputs:
+            return False
+        ports.update(node.inputs)
+    return len(sources) == 1
 
 
 def _sorted(nodes: Mapping[str, Node]) -> list[str]:

@@ -148,7 +148,8 @@ class RowType:
         """Give a dict or dataclass that a function returned the record form that its schema declares."""
         if self.form != "record" or type(row) is self.row_class:
             return row
-        return tuple.__new__(self.row_class, self._values(row, 0))
+        plain = type(row) is tuple and len(row) == len(self._names)
+        return tuple.__new__(self.row_class, row if plain else self._values(row, 0))
 
     def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Make records of bare tuples that have a value for each field; records stay as they are."""

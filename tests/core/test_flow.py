@@ -132,6 +132,8 @@ class TestTypes:
             "i": agg.sum("t"),
             "m": agg.mean("t"),
             "c": agg.collect("k"),
+            "d": agg.distinct("k"),
+            "l": agg.last("t", skip_nulls=True),
         }
         kinds = {
             "n": pa.int64(),
@@ -139,6 +141,8 @@ class TestTypes:
             "i": pa.int64(),
             "m": pa.float64(),
             "c": pa.list_(pa.string()),
+            "d": pa.list_(pa.string()),
+            "l": pa.int64(),
         }
         stream = source()
         assert schema(stream.aggregate(**results)) == kinds

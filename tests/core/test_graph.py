@@ -5,7 +5,7 @@ import pytest
 from penstock import read
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.graph import Graph, Node, Port
+from penstock.graph import Graph, Node, Port, marks_keep_up
 from penstock.operators.base import Union
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
 from penstock.plan import MAX_SOURCES, make_plan
@@ -26,6 +26,32 @@ def nodes(**reads: str) -> dict[str, Node]:
 
 def a_source(flow: Flow, name: str, **options):
     return flow.source(name, read.items(ROWS), time="t", **options)
+
+
+class TestMarksKeepUp:
+    """The watermark at a row is surely not behind its time: then a key has one session at a time."""
+
+    def told(self, stream) -> bool:
+        return marks_keep_up(stream.flow.nodes, stream.port)
+
+    def test_from_one_source_by_operators_without_memory(self):
+        rows = a_source(Flow("f"), "in")
+        assert self.told(rows)
+        assert self.told(rows.filter(lambda row: row.k > 0).flat_map(lambda row: [row]))
+        assert self.told(rows.map(lambda row: row).union(rows.filter(lambda row: row.k > 0)))
+
+    def test_not_with_slack_state_another_source_or_rows_against_the_order(self):
+        flow = Flow("f")
+        rows = a_source(flow, "in")
+        assert not self.told(a_source(flow, "slack", slack=1))
+        assert not self.told(rows.scan(lambda state, row: (state, row)))
+        assert not self.told(rows.union(a_source(flow, "other")))
+        assert not self.told(a_source(flow, "ordered", order_by="t", on_late="divert").late)
+
+    def test_sessions_ask(self):
+        for slack in (0, 1):
+            made = a_source(Flow("f"), "in", slack=slack).key_by("k").window(Session(3)).count()
+            assert made.node.operator.logic.one_at_a_time == (slack == 0)
 
 
 class TestGraph:

@@ -1,5 +1,7 @@
 """Running state, keyed and over the whole stream, against plain loops."""
 
+import math
+import pickle
 from collections import defaultdict
 from itertools import accumulate
 
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import FlowError, OperatorError
 from penstock.operators import aggregates as agg
 
 from .running import numbers, out, records
@@ -87,7 +90,10 @@ class TestAggregates:
             (agg.mean("v"), [3.0, 3.0, 2.0, 8 / 3, 9 / 4]),
             (agg.first("v"), [3] * 5),
             (agg.last("v"), [3, None, 1, 4, 1]),
+            (agg.first(lambda r: r.v if r.v != 3 else None, skip_nulls=True), [None, None, 1, 1, 1]),
+            (agg.last("v", skip_nulls=True), [3, 3, 1, 4, 1]),
             (agg.collect("v"), [[3], [3, None], [3, None, 1], [3, None, 1, 4], [3, None, 1, 4, 1]]),
+            (agg.distinct("v"), [[3], [3, None], [3, None, 1], [3, None, 1, 4], [3, None, 1, 4]]),
             (agg.sum(lambda r: -(r.v or 0)), [-3, -3, -4, -8, -9]),
             (agg.fold(list, lambda s, r: [*s, r.v], len), [1, 2, 3, 4, 5]),
         ],
@@ -100,6 +106,28 @@ class TestAggregates:
     def test_only_nulls_give_null(self, aggregate):
         stream = records([{"v": 1}, {"v": None}], time=None).filter(lambda r: r.v is None)
         assert [row.x for row in out(stream.aggregate(x=aggregate("v")))] == [None]
+
+    def test_nan_is_one_value_also_behind_a_checkpoint(self):
+        bundle = agg.aggregation({"x": agg.distinct(lambda v: v)}, "a", None)
+        state = None
+        for value in (math.nan, 1.0, float("nan"), -0.0, 0.0):
+            state = pickle.loads(pickle.dumps(bundle.step(state, value)))
+        assert repr(bundle.results(state)) == "[[nan, 1.0, -0.0]]"
+
+    def test_what_has_no_hash_is_refused(self):
+        nested = records([{"v": [1]}], time=None)
+        with pytest.raises(FlowError, match=r"distinct\('v'\), of the type list.*a function of the row"):
+            nested.aggregate(x=agg.distinct("v"))
+        stream = nested.aggregate(all=agg.collect("v"), x=agg.distinct(lambda row: row.v))
+        with pytest.raises(OperatorError, match=r"values that can be hashed, not \[1\]; make a tuple"):
+            out(stream)
+
+    def test_a_value_without_a_hash_changes_nothing(self):
+        bundle = agg.aggregation({"x": agg.distinct(lambda v: v), "all": agg.collect(lambda v: v)}, "a", None)
+        state = bundle.step(None, 1)
+        with pytest.raises(TypeError, match="can be hashed"):
+            bundle.step(state, [2])
+        assert bundle.results(state) == [[1], [1]]
 
     def test_several_at_once_with_the_key_in_front(self):
         rows = [{"k": "a", "v": 1}, {"k": "b", "v": 2}, {"k": "a", "v": 3}]

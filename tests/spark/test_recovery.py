@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -273,9 +274,10 @@ class Build:
         results: dict[str, Any] | None = None,
         join: int = 4,
         order_by: str | tuple[()] = (),
+        slack: int = 0,
     ) -> ps.Flow:
         built = ps.Flow(flow)
-        rows = built.source(source, ps.read.parquet(str(self.data)), time="t", order_by=order_by)
+        rows = built.source(source, ps.read.parquet(str(self.data)), time="t", order_by=order_by, slack=slack)
         schema = {"n": int, "was": float}
         made = rows.key_by(*key, ranges=total_ranges).scan(function, 0.0, schema=schema, name=scan)
         made.sink("out", ps.write.parquet(str(self.out)))
@@ -359,6 +361,11 @@ class TestChangesOnRestart:
         write_json(f"{tmp_path}/ck/flow.json", identity)
         run_inline(flow, tmp_path / "ck")
         assert read_back(tmp_path / "out") == [tuple(row) for row in sequential(build()).results["out"]]
+
+    def test_sessions_that_would_need_their_rows_are_refused(self, build, tmp_path):
+        self.begin(partial(build, window=ps.session(3)), tmp_path)
+        with pytest.raises(ps.CheckpointError, match=r"'windows' are without their rows .* now keeps them with.*slack"):
+            run_inline(build(window=ps.session(3), slack=2), tmp_path / "ck")
 
     def test_another_number_of_shards_is_refused(self, build, tmp_path, monkeypatch):
         self.begin(build, tmp_path)

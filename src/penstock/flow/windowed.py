@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import checks
 from penstock.errors import FlowError
+from penstock.graph import marks_keep_up
 from penstock.operators import aggregates
 from penstock.operators.base import Key, OnError
 from penstock.operators.windows import (
@@ -93,7 +94,8 @@ class WindowedStream:
         return self._close(name, ApplyFold(function, checks.returns(function, schema, name)), on_error)
 
     def _close(self, name: str, fold: Fold, on_error: OnError) -> Stream:
-        logic, unit = window_logic(self.spec, fold, self.key, name)
+        in_time = marks_keep_up(self.stream.flow.nodes, self.stream.port)
+        logic, unit = window_logic(self.spec, fold, self.key, name, in_time)
         if unit is not None:
             checks.has_time(self.stream.node, name, "a time window")
             if unit != self.stream.node.time:

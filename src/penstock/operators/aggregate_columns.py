@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import repeat
+from dataclasses import dataclass
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,28 @@ from penstock.operators.aggregates import Agg, Aggregation
 from penstock.rows import Row, RowType, column_values
 
 Ints = npt.NDArray[np.int64]
-Values = npt.NDArray[Any] | list[Any]
-"""A column: an array of int64 or float64, or a list of whatever there is."""
+
+
+@dataclass(frozen=True)
+class Nullable:
+    """A column with nulls: an array that has anything where there is none."""
+
+    values: npt.NDArray[Any]
+    valid: npt.NDArray[np.bool_]
+
+    def tolist(self) -> list[Any]:
+        """Return the values as Python has them."""
+        listed: list[Any] = self.values.tolist()
+        for index in np.flatnonzero(~self.valid).tolist():
+            listed[index] = None
+        return listed
+
+    def __getitem__(self, index: Any) -> Nullable:
+        return Nullable(self.values[index], self.valid[index])
+
+
+Values = npt.NDArray[Any] | Nullable | list[Any]
+"""A column: an array of int64 or float64, perhaps with nulls, or a list of whatever there is."""
 _NOTHING = type(None)
 
 
@@ -35,7 +56,7 @@ def read_values(
         if read is None:
             found.append(None)
         elif exact and isinstance(aggregate.value, str):
-            found.append(_numbers(columns.column(aggregate.value)))  # type: ignore[union-attr]
+            found.append(_numbers(columns.column(aggregate.value), aggregate.check))  # type: ignore[union-attr]
         else:
             found.append(_packed(read_all(read, rows())))
     return found
@@ -56,11 +77,15 @@ def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
     return values
 
 
-def _numbers(column: pa.Array) -> Values:
-    if column.null_count == 0 and column.type in (pa.int64(), pa.float64()):
+def _numbers(column: pa.Array, check: Callable[[Any], Any] | None) -> Values:
+    if check is not None and column.type != pa.int64():
+        return list(map(check, column_values(column)))
+    if column.type not in (pa.int64(), pa.float64()):
+        return column_values(column)
+    if column.null_count == 0:
         values: npt.NDArray[Any] = column.to_numpy()
         return values
-    return column_values(column)
+    return Nullable(column.fill_null(0).to_numpy(), column.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _packed(values: list[Any]) -> Values:
@@ -75,26 +100,59 @@ def _packed(values: list[Any]) -> Values:
     return values
 
 
+def picked(values: Values | None, rows: Ints) -> Values | None:
+    """Return some values of a column."""
+    if values is None or not isinstance(values, list):
+        return None if values is None else values[rows]
+    return [values[row] for row in rows.tolist()]
+
+
 def fold_groups(
     aggregation: Aggregation, values: list[Values | None], groups: Ints, first: Ints, held: list[list[Any] | None]
 ) -> list[list[Any]]:
-    """Return the new state of each group.
+    """Return the new states of the groups, one list an aggregate.
 
     `groups` tells the group of each value, `first` the first value of each group, `held` the state it had. Old states
     stay as they were if anything fails; aggregates that change theirs cannot fail, and come last.
     """
-    count = len(first)
-    members = groups.tolist()
     columns: list[list[Any]] = [[]] * len(values)
     for index in in_order(aggregation):
         aggregate, taken = aggregation.aggregates[index], values[index]
         states = [aggregate.start() if state is None else state[index] for state in held]
-        made = None
-        if taken is None or isinstance(taken, np.ndarray):
-            fast = _BY_COLUMN.get(aggregate.step)
-            made = None if fast is None else fast(states, taken, groups, first, count)
-        columns[index] = _loop(aggregate, states, taken, members) if made is None else made
-    return list(map(list, zip(*columns, strict=True)))
+        made = _fast(aggregate, states, taken, groups, first)
+        columns[index] = _loop(aggregate, states, taken, groups.tolist()) if made is None else made
+    return columns
+
+
+def _fast(aggregate: Agg, states: list[Any], values: Values | None, groups: Ints, first: Ints) -> list[Any] | None:
+    """Fold a whole column at once, or return None where there is no such way."""
+    fold = _BY_COLUMN.get(aggregate.step)
+    if fold is None:
+        return None
+    if aggregate.step in _ANY_VALUES:
+        return fold(states, values, groups, first, len(states))
+    if isinstance(values, list):
+        return None
+    if isinstance(values, Nullable):
+        # Nulls change nothing, and a group that has nothing else stays as it is.
+        there = np.flatnonzero(values.valid)
+        if len(there) == 0:
+            return states
+        some, first, groups = np.unique(groups[there], return_index=True, return_inverse=True)
+        numbers = some.tolist()
+        made = fold([states[n] for n in numbers], values.values[there], groups, first, len(some))
+        if made is None:
+            return None
+        for number, state in zip(numbers, made, strict=True):
+            states[number] = state
+        return states
+    return fold(states, values, groups, first, len(states))
+
+
+def segments(groups: Ints, count: int) -> tuple[Ints | None, list[int]]:
+    """Return the order that puts the members of each group together, None if they are, and where each group ends."""
+    ends = [0, *np.cumsum(np.bincount(groups, minlength=count)).tolist()]
+    return None if (groups[1:] >= groups[:-1]).all() else np.argsort(groups, kind="stable"), ends
 
 
 def in_order(aggregation: Aggregation) -> list[int]:
@@ -104,7 +162,7 @@ def in_order(aggregation: Aggregation) -> list[int]:
 
 def as_list(values: Values | None) -> Any:
     """Return values for a loop."""
-    return repeat(None) if values is None else values.tolist() if isinstance(values, np.ndarray) else values
+    return repeat(None) if values is None else values if isinstance(values, list) else values.tolist()
 
 
 def _loop(aggregate: Agg, states: list[Any], values: Values | None, members: list[int]) -> list[Any]:
@@ -183,13 +241,33 @@ def _whole(states: list[Any], values: Any) -> bool:
 
 
 def _first(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    return [(new,) if old is None else old for old, new in zip(states, values[first].tolist(), strict=True)]
+    return [(new,) if old is None else old for old, new in zip(states, as_list(picked(values, first)), strict=True)]
 
 
 def _last(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    latest = np.empty(count, values.dtype)
-    latest[groups] = values  # of several values for one place, NumPy keeps the last
-    return latest.tolist()  # type: ignore[no-any-return]
+    latest = np.empty(count, np.int64)
+    latest[groups] = np.arange(len(groups))  # of several numbers for one place, NumPy keeps the last
+    return as_list(picked(values, latest))  # type: ignore[no-any-return]
+
+
+def _first_valid(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
+    return [new if old is None else old for old, new in zip(states, values[first].tolist(), strict=True)]
+
+
+def _distinct(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
+    order, bounds = segments(groups, count)
+    listed = as_list(values if order is None else picked(values, order))
+    for state, (start, stop) in zip(states, pairwise(bounds), strict=True):
+        state.update(dict.fromkeys(listed[start:stop]))
+    return states
+
+
+def _collect(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
+    order, bounds = segments(groups, count)
+    listed = as_list(values if order is None else picked(values, order))
+    for state, (start, stop) in zip(states, pairwise(bounds), strict=True):
+        state.extend(listed[start:stop])
+    return states
 
 
 _BY_COLUMN: dict[Any, Callable[[list[Any], Any, Ints, Ints, int], list[Any] | None]] = {
@@ -200,4 +278,16 @@ _BY_COLUMN: dict[Any, Callable[[list[Any], Any, Ints, Ints, int], list[Any] | No
     aggregates.max_step: _max,
     aggregates.first_step: _first,
     aggregates.last_step: _last,
+    aggregates.first_valid_step: _first_valid,
+    aggregates.last_valid_step: _last,
+    aggregates.distinct_step: _distinct,
+    aggregates.collect_step: _collect,
 }
+_ANY_VALUES = {
+    aggregates.count_step,
+    aggregates.first_step,
+    aggregates.last_step,
+    aggregates.distinct_step,
+    aggregates.collect_step,
+}
+"""Steps that take nulls, and columns of anything, at once too."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -27,12 +29,22 @@ class Agg:
     """Whether `step` changes its state; it must not fail then, because a row that fails changes nothing."""
     own: bool = False
     """Whether `step` is the user's, who may change the state in place: it is called once for each row, in order."""
+    check: Callable[[Any], Any] | None = None
+    """What a value goes through when it is read: raises where `step` could not take it, before anything changes."""
+    refuses: Callable[[pa.DataType], bool] = lambda _: False
+    """Tell of a field's type that its values cannot be taken."""
 
     def reader(self, row: RowType | None) -> Callable[[Row], Any] | None:
         """Return the function that reads this aggregate's value from a row."""
-        if self.value is None or callable(self.value):
-            return self.value
-        return any_getter([self.value]) if row is None else row.getter([self.value])
+        if self.value is None:
+            return None
+        read: Callable[[Row], Any]
+        if callable(self.value):
+            read = self.value
+        else:
+            read = any_getter([self.value]) if row is None else row.getter([self.value])
+        check = self.check
+        return read if check is None else lambda row: check(read(row))
 
 
 def _same(kind: pa.DataType | None) -> pa.DataType | None:
@@ -124,8 +136,15 @@ def first_step(state: Any, value: Any) -> Any:
     return (value,) if state is None else state
 
 
-def first(value: str | Callable[[Row], Any]) -> Agg:
-    """Keep the first row's value."""
+def first_valid_step(state: Any, value: Any) -> Any:
+    """Keep the first value that is not null."""
+    return value if state is None else state
+
+
+def first(value: str | Callable[[Row], Any], *, skip_nulls: bool = False) -> Agg:
+    """Keep the first row's value, or the first that is not null."""
+    if skip_nulls:
+        return Agg("first valid", value, _none, first_valid_step, identity, _same)
     return Agg("first", value, _none, first_step, lambda s: s and s[0], _same)
 
 
@@ -134,8 +153,15 @@ def last_step(_: Any, value: Any) -> Any:
     return value
 
 
-def last(value: str | Callable[[Row], Any]) -> Agg:
-    """Keep the last row's value."""
+def last_valid_step(state: Any, value: Any) -> Any:
+    """Keep the last value that is not null."""
+    return state if value is None else value
+
+
+def last(value: str | Callable[[Row], Any], *, skip_nulls: bool = False) -> Agg:
+    """Keep the last row's value, or the last that is not null."""
+    if skip_nulls:
+        return Agg("last valid", value, _none, last_valid_step, identity, _same)
     return Agg("last", value, _none, last_step, identity, _same)
 
 
@@ -145,16 +171,62 @@ def collect(value: str | Callable[[Row], Any]) -> Agg:
         "collect",
         value,
         list,
-        _collect_step,
+        collect_step,
         list,
         lambda kind: None if kind is None else pa.list_(kind),
         in_place=True,
     )
 
 
-def _collect_step(values: list[Any], value: Any) -> list[Any]:
+def collect_step(values: list[Any], value: Any) -> list[Any]:
+    """Add a value to the list."""
     values.append(value)
     return values
+
+
+class _NotANumber:
+    """Stand for a value that is not equal to itself, so that it can be found in a dict, also in a loaded one."""
+
+    def __reduce__(self) -> str:
+        return "NAN"
+
+
+NAN = _NotANumber()
+
+
+def distinct(value: str | Callable[[Row], Any]) -> Agg:
+    """Collect the different values in a list, in the order in which they first came; null is one of them."""
+    return Agg(
+        "distinct",
+        value,
+        dict,
+        distinct_step,
+        _different,
+        lambda kind: None if kind is None else pa.list_(kind),
+        in_place=True,
+        check=_hashable,
+        refuses=pa.types.is_nested,
+    )
+
+
+def distinct_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
+    """Note a value."""
+    seen[value] = None
+    return seen
+
+
+def _different(seen: dict[Any, None]) -> list[Any]:
+    return [math.nan if value is NAN else value for value in seen] if NAN in seen else list(seen)
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(
+            f"distinct() takes values that can be hashed, not {value!r}; make a tuple or a text of it first"
+        ) from None
+    return NAN if isinstance(value, (float, Decimal)) and math.isnan(value) else value
 
 
 def fold(
@@ -257,6 +329,13 @@ def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) 
         if not isinstance(aggregate, Agg):
             raise FlowError(
                 f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
-                f"sum(field), min, max, mean, first, last, collect or fold"
+                f"sum(field), min, max, mean, first, last, collect, distinct or fold"
             )
+        if row is not None and isinstance(aggregate.value, str) and aggregate.value in row.schema.names:
+            kind = row.schema.field(aggregate.value).type
+            if aggregate.refuses(kind):
+                raise FlowError(
+                    f"operator {operator!r}: {name} is {aggregate.label}({aggregate.value!r}), whose values are of the "
+                    f"type {kind}; give a function of the row instead that makes one number or text of each"
+                )
     return Aggregation(tuple(aggregates), tuple(aggregates.values()), row)

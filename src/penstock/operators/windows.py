@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import FlowError
+from penstock.errors import FlowError, PenstockError
 from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.scan import aggregate_type
@@ -172,6 +172,10 @@ class Windowed(Logic):
         """Return the fields that name the window in its row."""
         return [pa.field("window_start", time_type(time)), pa.field("window_end", time_type(time))]
 
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
+        """Return a key's state with a window in it, which is new, or has taken rows in since."""
+        raise NotImplementedError  # only windows of time can be found for many rows at once
+
     def functions(self) -> list[Any]:
         return self.fold_.functions()
 
@@ -220,8 +224,14 @@ class TimeWindows(Windowed):
         context.emit(self.fold_.close(inside, window), fire - 1)
         return self.expire(state, fire, opened)
 
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
+        windows = {} if state is None else state
+        windows[start] = (inside, opened)
+        return windows
+
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
-        return {start: held for start, held in state.items() if start + self.size != fire} or None
+        del state[fire - self.size]  # not a copy: of many windows that are open, many may close at once
+        return state or None
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [(start + self.size, opened) for start, (_, opened) in (state or {}).items()]
@@ -230,18 +240,27 @@ class TimeWindows(Windowed):
 class _Session(NamedTuple):
     start: Ticks
     end: Ticks
-    rows: list[tuple[Position, Row]]
+    rows: list[tuple[Position, Row]] | None
+    """The rows, where the session may have to be joined with another one."""
     inside: Any
     """The fold of the rows."""
+    first: Position = None
+    """The position of the opening row, where rows are not kept."""
 
     @property
     def opened(self) -> Position:
-        return self.rows[0][0]
+        return self.first if self.rows is None else self.rows[0][0]
+
+    def taking(self, position: Position, row: Row, start: Ticks, end: Ticks, inside: Any) -> _Session:
+        """Return the session with one more row in it."""
+        if self.rows is not None:
+            self.rows.append((position, row))
+        return _Session(min(start, self.start), max(end, self.end), self.rows, inside, self.first)
 
 
 @dataclass(frozen=True)
 class SessionWindows(Windowed):
-    """Session windows. State: the open sessions with their rows, because a row between two joins them.
+    """Session windows. State: the open sessions, with their rows where one may join two of them.
 
     Rows whose times are `gap` apart or more are in different sessions, in whatever order they come. A session has one
     timer, set when it opens: where it has grown by then, the timer is set again for its new end.
@@ -250,39 +269,48 @@ class SessionWindows(Windowed):
     emits: ClassVar[Emits] = "timed"
     needs_time = True
     gap: Ticks = 0
+    one_at_a_time: bool = False
+    """Whether the watermark at a row is never behind its time. Of two sessions of a key, a mark has then closed the
+    earlier one before the later one begins, so nothing is ever joined, and rows need not be kept."""
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         sessions: tuple[_Session, ...] = state or ()
         start, end = context.time, context.time + self.gap
         if len(sessions) == 1 and sessions[0].start <= start < sessions[0].end:
             # Nearly every row: it goes into the one session that is open. The timer that waits will find it grown.
-            first, last, rows, inside = sessions[0]
-            inside = self.fold_.add(inside, row)
-            rows.append((context.position, row))
-            return (_Session(first, max(last, end), rows, inside),)
+            inside = self.fold_.add(sessions[0].inside, row)
+            return (sessions[0].taking(context.position, row, start, end, inside),)
         met = [s for s in sessions if s.start < end and start < s.end]
         if not met and end <= context.watermark:
             context.emit(row, port=LATE)
             return state
         if not met:
-            joined = _Session(start, end, [(context.position, row)], self.fold_.add(None, row))
+            rows = None if self.one_at_a_time else [(context.position, row)]
+            joined = _Session(start, end, rows, self.fold_.add(None, row), context.position)
         elif len(met) == 1:
-            (one,) = met
-            inside = self.fold_.add(one.inside, row)
-            one.rows.append((context.position, row))
-            joined = _Session(min(start, one.start), max(end, one.end), one.rows, inside)
+            joined = met[0].taking(context.position, row, start, end, self.fold_.add(met[0].inside, row))
         else:
-            # Rows fold in their order, so those of sessions that become one fold again from the start.
-            rows, inside = sorted((pair for s in met for pair in s.rows), key=lambda pair: pair[0]), None
-            for held in (*(held for _, held in rows), row):
-                inside = self.fold_.add(inside, held)
-            rows.append((context.position, row))
-            joined = _Session(min(start, *(s.start for s in met)), max(end, *(s.end for s in met)), rows, inside)
+            joined = self._joined(met, context.position, row, start, end)
         if not met:
             context.timer(joined.end, joined.opened)
         if len(met) == len(sessions):
             return (joined,)
         return (*(s for s in sessions if not any(s is m for m in met)), joined)
+
+    def _joined(self, met: list[_Session], position: Position, row: Row, start: Ticks, end: Ticks) -> _Session:
+        """Make one session of several. Rows fold in their order, so theirs fold again from the start."""
+        held: list[tuple[Position, Row]] = []
+        for session in met:
+            if session.rows is None:
+                raise PenstockError(
+                    "two sessions that did not keep their rows are to be one; give the source the slack that it had "
+                    "when they began, or start with a new checkpoint"
+                )
+            held += session.rows
+        rows, inside = [*sorted(held, key=lambda pair: pair[0]), (position, row)], None
+        for _, each in rows:
+            inside = self.fold_.add(inside, each)
+        return _Session(min(start, *(s.start for s in met)), max(end, *(s.end for s in met)), rows, inside)
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         for session in state or ():
@@ -295,6 +323,10 @@ class SessionWindows(Windowed):
                 window = Window(context.key, context.show(session.start), context.show(session.end))
                 context.emit(self.fold_.close(session.inside, window), session.end - 1)
         return self.expire(state, fire, opened)
+
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
+        others = (session for session in state or () if session.opened != opened)
+        return (*others, _Session(start, end, None, inside, opened))
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         return tuple(s for s in state or () if s.end != fire or s.opened != opened) or None
@@ -345,8 +377,13 @@ class CountWindows(Windowed):
         return [(FOREVER, state[3])] if state and state[1] else []
 
 
-def window_logic(spec: WindowSpec, fold: Fold, key: Key | None, operator: str) -> tuple[Windowed, TimeKind | None]:
-    """Make the logic of a window specification, and tell the unit that its sizes were given in."""
+def window_logic(
+    spec: WindowSpec, fold: Fold, key: Key | None, operator: str, in_time: bool = False
+) -> tuple[Windowed, TimeKind | None]:
+    """Make the logic of a window specification, and tell the unit that its sizes were given in.
+
+    `in_time` says that the watermark at a row is never behind the row's time.
+    """
     if isinstance(spec, Count):
         if not isinstance(spec.size, int) or spec.size < 1:
             raise FlowError(f"operator {operator!r}: a count window needs at least one row, not {spec.size!r}")
@@ -354,7 +391,7 @@ def window_logic(spec: WindowSpec, fold: Fold, key: Key | None, operator: str) -
     if isinstance(spec, Session):
         gap, kind = ticks(spec.gap, operator, "gap")
         _positive(gap, "gap", operator)
-        return SessionWindows(fold, key, gap=gap), kind
+        return SessionWindows(fold, key, gap=gap, one_at_a_time=in_time), kind
     size, kind = ticks(spec.size, operator)
     every = size if isinstance(spec, Tumbling) else same_unit(spec.every, kind, operator, "every")
     offset = same_unit(spec.offset, kind, operator, "offset")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 STRIDE = 8
 """At first every so many-th key is taken."""
@@ -18,6 +18,13 @@ NAMED = 3
 LONGEST_NAME = 80
 HIDDEN = "hidden"
 """What a key is called where keys are not to be named; the name of a text has quotes around it."""
+
+
+class Keys(Protocol):
+    """The keys of rows."""
+
+    def __getitem__(self, some: slice, /) -> list[Any]:
+        """Return those of some rows."""
 
 
 @dataclass
@@ -34,7 +41,7 @@ class HotKeys:
         self._named = named
         self._samples: dict[int, _Sample] = {}
 
-    def add(self, shard: int, keys: list[Any], start: int, stop: int) -> None:
+    def add(self, shard: int, keys: Keys, start: int, stop: int) -> None:
         """See the keys from one index to another."""
         found = self._samples.get(shard)
         if found is None:

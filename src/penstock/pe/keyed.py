@@ -1,8 +1,8 @@
 """Run a keyed operator over ordered groups of rows, shard by shard.
 
 Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard.
-Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates are folded by columns
-(`window_columns.py`); the loop here serves all other timers, and several ports.
+Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates or of whole rows are
+taken by columns (`window_groups.py`); the loop here serves all other timers, and several ports.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ import numpy as np
 from penstock.checks import DEAD_LETTER
 from penstock.graph import Node
 from penstock.operators.base import Context, Keyed
-from penstock.operators.windows import LATE, TimeWindows
+from penstock.operators.windows import LATE, SessionWindows, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
 from penstock.pe.failures import Failures
 from penstock.pe.folding import Folding
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.marks import Steps
-from penstock.pe.row_keys import row_keys
+from penstock.pe.row_keys import CodedKeys, coded_keys, row_keys
+from penstock.pe.session_columns import sessions
 from penstock.pe.shards import Position, Shard, Shards
-from penstock.pe.window_columns import by_column, fold_windows
+from penstock.pe.window_columns import time_windows
+from penstock.pe.window_groups import FAR, Arrived, Closing, by_column, fold_members, keep
 from penstock.positions import timed_width
 from penstock.rows import Row
 from penstock.timing import BEFORE, FOREVER, Ticks
+
+FEW_ROWS = 32
+"""What a group of as many costs by columns, it costs row by row too."""
 
 
 @dataclass
@@ -57,7 +62,7 @@ class RowList(NamedTuple):
     """The watermark in force at each row."""
     positions: list[Position]
     mark_values: list[Ticks]
-    mark_positions: list[Position]
+    mark_positions: list[Ints]
 
 
 class KeyedRunner:
@@ -98,9 +103,13 @@ class KeyedRunner:
         self._emitted = {}
         self._before = watermark
         made: dict[int, Chunk] = {}
-        if not (group and by_column(self._logic) and self._by_column(group, marks, watermark, made)):
+        many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
+        if not (many and self._by_column(group, marks, watermark, made)):
             self._row_by_row(group, marks, watermark)
-        return made | {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
+        for port, emitted in self._emitted.items():
+            chunk = self._chunk(port, emitted)
+            made[port] = concat([made[port], chunk]).sorted() if port in made else chunk
+        return made
 
     def _by_column(
         self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]
@@ -108,28 +117,45 @@ class KeyedRunner:
         """Take all rows into their windows, then close those that are due; tell whether that can be done."""
         chunk, shards = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
         began = self._clock()
-        keys, bad = row_keys(self._operator, 0, chunk)
-        if bad:
+        keys = coded_keys(self._operator, chunk)
+        if keys is None or chunk.times is None or np.abs(chunk.times).max(initial=0) > FAR:
             return False
-        assert isinstance(self._logic, TimeWindows)
         waters = self._watermarks(chunk.positions, marks, watermark)
-        late = fold_windows(self._logic, self._epoch, self._shards, chunk, keys, shards, waters)
-        if late is None:
+        arrived = Arrived(chunk, chunk.times, keys, shards, waters, self._shards)
+        logic = self._logic
+        assert isinstance(logic, (TimeWindows, SessionWindows))
+        found = time_windows(logic, arrived) if isinstance(logic, TimeWindows) else sessions(logic, arrived)
+        if found is None:
+            return False
+        groups, late = found
+        inside = fold_members(logic.fold_, chunk, groups)
+        if inside is None:
             return False
         if len(late):
             rows = chunk.select(late)
             made[LATE] = rows.replace_rows(rows.get_rows(), self._node.types[LATE]).widened(self._width + self._suffix)
-        numbers, counts = np.unique(shards, return_counts=True)
-        seconds = (self._clock() - began) / len(chunk)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            shard = self._shards.get(number)
+        closing = Closing(self._node, logic.fold_, self._epoch, marks)
+        due = closing.due(groups)
+        closed = closing.close(arrived, groups, inside, due) if due.any() else None
+        if closed is not None:
+            made[0] = closed
+        keep(arrived, groups, inside, ~due if closed is not None else np.ones(len(due), bool), self._epoch, logic)
+        self._account(keys, shards, (self._clock() - began) / max(1, len(chunk)))
+        self._fire_due(marks, set(np.unique(shards).tolist()))
+        return True
+
+    def _account(self, keys: CodedKeys, shards: Ints, seconds: float) -> None:
+        """Say what each shard had of rows that took so many seconds each."""
+        order = np.argsort(shards.astype(np.uint16), kind="stable")
+        by_shard = keys.ordered(order)
+        counts = np.bincount(shards)
+        ends = np.cumsum(counts).tolist()
+        for number in np.flatnonzero(counts).tolist():
+            shard, count = self._shards.get(number), int(counts[number])
             shard.rows += count
             shard.seconds += count * seconds
-        if self._hot is not None:
-            for number, indexes in _by_shard(np.argsort(shards, kind="stable"), shards):
-                self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
-        self._fire_due(*listed_marks(marks), numbers.tolist())
-        return True
+            if self._hot is not None:
+                self._hot.add(number, by_shard, ends[number] - count, ends[number])
 
     def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
         found = self._list(group, marks, watermark)
@@ -148,7 +174,7 @@ class KeyedRunner:
                 self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
-        self._fire_due(mark_values, mark_positions, seen)
+        self._fire_due(marks, seen)
 
     def _list(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> RowList:
         """List the rows of a group, and what is to be known of each."""
@@ -172,18 +198,30 @@ class KeyedRunner:
         )
         shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
         waters = self._watermarks(columns, marks, watermark)
-        mark_values, mark_positions = listed_marks(marks)
+        mark_values = marks.values.tolist()
 
         order = np.lexsort((*reversed(columns), shards)) if rows else np.empty(0, np.int64)
         positions = list(zip(*(c.tolist() for c in columns), strict=True))
-        times, waters = times.tolist(), waters.tolist()
-        return RowList(order, shards, ports, rows, keys, bad, times, waters, positions, mark_values, mark_positions)
+        return RowList(
+            order,
+            shards,
+            ports,
+            rows,
+            keys,
+            bad,
+            times.tolist(),
+            waters.tolist(),
+            positions,
+            mark_values,
+            marks.positions,
+        )
 
-    def _fire_due(self, values: list[Ticks], positions: list[Position], seen: Iterable[int]) -> None:
+    def _fire_due(self, marks: Steps, seen: Iterable[int]) -> None:
         """Fire what the marks of a group reach, in the shards that had rows and in all others."""
-        if values:
+        if len(marks):
+            values = marks.values.tolist()
             for number in {*self._shards.due(values[-1]), *seen}:
-                self._fire(self._shards.get(number), values[-1], values, positions)
+                self._fire(self._shards.get(number), values[-1], values, marks.positions)
 
     def _watermarks(self, columns: list[Ints], marks: Steps, watermark: Ticks) -> Ints:
         """Return the watermark in force at each row."""
@@ -227,7 +265,7 @@ class KeyedRunner:
             self._send((*position, *self._zeros))
         return True
 
-    def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]) -> None:
+    def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Ints]) -> None:
         """Fire the timers that are due, each at the first mark that reached it."""
         context = self._context
         for fire, opened, key, place in self._due(shard, until, values, positions):
@@ -243,7 +281,7 @@ class KeyedRunner:
             self._send(place)
 
     def _due(
-        self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]
+        self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Ints]
     ) -> Iterator[tuple[Ticks, Position, Any, Position]]:
         """Take the timers that are due, with the context as it is for each; tell what goes off, of which key, where."""
         context = self._context
@@ -262,7 +300,8 @@ class KeyedRunner:
             context.emitted, context.registered = [], []
             # The opening position may be of a plan with other widths: cut or padded, its order is kept by its epoch.
             origin = (*opened, *(0,) * self._width)[: self._width + 1]
-            yield fire, opened, key, (*positions[mark], fire, *origin)
+            place = (*[int(component[mark]) for component in positions], fire, *origin)
+            yield fire, opened, key, place
 
     def _settle(self, shard: Shard, key: Any, state: Any) -> None:
         if state is None:
@@ -311,11 +350,6 @@ def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]
     shards = np.concatenate([shard for _, shard in parts]) if len(parts) > 1 else parts[0][1]
     order = sorting_order(chunk.positions)
     return (chunk, shards) if order is None else (chunk.select(order), shards[order])
-
-
-def listed_marks(marks: Steps) -> tuple[list[Ticks], list[Position]]:
-    """Return the values and the positions of marks."""
-    return marks.values.tolist(), list(zip(*(p.tolist() for p in marks.positions), strict=True))
 
 
 def _by_shard(order: Ints, shards: Ints) -> Iterable[tuple[int, list[int]]]:

@@ -32,6 +32,9 @@ class _Open:
     def first(self) -> int:
         return int(self.chunk.positions[0][self.at])
 
+    def __len__(self) -> int:
+        return len(self.chunk) - self.at
+
 
 Group = list[tuple[int, Chunk]]
 
@@ -40,13 +43,14 @@ def merged(runs: list[Run], limit: int = CHUNK_ROWS) -> Iterator[tuple[Group, in
     """Yield groups of (port, chunk) that together hold all rows before a bound; the last bound is None.
 
     Rows of one group may overlap and are to be sorted; rows of different groups never do. The bound is the first
-    component that the next group's rows begin at or above, so that marks before it can be taken too.
+    component that the next group's rows begin at or above, so that marks before it can be taken too. Short runs are
+    taken together: what a group costs by itself, and what is still open at its end, then counts for less.
     """
     waiting = sorted(runs, key=lambda run: run.first)
     opened: list[_Open] = []
     taken = 0
     while opened or taken < len(waiting):
-        if not opened:
+        while taken < len(waiting) and sum(map(len, opened)) < limit:
             opened.append(_open(waiting[taken]))
             taken += 1
         bound = waiting[taken].first if taken < len(waiting) else None
@@ -64,7 +68,7 @@ def merged(runs: list[Run], limit: int = CHUNK_ROWS) -> Iterator[tuple[Group, in
                 whole = run.at == 0 and stop == len(keys)
                 group.append((run.port, run.chunk if whole else run.chunk.slice(run.at, stop)))
                 run.at = stop
-        opened = [run for run in opened if run.at < len(run.chunk)]
+        opened = [run for run in opened if len(run)]
         yield group, bound if opened or taken < len(waiting) else None
 
 
@@ -74,10 +78,12 @@ def _open(run: Run) -> _Open:
 
 def _capped(opened: list[_Open], bound: int | None, lowest: int, limit: int) -> int | None:
     """Lower the bound so that a group stays small, but never so far that it would be empty."""
+    if sum(map(len, opened)) <= 2 * limit:
+        return bound
     share = max(1024, limit // len(opened))
     for run in opened:
         keys = run.chunk.positions[0]
-        if len(keys) - run.at > 2 * share:
+        if len(run) > 2 * share:
             candidate = max(int(keys[run.at + share]), lowest + 1)
             bound = candidate if bound is None else min(bound, candidate)
     return bound

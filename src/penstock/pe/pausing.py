@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from penstock.operators.base import Paused
 from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.keyed import KeyedRunner, RowList, listed_marks
+from penstock.pe.keyed import KeyedRunner, RowList
 from penstock.pe.marks import Steps
 from penstock.pe.ports import KeepGoing
 from penstock.pe.shards import Position, Shard
@@ -61,12 +61,16 @@ class PausingRunner(KeyedRunner):
     def _run_in_steps(self, shard: Shard, found: RowList) -> InSteps[None]:
         """Take rows, closing ports and marks in their order."""
         context, values, positions = self._context, found.mark_values, found.mark_positions
-        ports, places = ([], []) if self.closing is None else listed_marks(self.closing)
+        ports: list[int] = []
+        places: list[Position] = []
+        marks: list[Position] = []
+        if self.closing is not None:
+            ports, places, marks = self.closing.values.tolist(), _tuples(self.closing.positions), _tuples(positions)
         passed = 0
         for i in found.order.tolist():
             position, water = found.positions[i], found.waters[i]
             while passed < len(ports) and places[passed] < position:
-                if not (yield from self._close_in_steps(shard, ports[passed], places[passed], values, positions)):
+                if not (yield from self._close_in_steps(shard, ports[passed], places[passed], values, marks)):
                     return
                 passed += 1
             if shard.timers and shard.timers[0][0] <= water:
@@ -90,16 +94,16 @@ class PausingRunner(KeyedRunner):
         if self._hot is not None and found.rows:
             self._hot.add(0, found.keys, 0, len(found.rows))
         for port, place in zip(ports[passed:], places[passed:], strict=True):
-            if not (yield from self._close_in_steps(shard, port, place, values, positions)):
+            if not (yield from self._close_in_steps(shard, port, place, values, marks)):
                 return
         if values:
             yield from self._fire_in_steps(shard, values[-1], values, positions)
 
     def _close_in_steps(
-        self, shard: Shard, port: int, place: Position, values: list[Ticks], positions: list[Position]
+        self, shard: Shard, port: int, place: Position, values: list[Ticks], marks: list[Position]
     ) -> InSteps[bool]:
         """Close a port; return whether nothing failed."""
-        context, mark = self._context, bisect_left(positions, place)
+        context, mark = self._context, bisect_left(marks, place)
         context.closed |= {port}
         context.key, context.time = None, values[mark - 1] if mark else self._before
         context.emitted, context.registered = [], []
@@ -114,9 +118,7 @@ class PausingRunner(KeyedRunner):
         self._send(begin)
         return True
 
-    def _fire_in_steps(
-        self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Position]
-    ) -> InSteps[None]:
+    def _fire_in_steps(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Ints]) -> InSteps[None]:
         context = self._context
         for fire, opened, key, place in self._due(shard, until, values, positions):
             try:
@@ -139,3 +141,7 @@ class PausingRunner(KeyedRunner):
                 raise
             state = state.resume()
         return state
+
+
+def _tuples(positions: list[Ints]) -> list[Position]:
+    return list(zip(*(component.tolist() for component in positions), strict=True))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.operators.base import Key, Keyed
 from penstock.pe.chunk import Chunk, Ints
@@ -17,17 +19,85 @@ def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[
     if operator.keys is None:
         return [None] * len(chunk), {}
     key = operator.keys[port]
-    columns = chunk.columns
-    if columns is not None and key.fields and all(_exact(columns.schema.field(f).type) for f in key.fields):
-        lists = [column_values(columns.column(name)) for name in key.fields]
+    columns = _key_columns(key, chunk)
+    if columns is not None:
+        lists = list(map(column_values, columns))
         return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
     return _read_keys(key, chunk.type, chunk.get_rows())
 
 
+@dataclass(frozen=True)
+class CodedKeys:
+    """The keys of rows as numbers: a key is written once, however many rows have it."""
+
+    codes: Ints
+    """The number of each row's key, in the order in which keys first appear."""
+    keys: list[Any]
+    own: list[Any] | None = None
+    """The key of each row, where equal ones need not be the same, as 1 and True."""
+
+    def __getitem__(self, some: slice) -> list[Any]:
+        """Return the keys of some rows."""
+        return [self.keys[code] for code in self.codes[some].tolist()]
+
+    def of(self, rows: Ints) -> list[Any]:
+        """Return the keys of rows as they themselves have them."""
+        own, numbers = (self.keys, self.codes[rows]) if self.own is None else (self.own, rows)
+        return [own[number] for number in numbers.tolist()]
+
+    def first_rows(self) -> Ints:
+        """Return the first row of each key."""
+        before = np.maximum.accumulate(np.concatenate([[-1], self.codes[:-1]]))
+        return np.flatnonzero(self.codes > before)
+
+    def ordered(self, order: Ints) -> CodedKeys:
+        """Return the keys of rows in another order."""
+        return CodedKeys(self.codes[order], self.keys)
+
+
+def coded_keys(operator: Keyed, chunk: Chunk) -> CodedKeys | None:
+    """Return the keys of rows on port 0 as numbers, None where a key cannot be had."""
+    if operator.keys is None:
+        return CodedKeys(np.zeros(len(chunk), np.int64), [None])
+    columns = _key_columns(operator.keys[0], chunk)
+    if columns is None:
+        keys, bad = row_keys(operator, 0, chunk)
+        return None if bad else _numbered(keys)
+    codes, values = np.zeros(len(chunk), np.int64), [np.zeros(1, np.int64)]
+    lists = []
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        lists.append(column_values(encoded.dictionary))
+        codes, numbers = dense(codes * len(lists[-1]) + encoded.indices.to_numpy())
+        # What stood for the fields so far is behind each new number, and so is this field.
+        values = [*(v[numbers // len(lists[-1])] for v in values), numbers % len(lists[-1])]
+    fields = [[held[i] for i in number.tolist()] for held, number in zip(lists, values[1:], strict=True)]
+    return CodedKeys(codes, fields[0] if len(fields) == 1 else list(zip(*fields, strict=True)))
+
+
+def dense(numbers: Ints) -> tuple[Ints, Ints]:
+    """Number different numbers in the order in which they first appear; also return the number behind each."""
+    encoded = pa.array(numbers).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_numpy()
+
+
+def _numbered(keys: list[Any]) -> CodedKeys:
+    # The first row of a key stands for it: `setdefault` finds it at the speed of C.
+    firsts: dict[Any, int] = {}
+    codes, _ = dense(np.array(list(map(firsts.setdefault, keys, range(len(keys)))), np.int64))
+    return CodedKeys(codes, list(firsts), keys)
+
+
+def _key_columns(key: Key, chunk: Chunk) -> list[pa.Array] | None:
+    """Return the columns of a key's fields, if every value of theirs is a good key."""
+    columns = chunk.columns
+    if columns is None or not key.fields or not all(_exact(columns.schema.field(f).type) for f in key.fields):
+        return None
+    return [columns.column(name) for name in key.fields]
+
+
 def _exact(kind: Any) -> bool:
     """Tell whether every value of a type is a good key, so that values need no check."""
-    import pyarrow as pa
-
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)

@@ -1,79 +1,28 @@
-"""Fold rows into time windows by columns, where a window holds aggregates that need no function of the user's.
-
-A row belongs to a window unless a mark has closed it before, so the rows of a chunk can all go in before any window
-closes: each one that is due then closes at its own mark, as it would have between the rows.
-"""
+"""Find the time windows of the rows of a chunk, by columns."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.operators.aggregate_columns import fold_groups, read_values
-from penstock.operators.base import Logic
-from penstock.operators.windows import AggregateFold, TimeWindows
-from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.shards import Shard, Shards
+from penstock.operators.windows import TimeWindows
+from penstock.pe.chunk import Ints
+from penstock.pe.row_keys import dense
 from penstock.pe.stateless import expansion
-
-_FAR = 1 << 61
-"""Times beyond this may overflow when a window's size is added."""
+from penstock.pe.window_groups import Arrived, Groups, Held
 
 
-def by_column(logic: Logic) -> bool:
-    """Tell whether the rows of an operator may be folded by columns."""
-    return (
-        isinstance(logic, TimeWindows)
-        and isinstance(logic.fold_, AggregateFold)
-        and logic.fold_.aggregation.by_column
-        and max(logic.size, abs(logic.offset)) < _FAR
-    )
-
-
-def fold_windows(
-    logic: TimeWindows, epoch: int, shards: Shards, chunk: Chunk, keys: list[Any], shard_of: Ints, waters: Ints
-) -> Ints | None:
-    """Take the rows of a chunk into their windows; return the numbers of those that are late.
-
-    `waters` tells the watermark at each row. Return None, and change nothing, where it must be done row by row.
-    """
-    times = chunk.times
-    if times is None or len(times) == 0 or times.min() < -_FAR or times.max() > _FAR:
-        return None
-    assert isinstance(logic.fold_, AggregateFold)
-    row, start, late = _windows(logic, times, waters)
-    if len(row) == 0:
-        return late
-    whole = len(row) == len(times) and logic.size == logic.every
-    # The first row in a window stands for it: `setdefault` finds it at the speed of C.
-    opening: dict[tuple[Any, int], int] = {}
-    there = keys if whole else [keys[i] for i in row.tolist()]
-    members = np.array(
-        list(map(opening.setdefault, zip(there, start.tolist(), strict=True), range(len(row)))), np.int64
-    )
-    first = np.array(list(opening.values()), np.int64)
-    rank = np.empty(len(row), np.int64)
-    rank[first] = np.arange(len(first))
-    opener = row[first]
-    numbers = shard_of[opener].tolist()
-    loaded = {number: shards.get(number) for number in set(numbers)}
-    held = [_held(loaded[number], key, at) for number, (key, at) in zip(numbers, opening, strict=True)]
-    try:
-        values = read_values(logic.fold_.aggregation, chunk.columns, chunk.get_rows)
-        if not whole:
-            picked = row.tolist()
-            values = [v[row] if isinstance(v, np.ndarray) else v and [v[i] for i in picked] for v in values]
-        inside = fold_groups(
-            logic.fold_.aggregation, values, rank[members], first, [found and found[0] for found in held]
-        )
-    except Exception:
-        return None  # found again row by row
-    places = zip(*(p[opener].tolist() for p in chunk.positions), strict=True)
-    for number, (key, at), state, found, place in zip(numbers, opening, inside, held, places, strict=True):
-        _put(loaded[number], logic, key, at, state, (epoch, *place) if found is None else found[1], found is None)
-    return late
+def time_windows(logic: TimeWindows, arrived: Arrived) -> tuple[Groups, Ints] | None:
+    """Return the windows of the rows, and the rows that are late for all of theirs."""
+    rows, starts, late = _windows(logic, arrived.times, arrived.waters)
+    cells = (starts - starts.min(initial=0)) // logic.every
+    width = int(cells.max(initial=0)) + 1
+    if width * len(arrived.keys.keys) >= 1 << 62:
+        return None  # times so far apart that a key and a window no longer make one number
+    of, numbers = dense(arrived.keys.codes[rows] * width + cells)
+    first = np.flatnonzero(of > np.maximum.accumulate(np.concatenate([[-1], of])[:-1]))
+    codes, found = numbers // width, starts[first]
+    return Groups(rows, of, first, codes, found, found + logic.size, _held(arrived, codes, found)), late
 
 
 def _windows(logic: TimeWindows, times: Ints, waters: Ints) -> tuple[Ints, Ints, Ints]:
@@ -94,17 +43,11 @@ def _windows(logic: TimeWindows, times: Ints, waters: Ints) -> tuple[Ints, Ints,
     return row, start, np.flatnonzero(~in_time)
 
 
-def _held(shard: Shard, key: Any, start: int) -> Any:
-    windows = shard.states.get(key)
-    return None if windows is None else windows.get(start)
-
-
-def _put(shard: Shard, logic: TimeWindows, key: Any, start: int, state: Any, opened: Any, new: bool) -> None:
-    windows = shard.states.get(key)
-    if windows is None:
-        windows = shard.states[key] = {}
-    windows[start] = (state, opened)
-    if new:
-        shard.register(start + logic.size, opened, key)
-    if not shard.all_touched:
-        shard.touched.add(key)
+def _held(arrived: Arrived, codes: Ints, starts: Ints) -> list[Held | None]:
+    states = arrived.states()
+    if not any(states):
+        return [None] * len(codes)
+    found = [
+        states[code] and states[code].get(start) for code, start in zip(codes.tolist(), starts.tolist(), strict=True)
+    ]
+    return [window and Held(*window) for window in found]

@@ -290,6 +290,7 @@ def _describe(node: Node) -> Json:
         "logic": " of ".join(type(part).__name__ for part in (fold, logic) if part is not None),
         "sizes": sizes,
         "aggregates": labels,
+        "keeps_rows": not getattr(logic, "one_at_a_time", False),
     }
 
 
@@ -345,3 +346,10 @@ def _check_fits(path: str, old: Json, new: Json) -> None:
                     f"the operator {name!r} had the {what} {had!r} in {path} and now has {now[part]!r}, which "
                     f"its state does not fit; change it back, {other}"
                 )
+        kept, keeps = was.get("keeps_rows", now["keeps_rows"]), now["keeps_rows"]
+        if kept != keeps:
+            raise CheckpointError(
+                f"the sessions of the operator {name!r} are {'with' if kept else 'without'} their rows in {path}, and "
+                f"the flow now keeps them {'with' if keeps else 'without'}, because the slack of their source, or what "
+                f"is between the two, is another; change it back, {other}"
+            )

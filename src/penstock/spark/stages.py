@@ -61,28 +61,20 @@ class Stages:
         ]
 
     @cached_property
-    def mark_levels(self) -> dict[str, list[int]]:
-        """Return, for each source, the levels with operators that its marks can fire."""
-        found: dict[str, set[int]] = {source.name: set() for source in self.plan.sources}
-        for node in self.plan.keyed:
-            if takes_marks(node):
-                for route in self.plan.layout.shapes[node.name].marks:
-                    found[route.source].add(self.levels[node.name])
-        return {source: sorted(levels) for source, levels in found.items()}
-
-    @cached_property
-    def grids(self) -> dict[str, list[Grid] | None]:
-        """Return, for each source, the grids that its marks must cross to matter; None where every mark does."""
-        found: dict[str, list[Grid] | None] = {source.name: [] for source in self.plan.sources}
-        for node in self.plan.keyed:
+    def grids(self) -> dict[str, dict[int, list[Grid] | None]]:
+        """Return, for each source and each level with operators that its marks can fire, the grids that marks must
+        cross to matter there; None where every mark does."""
+        found: dict[str, dict[int, list[Grid] | None]] = {source.name: {} for source in self.plan.sources}
+        for name, node in self.plan.nodes.items():
             if not takes_marks(node):
                 continue
             assert isinstance(node.operator, Keyed)
             grid = node.operator.logic.mark_grid
-            for route in self.plan.layout.shapes[node.name].marks:
-                known = found[route.source]
+            for route in self.plan.layout.shapes[name].marks:
+                levels = found[route.source]
+                known = levels.setdefault(self.levels[name], [])
                 if grid is None or known is None:
-                    found[route.source] = None
+                    levels[self.levels[name]] = None
                 else:
                     known.append((*grid, route.delay))
         return found

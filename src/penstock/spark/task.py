@@ -145,18 +145,19 @@ class Task:
         start = self._spec.marks[node.name]
         index = rises(times, start)
         top = max(start, int(times.max()))
-        grids = self._stages.grids[node.name]
-        # At an end operators ask for the watermark just before it, which is then needed exactly.
-        if grids is not None and not self._spec.ends:
-            index = index[crossing(times[index], start, grids)]
-        if len(index):
-            positions = [p[index] for p in chunk.positions]
-            positions[-1] = positions[-1] - 1  # a mark stands just before its row
-            payload = pack_steps(Steps(positions, times[index]))
-            number = self._plan.sources.index(node)
-            for level in self._stages.mark_levels[node.name]:
-                for task in range(self._spec.tasks[level]):
-                    self._main.outbox.append(Envelope(level, task, number, Kind.MARK, int(positions[0][0]), payload))
+        number = self._plan.sources.index(node)
+        for level, grids in self._stages.grids[node.name].items():
+            # At an end operators ask for the watermark just before it, which is then needed exactly.
+            every = grids is None or self._spec.ends
+            some = index if every else index[crossing(times[index], start, grids or ())]
+            if len(some):
+                positions = [p[some] for p in chunk.positions]
+                positions[-1] = positions[-1] - 1  # a mark stands just before its row
+                payload = pack_steps(Steps(positions, times[some]))
+                self._main.outbox += [
+                    Envelope(level, task, number, Kind.MARK, int(positions[0][0]), payload)
+                    for task in range(self._spec.tasks[level])
+                ]
         return top
 
     # Higher levels ----------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """TPCx-BB Q1: the pairs of items that are sold together most often in given stores, every hour.
 
 Sold together means on one ticket. Only items of some categories count. Operators, as in the paper's table 1:
-sales -> filter (stateless) -> pairs of a ticket (partitioned) -> count of a pair (partitioned) -> top 100 (stateful).
+sales -> filter (stateless) -> items of a ticket (partitioned), and their pairs (stateless) -> count of a pair
+(partitioned) -> top 100 (stateful).
 """
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pyarrow.compute as pc
@@ -17,29 +19,13 @@ from penstock.workloads.tpcx_bb.tables import STORE_SALES, columns
 from penstock.workloads.tpcx_bb.top import Top
 
 HOUR = 3600
-TICKET_SECONDS = 60
-"""How long a ticket is remembered behind its first line; its lines have one time."""
 FIELDS = ("ss_sold_ts", "ss_ticket_number", "ss_item_sk", "ss_store_sk")
 PAIR = {"item_sk_1": int, "item_sk_2": int}
 
 
-class Pairs(ps.Process):
-    """Give the pairs of different items on a ticket: each line with those before it."""
-
-    def on_row(self, row: Any, context: ps.ProcessContext) -> None:
-        """Take one line."""
-        item, before = row.ss_item_sk, context.state
-        if before is None:
-            context.set_timer(row.ss_sold_ts + TICKET_SECONDS)
-            before = ()
-        if item not in before:
-            for other in before:
-                context.emit((item, other) if item < other else (other, item))
-            context.state = (*before, item)
-
-    def on_timer(self, time: int, context: ps.ProcessContext) -> None:
-        """Forget the ticket: there are new ones for ever, and state must not grow with them."""
-        context.state = None
+def pairs(ticket: Any) -> list[tuple[int, int]]:
+    """Return the pairs of different items on a ticket, the smaller one first."""
+    return list(combinations(sorted(ticket.items), 2))
 
 
 @checked
@@ -68,9 +54,11 @@ def flow(
     sales = made.source("store_sales", source, time="ss_sold_ts")
     # An expression runs over whole columns, and it comes first, so that few rows become Python objects.
     wanted = pc.field("ss_store_sk").isin(numbers(stores)) & pc.field("ss_item_sk").isin(items)
-    pairs = sales.filter(wanted).key_by("ss_ticket_number").process(Pairs, schema=PAIR)
-    counts = pairs.key_by("item_sk_1", "item_sk_2").window(hours * HOUR).count()
-    # A count leaves its window with the last time that belongs to it, so the same window follows.
+    tickets = sales.filter(wanted).key_by("ss_ticket_number").window(hours * HOUR)
+    baskets = tickets.aggregate(items=ps.agg.distinct("ss_item_sk"), name="tickets")
+    # What a window gives has the last time that belongs to it, so the same window follows, twice.
+    sold_together = baskets.flat_map(pairs, schema=PAIR)
+    counts = sold_together.key_by("item_sk_1", "item_sk_2").window(hours * HOUR).count()
     best = counts.window(hours * HOUR).apply(top, schema=top.schema(), name="top")
     best.sink("top_pairs", ps.write.parquet(out) if out else None)
     return made

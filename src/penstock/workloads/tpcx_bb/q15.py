@@ -1,14 +1,14 @@
 """TPCx-BB Q15: the categories whose sales in a store are flat or go down during a year.
 
 For each category a line is fitted to the sums of its days by least squares, and reported if it does not rise.
-Operators, as in the paper's table 1: sales -> filter (stateless) -> category of the item (stateless) -> line of a
-category (partitioned).
+Operators, as in the paper's table 1: sales -> filter (stateless) -> category of the item (stateless) -> sums
+of a category (partitioned) -> its line (stateless).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,63 +20,37 @@ from penstock.workloads.tpcx_bb.data import prepare
 from penstock.workloads.tpcx_bb.tables import DAY, STORE_SALES, columns, date_sk
 
 FIELDS = ("ss_sold_ts", "ss_sold_date_sk", "ss_item_sk", "ss_store_sk", "ss_net_paid")
-SALE = {"category": int, "day": int, "paid": float}
+SALE = {"category": int, "x": int, "y": float, "xy": float}
+"""For a line through days: x is the day, counted from the first one, and y what was paid."""
 LINE = {"category": int, "slope": float, "intercept": float}
 
 
 @dataclass(frozen=True)
 class WithCategory:
-    """Join the table of items, a whole batch at a time."""
+    """Join the table of items, a whole batch at a time, and prepare the sums of the line."""
 
     items: pa.Array
     categories: pa.Array
+    first: int
+    """The first day."""
 
     def __call__(self, sales: pa.RecordBatch) -> pa.RecordBatch:
         """Take a batch of sales of known items."""
         category = self.categories.take(pc.index_in(sales["ss_item_sk"], value_set=self.items))
-        return pa.RecordBatch.from_arrays([category, sales["ss_sold_date_sk"], sales["ss_net_paid"]], list(SALE))
+        x, y = pc.subtract(sales["ss_sold_date_sk"], self.first), sales["ss_net_paid"]
+        return pa.RecordBatch.from_arrays([category, x, y, pc.multiply(x.cast(pa.float64()), y)], list(SALE))
 
 
-class Sums(NamedTuple):
-    """What a line needs of the days of a category: x is the day, counted from the first one, y what was paid on it."""
-
-    days: int = 0
-    latest: int = -1
-    x: int = 0
-    xx: int = 0
-    y: float = 0.0
-    xy: float = 0.0
-
-
-@dataclass(frozen=True)
-class Decline(ps.Process):
-    """Fit a line to a category's days, and report it behind the last day if it does not rise."""
-
-    first: int
-    last: int
-
-    def on_row(self, row: Any, context: ps.ProcessContext) -> None:
-        """Take one sale. Sums of y and xy are the same by sale as by day; a new day counts once."""
-        sums = context.state
-        if sums is None:
-            sums = Sums()
-            context.set_timer((self.last + 1) * DAY)
-        x = row.day - self.first
-        days, latest, all_x, all_xx, y, xy = sums
-        if x != latest:
-            days, latest, all_x, all_xx = days + 1, x, all_x + x, all_xx + x * x
-        context.state = Sums(days, latest, all_x, all_xx, y + row.paid, xy + x * row.paid)
-
-    def on_timer(self, time: int, context: ps.ProcessContext) -> None:
-        """Report at the end of the year."""
-        days, _, x, xx, y, xy = context.state
-        context.state = None
-        if days < 2:
-            return  # no line goes through one day
-        slope = (days * xy - x * y) / (days * xx - x * x)
-        if slope <= 0:
-            # The specification's x is the date key itself: the same line, seen from another zero.
-            context.emit((context.key, slope, (y - slope * x) / days - slope * self.first))
+def line(year: Any) -> list[tuple[int, float, float]]:
+    """Fit a line to the days of a category when they are over; give it if it does not rise."""
+    # Sums of y and of xy are the same by sale as by day; a day counts once, whatever was sold on it.
+    days, x, xx = len(year.days), sum(year.days), sum(day * day for day in year.days)
+    if days < 2:
+        return []  # no line goes through one day
+    slope = (days * year.xy - x * year.y) / (days * xx - x * x)
+    first = year.window_start // DAY
+    # The specification's x is the date key itself: the same line, seen from another zero.
+    return [(year.category, slope, (year.y - slope * x) / days - slope * first)] if slope <= 0 else []
 
 
 @checked
@@ -104,8 +78,11 @@ def flow(
     known = items["i_item_sk"].chunk(0)
     in_store = sales.filter(wanted & item.isin(known))
     by_category = in_store.map_batches(
-        WithCategory(known, items["i_category_id"].chunk(0)), schema=SALE, name="category"
+        WithCategory(known, items["i_category_id"].chunk(0), first), schema=SALE, name="category"
     )
-    lines = by_category.key_by("category").process(Decline(first, last), schema=LINE, name="decline")
+    # One window, from the first day to the last; the sums of a category are folded a whole column at a time.
+    year = by_category.key_by("category").window(ps.tumbling((last - first + 1) * DAY, offset=first * DAY))
+    sums = year.aggregate(days=ps.agg.distinct("x"), y=ps.agg.sum("y"), xy=ps.agg.sum("xy"), name="year")
+    lines = sums.flat_map(line, schema=LINE)
     lines.sink("declining", ps.write.parquet(out) if out else None)
     return made

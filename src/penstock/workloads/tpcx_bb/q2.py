@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
@@ -20,11 +19,6 @@ from penstock.workloads.tpcx_bb.tables import DAY, NAMED_ITEM, WEB_CLICKSTREAMS,
 from penstock.workloads.tpcx_bb.top import Top
 
 FIELDS = ("wcs_click_ts", "wcs_user_sk", "wcs_item_sk")
-
-
-def session(window: ps.Window, clicks: list[Any]) -> dict[str, list[int]]:
-    """Return the items of a session that has ended, each once."""
-    return {"items": sorted({click.wcs_item_sk for click in clicks})}
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ def flow(
     known = clicks.filter(pc.field("wcs_user_sk").is_valid() & pc.field("wcs_item_sk").is_valid())
     # A new session begins when *more* than the time-out has passed; a gap of g parts clicks that are g apart.
     visits = known.key_by("wcs_user_sk").window(ps.session(timeout + 1))
-    sessions = visits.apply(session, schema=pa.schema([("items", pa.list_(pa.int64()))]))
+    sessions = visits.aggregate(items=ps.agg.distinct("wcs_item_sk"), name="sessions")
     others = sessions.flat_map(ViewedWith(item), schema={"item_sk": int}, name="viewed_with")
     # A session counts on the day on which it ends.
     counts = others.key_by("item_sk").window(days * DAY).count()

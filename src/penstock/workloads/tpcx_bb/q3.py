@@ -53,8 +53,8 @@ class TopViewed:
 
     def __call__(self, window: ps.Window, rows: list[Any]) -> dict[str, Any]:
         """Take what was viewed before the purchases of the window."""
-        counts = Counter((row.lastviewed_item,) for row in rows)
-        largest = self.top.largest((count, values) for values, count in counts.items())
+        counts = Counter(row.lastviewed_item for row in rows)
+        largest = self.top.largest(counts.values(), counts.keys())
         bounds = {"window_start": window.start, "window_end": window.end}
         return {"purchased_item": window.key, **bounds, "top": largest}
 

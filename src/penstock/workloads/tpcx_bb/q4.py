@@ -7,8 +7,6 @@ with their type (stateless) -> sessions of a user (partitioned) -> abandoned one
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow.compute as pc
 
 import penstock as ps
@@ -17,12 +15,6 @@ from penstock.workloads.tpcx_bb.data import keys_where, prepare
 from penstock.workloads.tpcx_bb.tables import DAY, WEB_CLICKSTREAMS, columns
 
 FIELDS = ("wcs_click_ts", "wcs_user_sk", "wcs_web_page_sk", "wcs_sales_sk")
-
-
-def session(window: ps.Window, clicks: list[Any]) -> dict[str, int]:
-    """Tell of a session that has ended how many pages it had, and whether its cart was left full."""
-    carts = [click.cart for click in clicks if click.cart is not None]
-    return {"pages": len(clicks), "cart": carts[-1] if carts else 0}
 
 
 @checked
@@ -49,7 +41,7 @@ def flow(
     # One number instead of the type: a dynamic page fills the cart, an order page empties it, others change nothing.
     pages = known.select("wcs_user_sk", cart=pc.if_else(page.isin(dynamic), 1, pc.if_else(page.isin(order), 0, None)))
     visits = pages.key_by("wcs_user_sk").window(ps.session(timeout + 1))
-    sessions = visits.apply(session, schema={"pages": int, "cart": int})
+    sessions = visits.aggregate(pages=ps.agg.count(), cart=ps.agg.last("cart", skip_nulls=True), name="sessions")
     abandoned = sessions.filter(pc.field("cart") == 1)
     # A session counts on the day on which it ends.
     average = abandoned.window(days * DAY).aggregate(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
+from operator import attrgetter, neg
 from typing import Any
 
 import pyarrow as pa
@@ -24,15 +26,15 @@ class Top:
 
     def __call__(self, window: ps.Window, rows: list[Any]) -> dict[str, Any]:
         """Take the counts of a window, when it closes."""
-        counts = ((row.count, tuple(getattr(row, field) for field in self.fields)) for row in rows)
-        return {"window_start": window.start, "window_end": window.end, "top": self.largest(counts)}
+        counts, *values = (map(attrgetter(field), rows) for field in ("count", *self.fields))
+        return {"window_start": window.start, "window_end": window.end, "top": self.largest(counts, *values)}
 
-    def largest(self, counts: Iterable[tuple[int, tuple[int, ...]]]) -> list[dict[str, int]]:
-        """Return the largest counts with their fields."""
-        enough = [(-count, values) for count, values in counts if count >= self.least]
-        return [
-            dict(zip(self.fields, values, strict=True), cnt=-count) for count, values in sorted(enough)[: self.limit]
-        ]
+    def largest(self, counts: Iterable[int], *values: Iterable[int]) -> list[dict[str, int]]:
+        """Return the largest counts with their fields; `values` has those of all counts, field by field."""
+        # A heap of the largest so far is all that is kept; a larger count is a smaller negative number.
+        entries = nsmallest(self.limit, zip(map(neg, counts), *values, strict=True))
+        names = (*self.fields, "cnt")
+        return [dict(zip(names, (*entry[1:], -entry[0]), strict=True)) for entry in entries if -entry[0] >= self.least]
 
     def schema(self, *keys: str) -> pa.Schema:
         """Return the schema of such a row, behind the fields of a key."""

@@ -1,0 +1,194 @@
+"""Windows by columns give what the loop over rows gives: rows, positions, times, what is late, and the state behind."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from penstock import read
+from penstock.flow import Flow
+from penstock.operators import aggregates as agg
+from penstock.operators.base import Keyed, Logic
+from penstock.operators.windows import AggregateFold, ApplyFold, Session, Sliding, Tumbling
+from penstock.pe import keyed
+from penstock.pe.chunk import Chunk
+from penstock.pe.failures import Failures
+from penstock.pe.marks import Steps, rises
+from penstock.pe.shards import Shard
+from penstock.plan import make_plan
+from penstock.rows import record_type
+from penstock.timing import BEFORE, FOREVER
+
+SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
+SHARDS = 3
+SPECS = [Tumbling(5), Sliding(6, 2), Session(1), Session(4)]
+AGGREGATES = {
+    "n": agg.count(),
+    "sum": agg.sum("v"),
+    "last": agg.last("v", skip_nulls=True),
+    "all": agg.collect("v"),
+    "different": agg.distinct("v"),
+}
+Entry = tuple[int, int, int | None, bool, bool]
+"""Of a row: how far time goes on, its key, its value, whether it gets as far as the window, whether a cut follows."""
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 1, 2, 9]),
+        st.integers(0, 1) | st.integers(0, 4),
+        st.sampled_from([1, 2, 3, None]),
+        st.integers(0, 4).map(bool),
+        st.integers(0, 9).map(lambda n: n == 0),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+class InMemory:
+    """The shards of one operator."""
+
+    def __init__(self, logic: Logic) -> None:
+        self.logic = logic
+        self.shards: dict[int, Shard] = {}
+
+    def get(self, shard: int) -> Shard:
+        return self.shards.setdefault(shard, Shard())
+
+    def due(self, mark: int) -> Iterable[int]:
+        return [number for number, shard in self.shards.items() if shard.timers and shard.timers[0][0] <= mark]
+
+    def reload(self) -> None:
+        """Save and load, as a shard that moves to another process."""
+        for number, shard in self.shards.items():
+            loaded = self.shards[number] = Shard(pickle.loads(pickle.dumps(shard.states)))
+            loaded.load_timers(self.logic)
+
+    def shown(self) -> str:
+        states = {key: state for shard in self.shards.values() for key, state in shard.states.items()}
+        return repr(sorted(states.items()))
+
+
+def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) -> list[Any]:
+    """Run the operator "window" over the entries, cut as they say; return all that can be seen of it.
+
+    `columns` says of each piece whether it is to be taken by columns, over and over again.
+    """
+    plan = make_plan(flow)
+    node = plan.nodes["window"]
+    assert isinstance(node.operator, Keyed)
+    shards, failures = InMemory(node.operator.logic), Failures()
+    row_type = plan.nodes["in"].types[0]
+    assert row_type is not None
+    steps = np.cumsum([step for step, *_ in entries])
+    times = np.maximum(0, steps - np.resize(back, len(entries)))
+    seen: list[Any] = []
+    water, start = BEFORE, 0
+    cuts = [n + 1 for n, entry in enumerate(entries) if entry[-1]]
+    for epoch, stop in enumerate([*cuts, len(entries)]):
+        numbers = np.arange(start, stop)
+        raised = numbers[rises(times[start:stop], water)]
+        marks = Steps([2 * raised], times[raised])
+        if stop == len(entries):
+            marks = Steps([np.append(2 * raised, 2 * stop)], np.append(times[raised], FOREVER))
+        group = []
+        for part in (numbers[::2], numbers[1::2]):  # as two tasks above would have sent them
+            here = [n for n in part.tolist() if entries[n][3]]
+            rows = [(int(times[n]), entries[n][1], entries[n][2]) for n in here]
+            chunk = Chunk([2 * np.array(here, np.int64) + 1], times[here], row_type, row_type.encode(rows))
+            group.append((0, chunk, np.array([entries[n][1] % SHARDS for n in here], np.int64)))
+        runner = keyed.KeyedRunner(node, 1, epoch, shards, failures)
+        with mock.patch.object(keyed, "FEW_ROWS", 0 if columns[epoch % len(columns)] else len(entries)):
+            made = runner.run([part for part in group if len(part[1])], marks, water)
+        seen += [
+            (port, list(zip(*(p.tolist() for p in out.positions), strict=True)), out.times.tolist(), out.get_rows())
+            for port, out in sorted(made.items())
+            if out.times is not None
+        ]
+        seen.append(shards.shown())
+        shards.reload()
+        water, start = int(marks.values[-1]) if len(marks) else water, stop
+    assert not failures.fatal
+    return seen
+
+
+def windows(spec: Any, whole: bool) -> Flow:
+    window = Flow("w").source("in", read.items([], schema=SCHEMA), time="t").key_by("k").window(spec)
+    if whole:
+        made = window.apply(lambda window, rows: (window, rows), name="window")
+    else:
+        made = window.aggregate(**AGGREGATES, name="window")
+    made.late.sink("late")
+    return made.sink("out")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    ENTRIES,
+    st.sampled_from(SPECS),
+    st.booleans(),
+    st.just([0]) | st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, 12]), min_size=1),
+)
+@example(
+    [(0, 0, 1, True, False), *[(2, 0, 2, True, False)] * 3, (0, 0, 3, True, False)], Session(4), False, [0] * 4 + [5]
+)
+@example(
+    [(20, 1, 1, True, False), (0, 1, 1, True, False), (0, 0, 2, True, False), (1, 0, 3, True, False)],
+    Session(4),
+    False,
+    [0, 1, 12, 0],
+)
+def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool, back: list[int]) -> None:
+    """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
+    flow = windows(spec, whole)
+    expected = run(flow, entries, back, columns=[False])
+    for columns in ([True], [True, False]):
+        assert repr(run(flow, entries, back, columns)) == repr(expected)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("back", [[0], [0, 0, 1], [0, 0, 0, 30]], ids=["in order", "nearly in order", "some are late"])
+def test_no_row_is_taken_by_itself(spec: Any, whole: bool, back: list[int], monkeypatch: Any) -> None:
+    # Late rows are of a key of their own: one whose session is open may still belong to it, which the loop finds out.
+    entries = [(n % 2, 9 if n % 4 == 3 else n % 5, n, n % 7 > 0, n % 20 == 0) for n in range(100)]
+    flow = windows(spec, whole)
+    expected = run(flow, entries, back, columns=[False])
+    for fold in (AggregateFold, ApplyFold):
+        monkeypatch.setattr(fold, "add", lambda *_: pytest.fail("row by row"))
+    assert repr(run(flow, entries, back, columns=[True])) == repr(expected)
+
+
+def test_windows_that_open_and_close_at_once_are_never_in_the_state(monkeypatch: Any) -> None:
+    monkeypatch.setattr(AggregateFold, "close", lambda *_: pytest.fail("window by window"))
+    entries = [(1, n % 5, n, True, False) for n in range(100)]
+    for spec in SPECS:
+        seen = run(windows(spec, whole=False), entries, [0], columns=[True])
+        assert [port for port, *_ in seen[:-1]] == [0]
+        assert seen[-1] == "[]"
+
+
+def test_a_result_that_fails_fails_at_its_own_window() -> None:
+    """A mean of whole numbers can be too large for a float: that window's row is an error, the others are there."""
+    rows = [{"t": n, "k": 1, "v": 2**62 if n < 4 else 3} for n in range(8)]
+    huge = agg.mean(lambda row: row.v**20)
+    window = Flow("w").source("in", read.items(rows, schema=SCHEMA), time="t").key_by("k").window(4)
+    made = window.aggregate(mean=huge, name="window", on_error="skip")
+    node = make_plan(made.sink("out")).nodes["window"]
+    assert isinstance(node.operator, Keyed)
+    failures = Failures()
+    row_type = record_type(SCHEMA)
+    chunk = Chunk([np.arange(8) * 2 + 1], np.arange(8), row_type, None, list(map(row_type.normalize, rows)))
+    runner = keyed.KeyedRunner(node, 1, 0, InMemory(node.operator.logic), failures)
+    marks = Steps([np.array([16])], np.array([FOREVER]))
+    with mock.patch.object(keyed, "FEW_ROWS", 0):
+        made_rows = runner.run([(0, chunk, np.zeros(8, np.int64))], marks, BEFORE)[0].get_rows()
+    assert [tuple(row) for row in made_rows] == [(1, 4, 8, float(3**20))]
+    assert failures.passed_over == {"window": 1}
