@@ -186,7 +186,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
             )
     options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
     options |= {name: getattr(args, name) for name in ("latency", "threads") if getattr(args, name) is not None}
-    for name in {"every", "latency"} & options.keys():
+    for name in {"every", "latency", "quantum"} & options.keys():
         options[name] = _seconds(options[name], f"--{name}")
     return options
 
