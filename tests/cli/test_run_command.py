@@ -57,6 +57,11 @@ class TestDone:
         assert out.split() == ["2", "4", "6"]
         assert "done: 2 epochs, 3 rows in, 3 out" in err.splitlines()[-1]
 
+    def test_with_a_quantum(self, tmp_path, capsys):
+        file = write(tmp_path, "shared_numbers.py", NUMBERS)
+        assert main(["run", str(file), "--engine", "threads", "--quantum", "5 ms", "--no-page"]) == 0
+        assert capsys.readouterr().out.split() == ["2", "4", "6"]
+
     def test_json(self, tmp_path, capsys):
         assert run(write(tmp_path, "json_numbers.py", NUMBERS), "--log", "json", "--epoch-rows", "1", "--no-page") == 0
         events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -184,6 +189,8 @@ class TestUsage:
                 ["run", "x.py", "--threads", "utilization", "--engine", "threads", "--model", "manual"],
                 "--threads utilization needs --model dynamic",
             ),
+            (["run", "x.py", "--quantum", "5 ms"], "--quantum needs --engine threads"),
+            (["run", "x.py", "--engine", "threads", "--quantum", "soon"], "--quantum 'soon' is no duration"),
             (["run", "mobile-fraud", "-o", "calls=abc"], "'calls' of workload 'mobile-fraud' is of type int"),
             (["run", "mobile-fraud", "-o", "colls=3"], "has no option 'colls'"),
         ],

@@ -192,7 +192,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
             )
     options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
     options |= {name: getattr(args, name) for name in ("latency", "threads") if getattr(args, name) is not None}
-    for name in {"every", "latency"} & options.keys():
+    for name in {"every", "latency", "quantum"} & options.keys():
         options[name] = values.duration(options[name], f"--{name}")
     if args.threads is not None and (
         args.engine == "sequential" or (args.engine == "spark" and args.threads == "utilization")

@@ -262,7 +262,9 @@ class KeyedRunner:
             return self._failed(error, row, position, moment)
         self._settle(shard, key, state)
         if context.emitted:
-            self._send((*position, *self._zeros))
+            begin = (*position, *self._zeros)
+            for number, (out, emitted, at) in enumerate(context.emitted):  # `_send`, without the call: rows are many
+                self._emit(out, emitted, at, (*begin, number))
         return True
 
     def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Ints]) -> None:

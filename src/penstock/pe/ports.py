@@ -244,7 +244,7 @@ class PortScheduler(Generic[B]):
         """Run a claimed port until it is empty or `keep_going` says no, then release it.
 
         A batch is taken, or gone on with, in any case: however short the time, something is done in it. Outputs that
-        are under way are delivered, too, unless `stopped` says to drop everything; `keep_going` then says no.
+        are under way are delivered, too, unless `stopped` says to drop everything.
         """
         self._run([_Frame(port, _outputs())], execute, keep_going, stopped)
 

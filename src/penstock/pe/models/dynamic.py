@@ -186,7 +186,7 @@ class Dynamic:
         until = 0.0
 
         def keep_going() -> bool:
-            return clock() < until and not (worker.leaving or worker.suspended or stopped())
+            return clock() < until and not worker.leaving and not worker.suspended
 
         while not worker.leaving and not stopped():
             if worker.suspended:
