@@ -204,9 +204,9 @@ class Element:
         two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
         """
         settings = self._settings
-        if self.model.active > 1 or self._waits:
-            return settings.in_flight
-        return min(settings.in_flight, settings.capacity)
+        if isinstance(self.model, Dynamic) and self.model.active == 1 and not self._waits:
+            return min(settings.in_flight, settings.capacity)
+        return settings.in_flight
 
     def _await_room(self) -> None:
         """Wait until half of the batches are out: waking whoever brings them in for each costs more than it brings.
