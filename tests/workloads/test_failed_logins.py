@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.workloads import failed_logins as workload
-from penstock.workloads.system_log import LogLines, log_lines, write_log
+from penstock.workloads.system_log import LogLines, write_log
 
 REAL = [
     "Jun 14 15:16:01 combo sshd(pam_unix)[19939]: authentication failure; logname= uid=0 euid=0 tty=NODEVssh ruser= "
@@ -89,7 +89,7 @@ def test_made_lines_as_by_plain_python(tmp_path: Path, results_of: Any):
 
 def test_made_lines_are_the_same_in_pieces_and_in_a_file(tmp_path: Path):
     write_log(tmp_path / "log", 50, seed=1)
-    lines = log_lines(50, seed=1)["value"].to_pylist()
+    lines = LogLines(1)(0, 50)["value"].to_pylist()
     assert (tmp_path / "log").read_text().splitlines() == lines
     assert LogLines(1)(20, 30)["value"].to_pylist() == lines[20:30]
 
