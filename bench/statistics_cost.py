@@ -1,7 +1,8 @@
 """What it costs that statistics are always on: the engine as it is, looked at as a page does, and without them.
 
 Without them is the same engine with everything taken out that counts rows, looks at clocks and keeps latencies. The
-flow is W2's: four cheap functions, so that little else hides the cost; at the default batch size, and at a small one.
+flow is W2's: four cheap functions, so that little else hides the cost. Both sides get batches of the same size, a usual
+one and a small one: by itself the engine finds it from its statistics.
 """
 
 import argparse
@@ -115,7 +116,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--files", type=int, default=8, help="files that a turn reads")
     parser.add_argument("--file-rows", type=int, default=100_000)
-    parser.add_argument("--small-batch", type=int, default=256, help="rows of a batch on the second comparison")
+    parser.add_argument("--batch-rows", type=int, default=4096, help="rows of a batch")
+    parser.add_argument("--small-batch", type=int, default=256, help="rows of a batch in the second comparison")
     parser.add_argument("--rounds", type=int, default=20, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=2, help="turns of every side that are not counted")
 
@@ -125,7 +127,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     folder, _ = local_side.directory(args.seed, args.files, args.file_rows)
     rows = args.files * args.file_rows
     found: dict[str, Any] = {"rows": rows, "rounds": args.rounds, "look_seconds": LOOK_SECONDS}
-    for key, batch_rows in (("ratio", None), ("small_ratio", args.small_batch)):
+    for key, batch_rows in (("ratio", args.batch_rows), ("small_ratio", args.small_batch)):
         options = Options(batch_rows)
         sides = {
             name: local_side.clocked(f"{name}, batches of {batch_rows}", rows, partial(turn, folder, options, measured))

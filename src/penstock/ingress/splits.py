@@ -50,6 +50,8 @@ class Piece:
     positions: Positions
     columns: pa.RecordBatch | None
     rows: list[Any] | None
+    in_order: bool = True
+    """Whether the positions are ascending."""
 
 
 def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -> Iterator[Piece]:

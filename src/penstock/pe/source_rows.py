@@ -31,7 +31,8 @@ def source_chunk(plan: Plan, node: Node, piece: Piece, timed: bool) -> Chunk:
     times = None
     if timed:
         times = np.zeros(len(own[0]), np.int64) if source.time is None else _times(piece, source.time)
-    return Chunk([*ordered, *own], times, node.types[0], piece.columns, piece.rows).sorted()
+    chunk = Chunk([*ordered, *own], times, node.types[0], piece.columns, piece.rows)
+    return chunk if piece.in_order and not ordered else chunk.sorted()
 
 
 def own_positions(plan: Plan, number: int, own: list[Ints]) -> list[Ints]:

@@ -345,6 +345,7 @@ class StatefulStation(Station):
         self._have(self._make_shards(1, {}))
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
+        self._no_marks = Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
         self.hot: HotKeys | None = None
         """Samples keys for whoever has put it here."""
 
@@ -399,7 +400,7 @@ class StatefulStation(Station):
     def _marks(self, header: Header) -> Steps:
         if self._marked and header.steps:
             return arrival(self._shape.marks, dict(header.steps), dict(header.marks), self._shape.width)
-        return Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
+        return self._no_marks
 
     def _run_on(
         self, shards: Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures

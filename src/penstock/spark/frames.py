@@ -147,7 +147,7 @@ def frame_pieces(plan: Plan, batch: pa.RecordBatch) -> Iterator[tuple[Node, Piec
         rows = pa.RecordBatch.from_struct_array(part.column(f"row{number}"))
         own = np.stack([part.column(name).to_numpy() for name in places])
         assert node.types[0] is not None
-        yield node, Piece(own, cast_table(node.types[0], rows, node.name, None), None)
+        yield node, Piece(own, cast_table(node.types[0], rows, node.name, None), None, in_order=False)
 
 
 @dataclass
