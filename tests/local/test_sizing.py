@@ -43,6 +43,15 @@ def test_operators_whose_rows_wait_do_not_count():
     assert Sizing({"wait"}).look(seen(1.0, name="wait")) == MOST_ROWS
 
 
+def test_operators_with_a_given_number_of_rows_in_flight_wait_too():
+    flow = ps.Flow("waits")
+    source = flow.source("in", ps.read.items(range(10), schema=int))
+    source.map(lambda n: n, name="found", waits=True).map(lambda n: n, name="given", in_flight=3).sink("out")
+    sizing = LocalEngine(make_plan(flow), Options())._sizing
+    assert sizing is not None
+    assert sizing._waiting == {"found", "given"}
+
+
 def test_it_looks_less_and_less_often():
     sizing = Sizing()
     assert not sizing.is_due(FIRST_LOOK - 1)

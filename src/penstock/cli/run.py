@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-rows",
         type=values.positive,
         metavar="N",
-        help="rows of a batch (default: 4096, then found while it runs)",
+        help="rows of a batch (default: found from what rows take)",
     )
     parser.add_argument("--quantum", metavar="TIME", help='how long a worker stays with an operator (default: "50 ms")')
     parser.add_argument(

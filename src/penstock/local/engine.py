@@ -31,6 +31,7 @@ from penstock.local.steering.shards import ShardSteering
 from penstock.local.steering.threads import ThreadSteering
 from penstock.local.steering.waits import WaitSteering, waiting_operators
 from penstock.operators.base import Source
+from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element, Settings
@@ -89,7 +90,8 @@ class LocalEngine:
         self._ended = False
         self._outputs = LocalOutputs("threads")
         self._outputs.add(plan)
-        self._sizing = Sizing(waiting_operators(plan)) if options.batch_rows is None else None
+        waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
+        self._sizing = Sizing(waiting) if options.batch_rows is None else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS)
         self._backlogs: dict[str, int | None] = {}
         """The rows of each source that are known to wait, where it knows."""

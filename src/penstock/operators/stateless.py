@@ -191,6 +191,11 @@ def most_in_flight(asynchronous: bool) -> int:
     return MOST_TASKS if asynchronous else MOST_THREADS
 
 
+def rows_wait(operator: Operator) -> bool:
+    """Tell whether the rows of an operator wait without keeping a worker meanwhile."""
+    return isinstance(operator, PerRow) and operator.in_flight is not None
+
+
 def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
     """Refuse a number of rows in flight that cannot be."""
     if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:

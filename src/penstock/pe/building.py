@@ -13,7 +13,7 @@ from penstock.errors import FlowError
 from penstock.graph import Edge, Node
 from penstock.hints import is_placed
 from penstock.operators.base import Keyed, Sink, Union
-from penstock.operators.stateless import PerRow
+from penstock.operators.stateless import rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
 from penstock.pe.fused_station import FusedStation
@@ -89,7 +89,7 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
         if operator.kind == "partitioned" and around.partitions > 1:
             return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
         return PausingStation(node, around) if operator.logic.waits else StatefulStation(node, around)
-    if isinstance(operator, PerRow) and operator.in_flight is not None:
+    if rows_wait(operator):
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:
         return Station(node, around)

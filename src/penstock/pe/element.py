@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.errors import FlowError, PenstockError
 from penstock.hints import check_count, refuse_replicas
-from penstock.operators.stateless import PerRow
+from penstock.operators.stateless import rows_wait
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import ReorderBuffer
@@ -263,8 +263,7 @@ class Element:
     def _extend(self, settled: int = 0) -> list[Station]:
         """Make the stations of the plan that are not there; an operator with replicas of its own is not fused."""
         named = self._settings.replicas
-        operators = [node.operator for node in self._around.plan.nodes.values()]
-        self._waits = any(isinstance(each, PerRow) and each.in_flight is not None for each in operators)
+        self._waits = any(rows_wait(node.operator) for node in self._around.plan.nodes.values())
         return extend(
             self.stations,
             self._around,

@@ -118,10 +118,11 @@ class KeyedRunner:
         chunk, shards = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
         began = self._clock()
         keys = coded_keys(self._operator, chunk)
-        if keys is None or chunk.times is None or np.abs(chunk.times).max(initial=0) > FAR:
+        times = chunk.times
+        if keys is None or times is None or times.min(initial=0) < -FAR or times.max(initial=0) > FAR:
             return False
         waters = self._watermarks(chunk.positions, marks, watermark)
-        arrived = Arrived(chunk, chunk.times, keys, shards, waters, self._shards)
+        arrived = Arrived(chunk, times, keys, shards, waters, self._shards)
         logic = self._logic
         assert isinstance(logic, (TimeWindows, SessionWindows))
         found = time_windows(logic, arrived) if isinstance(logic, TimeWindows) else sessions(logic, arrived)

@@ -278,8 +278,6 @@ class PortScheduler(Generic[B]):
                     else:
                         port.gate.put_aside(Begun(batch, outputs, 1))
                         break
-                else:
-                    outputs.close()
             finally:
                 self.release(port)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
@@ -36,9 +37,9 @@ class Owning(Leaving):
         self._own = OwnThreads(self._scheduler, lot, stopped, clock, crashed, helps=self.helps)
         self._own.add(self._owned(stations))
 
+    @abstractmethod
     def _owned(self, stations: Iterable[Station]) -> list[InputPort]:
         """Return the ports that have a thread."""
-        raise NotImplementedError
 
     @property
     def active(self) -> int:
