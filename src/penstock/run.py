@@ -244,8 +244,9 @@ def start(
     number of workers (by default it is found while the flow runs, by their throughput; with "utilization" by how busy
     they are), `model` the threading model (dynamic, manual, dedicated, bound), `policy` what chooses the next operator
     in the dynamic one (None is the Streams scheduler), `batch_rows` the rows that go through it together (by default
-    found from what rows take). `replicas` gives operators replicas, by name, each with a queue of its own and one worker
-    at a time; a number is for all that can have some, and with "auto" the bottleneck gets more while the flow runs. `partitioned` is how workers share a keyed operator: by a queue (hybrid, partitioned, shared), or
+    found from what rows take). `replicas` gives operators replicas, by name, each with a queue of its own and one
+    worker at a time; a number is for all that can have some, and with "auto" the bottleneck gets more while the flow
+    runs. `partitioned` is how workers share a keyed operator: by a queue (hybrid, partitioned, shared), or as replicas,
     each with partitions of its own (executor), which move to where they are balanced. `quantum` is how long a worker
     stays with an operator before it looks for another that has work (by default "50 ms"): it changes behind a batch,
     and in the middle of one where an operator is a co-routine.
