@@ -1,7 +1,7 @@
 """Check the controllers of whole epochs: one task or stages, how long to wait, how many executors."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.elastic import (
@@ -116,6 +116,12 @@ class TestExecutorCount:
             "half of the target is 0.4 s"
         )
 
+    def test_votes_with_another_number_of_executors_do_not_count(self) -> None:
+        controller = ExecutorCount(high=8, patience_down=2)
+        fewer = [ExecutorStatistics(8, 1, 1.0, 2.0), ExecutorStatistics(3, 1, 0.0, 0.0)]
+        assert run(controller, fewer)[1] == [(), ()]
+        assert [action.after for action in run(controller, [*fewer, fewer[1]])[1][-1]] == [1]
+
     @given(
         st.lists(
             st.builds(ExecutorStatistics, st.integers(1, 9), st.integers(1, 4), st.floats(0, 9), st.floats(0, 99)),
@@ -123,12 +129,14 @@ class TestExecutorCount:
         ),
         st.none() | st.floats(0.01, 10),
     )
+    @example([ExecutorStatistics(8, 1, 1.0, 2.0), ExecutorStatistics(3, 1, 0.0, 0.0)], None)
     def test_never_leaves_its_bounds(self, epochs, target) -> None:
         controller = ExecutorCount(target=target, low=2, high=6, patience_up=1, patience_down=2)
         _, log = run(controller, epochs)
         for seen, actions in zip(epochs, log, strict=True):
             for action in actions:
                 assert 2 <= action.after <= max(6, seen.executors)
+                assert action.after != action.before
 
 
 class TestLeastGain:

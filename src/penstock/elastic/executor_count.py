@@ -29,6 +29,8 @@ class ExecutorState:
 
     votes: int = 0
     wanted: int = 0
+    executors: int = 0
+    """The number that they ran with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,14 @@ class ExecutorCount:
         direction = (wanted > now) - (wanted < now)
         if direction == 0:
             return ExecutorState(), ()
-        same = state.votes * direction > 0
+        # Executors also come and go by themselves: what was asked for with another number says nothing about this.
+        same = state.votes * direction > 0 and state.executors == now
         # Of what the epochs ask for, the one that changes least.
         if same:
             wanted = min(wanted, state.wanted) if direction > 0 else max(wanted, state.wanted)
         votes = (abs(state.votes) if same else 0) + 1
         if votes < (self.patience_up if direction > 0 else self.patience_down):
-            return ExecutorState(votes * direction, wanted), ()
+            return ExecutorState(votes * direction, wanted, now), ()
         goal = "no target" if self.target is None else f"half of the target is {self.target / 2:.3g} s"
         why = (
             f"{votes} epochs in a row: with {now} executors one takes {statistics.seconds:.3g} s, with {wanted} "
