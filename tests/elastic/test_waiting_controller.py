@@ -1,5 +1,8 @@
 """Check how many rows a waiting operator keeps in flight."""
 
+import math
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,9 +11,9 @@ from penstock.elastic.levels import SETTLED
 from penstock.elastic.search import probe_budget
 
 
-def throughput(in_flight: int, wait: float, cpu: float, service: float) -> float:
-    """Return rows a second: limited by the rows in flight, by the worker, and by whom they wait for."""
-    return min(in_flight / (wait + cpu), 1 / cpu, service)
+def throughput(in_flight: int, wait: float, cpu: float, service: float, supply: float = math.inf) -> float:
+    """Return rows a second: limited by the rows in flight, by the worker, by whom they wait for, and by what comes."""
+    return min(in_flight / (wait + cpu), 1 / cpu, service, supply)
 
 
 def run(
@@ -18,8 +21,10 @@ def run(
 ) -> tuple[int, list[Action]]:
     state, log = controller.start(), []
     for _ in range(periods):
-        rate = throughput(state.levels.level, wait, cpu, service)
-        state, actions = controller.step(state, WaitingStatistics(rate, wait, cpu))
+        level = state.levels.level
+        rate = throughput(level, wait, cpu, service)
+        # All that may be in flight is: what does not compute waits, for its turn or for its answer.
+        state, actions = controller.step(state, WaitingStatistics(rate, level / rate - cpu, cpu))
         log += actions
     assert state.levels.phase == SETTLED
     return state.levels.level, log
@@ -50,6 +55,17 @@ def test_a_service_that_gives_no_more_gets_no_more() -> None:
     # 1,000 rows a second at 10 ms: ten in flight are all that it can use.
     level, _ = run(WaitingConcurrency(), wait=0.01, cpu=1e-6, service=1000)
     assert 9 < level <= 11
+
+
+@pytest.mark.parametrize("rows_a_second", [1.0, 1_000.0, 12_000.0])
+def test_rows_that_come_slowly_say_nothing_about_how_many_may_be_in_flight(rows_a_second: float) -> None:
+    controller = WaitingConcurrency(initial=64, largest_guess=64)
+    state = controller.start()
+    for period in range(50):
+        rate = throughput(state.levels.level, 0.002, 4e-6, 1e9, rows_a_second * (1 + 0.3 * (period % 2)))
+        state, actions = controller.step(state, WaitingStatistics(rate, 0.002, 4e-6))
+        assert actions == ()
+    assert state.levels.records == ()
 
 
 def test_an_operator_that_does_not_wait_stays_at_one() -> None:

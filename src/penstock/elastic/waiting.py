@@ -4,7 +4,8 @@ An operator that waits (a lookup, a remote model) leaves its worker free for oth
 computes for c seconds and waits for w, then (c + w) / c rows in flight keep a worker busy: that is where the
 search begins. What lies beyond depends on whom the operator waits for, so from there throughput decides, by
 the trust and trends of `levels`: a service that slows down under more requests shows no gain and gets no more
-of them.
+of them. Where fewer rows come than may be in flight, their number is no limit, throughput is somebody else's,
+and nothing is changed.
 """
 
 import math
@@ -13,6 +14,10 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp
 from penstock.elastic.levels import Levels, LevelState
+
+LIMITS = 0.5
+"""The share of the allowed rows that are in flight in the mean, from which on the number may be the limit: rows
+come in waves, so one that is reached at times is used by less than the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,11 @@ class WaitingStatistics:
     cpu_seconds: float
     """Computing, mean a row."""
     workers: int = 1
+
+    @property
+    def in_flight(self) -> float:
+        """Rows under way at a time, in the mean (Little's law)."""
+        return self.throughput * (self.wait_seconds + self.cpu_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,8 @@ class WaitingConcurrency:
                 f"a row waits {statistics.wait_seconds:.3g} s and computes {statistics.cpu_seconds:.3g} s: "
                 f"{guess} keep {statistics.workers} workers busy"
             )
+        elif statistics.in_flight < LIMITS * before:
+            return state, ()
         else:
             levels, why = self.search.observe(state.levels, statistics.throughput)
             after = replace(state, levels=levels)
