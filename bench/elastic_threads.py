@@ -4,12 +4,14 @@ One flow runs for each experiment. Its controllers are stepped until they have s
 they go on deciding, take turns with spells at each fixed number of workers, so that all of them meet the same machine.
 Throughput is that of all operators together, as Streams has it: rows leave a flow with many branches in waves that may
 be as long as a spell. A round's elastic throughput is compared with the number of workers that was best in the *other*
-rounds: the best of several noisy figures is best partly by luck. `ratio` is the geometric mean of all experiments.
+rounds: the best of several noisy figures is best partly by luck. Rounds go on until their median is known well enough,
+whatever it is. `ratio` is the geometric mean of all experiments.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import threading
 import time
@@ -45,6 +47,8 @@ COSTS: dict[Kind, tuple[float, ...]] = {
 """Microseconds a row of each kind of operator."""
 BY_HAND = 3600.0
 """Seconds in which the pilot does not step by itself: the bench does."""
+PAUSE = 0.25
+"""Seconds before a spell is measured."""
 BATCH_SECONDS = 0.01
 """Work of a batch, as one core would do it."""
 
@@ -73,7 +77,7 @@ class Flown:
 
     def elastic(self, steps: int) -> float:
         """Let the controllers decide so many times; return the rows a second meanwhile."""
-        time.sleep(self.period)  # what was under way at another number
+        time.sleep(PAUSE)  # what was under way at another number
         self.pilot.begin_period()  # what a fixed number did is none of their business
         with self._clocked() as clock:
             for _ in range(steps):
@@ -84,7 +88,7 @@ class Flown:
     def fixed(self, level: int, seconds: float) -> float:
         """Run with so many workers; return the rows a second."""
         self.engine.element.set_workers(level)
-        time.sleep(self.period)
+        time.sleep(PAUSE)
         with self._clocked() as clock:
             time.sleep(seconds)
         return clock.rate
@@ -137,22 +141,23 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
         steps = flown.settle(args.settle)
         elastic: list[float] = []
         fixed: dict[int, list[float]] = {level: [] for level in args.levels}
-        levels = []
-        for _ in range(args.rounds):
+        levels: list[int] = []
+        ratios: list[float] = []
+        while len(levels) < args.rounds or (len(levels) < args.most_rounds and error(ratios) > args.error):
             elastic.append(flown.elastic(args.steps))
             found = flown.level
             levels.append(found)
             for level in args.levels:
                 fixed[level].append(flown.fixed(level, args.seconds))
             flown.engine.element.set_workers(found)
-    ratio = statistics.median(
-        elastic[number] / fixed[best_level(fixed, number)][number] for number in range(args.rounds)
-    )
+            if len(levels) > 1:
+                ratios = [speed / fixed[best_level(fixed, number)][number] for number, speed in enumerate(elastic)]
+    ratio = statistics.median(ratios)
     best = best_level(fixed)
     medians = {level: statistics.median(speeds) for level, speeds in fixed.items()}
     local_side.say(
         f"{shape}, {kind}, {cost:g} us: {statistics.median(elastic):,.0f} rows/s at {levels} after {steps} steps, "
-        f"best {medians[best]:,.0f} at {best}: {ratio:.2f}"
+        f"best {medians[best]:,.0f} at {best}: {ratio:.2f} after {len(ratios)} rounds"
     )
     return {
         "graph": shape,
@@ -164,7 +169,14 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
         "fixed_rows_s": medians,
         "best_level": best,
         "ratio": ratio,
+        "error": error(ratios),
+        "rounds": len(ratios),
     }
+
+
+def error(ratios: list[float]) -> float:
+    """Return the standard error of the median of several ratios, as that of a normal distribution would be."""
+    return 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))
 
 
 def best_level(fixed: dict[int, list[float]], without: int | None = None) -> int:
@@ -180,15 +192,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graphs", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--kinds", nargs="+", default=list(COSTS), choices=list(COSTS))
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 4, 8], help="fixed numbers of workers")
-    parser.add_argument("--period", type=float, default=0.25, help="seconds from decision to decision")
-    parser.add_argument("--settle", type=int, default=80, help="decisions before anything is measured, at most")
-    parser.add_argument("--steps", type=int, default=3, help="decisions of a measured elastic spell")
-    parser.add_argument("--seconds", type=float, default=0.75, help="length of a spell at a fixed number")
-    parser.add_argument("--rounds", type=int, default=5, help="measured spells of each")
+    parser.add_argument("--period", type=float, default=0.5, help="seconds from decision to decision")
+    parser.add_argument("--settle", type=int, default=60, help="decisions before anything is measured, at most")
+    parser.add_argument("--steps", type=int, default=2, help="decisions of a measured elastic spell")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a spell at a fixed number")
+    parser.add_argument("--rounds", type=int, default=3, help="measured spells of each, at least (3 or more)")
+    parser.add_argument("--most-rounds", type=int, default=15, help="measured spells of each, at most")
+    parser.add_argument("--error", type=float, default=0.04, help="standard error of a ratio that ends its rounds")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all experiments."""
+    if args.rounds < 3:
+        raise SystemExit(f"--rounds must be at least 3, not {args.rounds}: a round is compared with the others")
     found = [
         experiment(shape, kind, cost, args) for kind in args.kinds for cost in COSTS[kind] for shape in args.graphs
     ]

@@ -257,6 +257,36 @@ def test_bounded_noise_settles_after_a_bounded_number_of_changes(values: list[fl
     assert not changes or changes[-1] < 300
 
 
+@pytest.mark.parametrize(
+    "curve",
+    [[80, 109, 94, 80.5, 78, 75, 73, 71], [83, 75, 71, 68, 67.5, 67, 67, 66.5], [10, 19, 27, 34, 40, 46, 51, 55]],
+    ids=["top at 2", "falling", "rising"],
+)
+def test_samples_that_differ_by_a_quarter_do_not_decide_by_luck(curve: list[float]) -> None:
+    """Levels that noise does not tell apart are measured again before one of them is chosen."""
+    ends = [drive(ThreadLevel(high=8), table(curve), 150, noise=0.25, seed=seed).level for seed in range(40)]
+    found = [curve[level - 1] / max(curve) for level in ends]
+    assert sum(found) / len(found) >= 0.97
+    assert sum(share >= 0.85 for share in found) >= 38
+
+
+def test_the_best_and_the_choice_are_measured_again_where_noise_hides_the_difference() -> None:
+    records = (Record(1, 90, 90, 5), Record(2, 100, 100, 5), Record(4, 60, 60, 5))
+    # One worker is within the error of two: either may be the better one. Both have as many samples.
+    probe = propose(records, 1, 8, 0.05, noise=0.2, enough=20)
+    assert probe is not None
+    assert probe.level == 1
+    assert probe.why == "1 gives 90/s and 2 100/s, give or take 13%: measure 1 again"
+    measured = (Record(1, 90, 90, 10), *records[1:])
+    probe = propose(measured, 1, 8, 0.05, noise=0.2, enough=20)
+    assert probe is not None
+    assert probe.level == 2
+    # Little noise, or samples enough: the search goes on beside the level that would be chosen.
+    for noise, enough in ((0.05, 20), (0.2, 5)):
+        after = propose(records, 1, 8, 0.05, noise, enough)
+        assert after is None or after.level == 3
+
+
 def test_flat_noise_ends_at_the_lowest_level() -> None:
     """Pure-Python operators gain nothing from threads; noise must not make it look otherwise."""
     ends = [drive(ThreadLevel(high=4), lambda n: 100 / (1 + 0.02 * n), 200, noise=0.1, seed=s).level for s in range(40)]

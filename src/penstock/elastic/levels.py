@@ -5,7 +5,8 @@ down and whose throughput is measured once a period. A measured level is trusted
 
     warming    the first samples are not used: queues that fill up look like throughput
     searching  `search.propose` names the next level to measure: one sample where throughput is steady, more
-               where successive samples differ by more than the sensitivity
+               where successive samples differ by more than the sensitivity, and more again where two levels
+               that noise does not tell apart make the choice
     confirming at the chosen level, until its record has `noise_limit` samples; if it turns out worse than it
                looked, the search goes on, so that one lucky sample does not decide
     settled    nothing changes until more than `noise_limit` samples in a row differ from the trusted
@@ -33,6 +34,8 @@ _WIDEST = 0.6
 _NOISE_WEIGHT = 0.2
 # The first level of a search is measured more than once, to know the noise before the first comparison.
 _FIRST_SAMPLES = 3
+# Levels that noise does not tell apart get so many times the samples of others.
+_DOUBT_SPELLS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class LevelState:
     last: float = 0.0
     """The sample before, or 0 if it was taken at another level."""
     records: tuple[Record, ...] = ()
+    until: int = 0
+    """The samples that the level of the moment is to have before the next decision, where it is in doubt."""
     moves: int = 0
     """Changes of level since the load changed."""
     noise: float = 0.0
@@ -125,7 +130,7 @@ class Levels:
         state = replace(state, records=search.ordered(known.values()))
         if state.untried:
             return self._try_past_load(state, throughput, bounds)
-        taken, wanted = known[state.level].count, self._wanted(state)
+        taken, wanted = known[state.level].count, max(self._wanted(state), state.until)
         if state.phase == SEARCHING and taken < wanted:
             return (
                 state,
@@ -140,13 +145,22 @@ class Levels:
         # The mean of n samples deviates by 1/sqrt(n) of what one does.
         return max(1, min(self.noise_limit, math.ceil((state.noise / self.sensitivity) ** 2)))
 
+    def _told_apart(self, state: LevelState) -> int:
+        """Return how many samples of each of two levels bring the error of their difference to the sensitivity."""
+        return math.ceil(2 * (state.noise / self.sensitivity) ** 2)
+
     def _decide(self, state: LevelState, bounds: tuple[int, int]) -> tuple[LevelState, str]:
         low, high = bounds
         records = tuple(record for record in state.records if record.level >= low)
+        state = replace(state, until=0)
         if state.recalled is None and state.moves < search.probe_budget(self.low, self.high):
-            probe = search.propose(records, low, high, self.sensitivity, state.noise)
+            enough = _DOUBT_SPELLS * self.noise_limit
+            probe = search.propose(records, low, high, self.sensitivity, state.noise, enough)
             if probe is not None:
-                return replace(self._move(state, probe.level), phase=SEARCHING), probe.why
+                taken = next((record.count for record in records if record.level == probe.level), 0)
+                until = taken + min(self.noise_limit, max(1, self._told_apart(state) - taken)) if taken else 0
+                state = replace(state, phase=SEARCHING, until=until)
+                return self._move(state, probe.level), probe.why
         choice = search.preferred(records, self.sensitivity, state.noise)
         if state.recalled is not None:
             # Its records are of another time: the level is kept until its own samples confirm or refute them.

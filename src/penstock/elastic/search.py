@@ -6,9 +6,12 @@ looks at the records that are trusted and names the level whose measurement woul
 1. *Wide probe.* Double upwards, then halve downwards, until a level is worse than the best by more than the
    sensitivity, or the bound is reached. Levels are compared with the best one, never with their neighbour, so
    a curve that climbs in steps too small to see is still climbed.
-2. *Bisection.* The top lies between the best level and its measured neighbours; halve the wider of the two
-   gaps until both are one. On a curve whose steps can be told apart this ends exactly on the top.
-3. *Thrift.* Among the levels that are nearly as good, look for a lower one. What may be given up grows with
+2. *Doubt.* Where noise hides more than the sensitivity, the best level and the one that would be chosen are
+   measured again in turns, until they can be told apart or have samples enough.
+3. *Bisection.* The top lies between the best level and its measured neighbours; halve the wider of the two
+   gaps until both are one. On a curve whose steps can be told apart this ends exactly on the top. With noise
+   the best is best by luck, so the gaps beside the choice are halved instead.
+4. *Thrift.* Among the levels that are nearly as good, look for a lower one. What may be given up grows with
    the share of threads saved, from nothing to the sensitivity for half of them: each doubling must pay, and
    by more than the noise of the two means could feign.
 """
@@ -64,16 +67,19 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
         doublings = math.log2(top.level / record.level)
         allowed = sensitivity * min(1.0, doublings)
         if doublings >= 1:
-            allowed += noise * math.sqrt(1 / record.count + 1 / top.count)
+            allowed += _error(record, top, noise)
         if record.mean >= top.mean * (1 - allowed):
             return record
     return top
 
 
-def propose(records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0) -> Probe | None:
+def propose(
+    records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0, enough: int = 1
+) -> Probe | None:
     """Return the level whose measurement is missing most, or None when the top is known.
 
-    `records` must be ordered by level and must not be empty.
+    `records` must be ordered by level and must not be empty. A level that is in doubt is measured again until it
+    has `enough` samples.
     """
     top = best(records)
     clearly_less = top.mean * (1 - sensitivity)
@@ -84,7 +90,12 @@ def propose(records: Sequence[Record], low: int, high: int, sensitivity: float, 
     if first.level > low and first.mean >= clearly_less:
         to = max(first.level // 2, low)
         return Probe(to, f"no fall seen down to {first.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
-    return _between(records, top, "top") or _between(records, preferred(records, sensitivity, noise), "thrift")
+    choice = preferred(records, sensitivity, noise)
+    return (
+        _doubtful(records, top, choice, sensitivity, noise, enough)
+        or _between(records, top if noise <= sensitivity else choice, "top")
+        or _between(records, choice, "thrift")
+    )
 
 
 def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | None:
@@ -102,6 +113,34 @@ def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | 
         return None
     to = (below + around.level) // 2 if left >= right else (around.level + above + 1) // 2
     return Probe(to, f"the top lies between {below} and {above} (best {around.mean:.4g}/s at {around.level}): try {to}")
+
+
+def _doubtful(
+    records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float, enough: int
+) -> Probe | None:
+    """Measure the best level or its rival again, unless the choice between them is clear.
+
+    The rival is the choice where that is another level, and else the one that may be as good: within two standard
+    errors of the best.
+    """
+    rivals = [choice] if choice is not top else [record for record in records if record is not top]
+    rival = max(rivals, key=lambda record: record.mean / top.mean + 2 * _error(record, top, noise), default=top)
+    error = _error(rival, top, noise)
+    again, other = (top, rival) if top.count < rival.count else (rival, top)
+    if (
+        rival is top
+        or error <= sensitivity
+        or rival.mean < top.mean * (1 - sensitivity - 2 * error)
+        or again.count >= enough
+    ):
+        return None
+    why = f"{again.level} gives {again.mean:.4g}/s and {other.level} {other.mean:.4g}/s, give or take {error:.0%}"
+    return Probe(again.level, f"{why}: measure {again.level} again")
+
+
+def _error(one: Record, other: Record, noise: float) -> float:
+    """Return the standard error of the difference of two means, as a fraction."""
+    return noise * math.sqrt(1 / one.count + 1 / other.count)
 
 
 def expected(records: Sequence[Record], level: int) -> float | None:
