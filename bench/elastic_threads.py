@@ -1,7 +1,8 @@
 """Compare the number of workers that a live flow finds with every fixed one, over graphs, kinds and costs of operators.
 
 One flow runs for each experiment. Its controllers are stepped until they have settled; then elastic spells, in which
-they go on deciding, take turns with spells at each fixed number of workers, so that all of them meet the same machine.
+they go on deciding, take turns with spells at each fixed number of workers, in an order drawn anew for each round, so that
+all of them meet the same machine.
 Throughput is that of all operators together, as Streams has it: rows leave a flow with many branches in waves that may
 be as long as a spell. A round's elastic throughput is compared with the number of workers that was best in the *other*
 rounds: the best of several noisy figures is best partly by luck. Rounds go on until their median is known well enough,
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import statistics
 import threading
 import time
@@ -143,13 +145,18 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
         fixed: dict[int, list[float]] = {level: [] for level in args.levels}
         levels: list[int] = []
         ratios: list[float] = []
+        chance = random.Random(args.seed)
+        found = flown.level
         while len(levels) < args.rounds or (len(levels) < args.most_rounds and error(ratios) > args.error):
-            elastic.append(flown.elastic(args.steps))
-            found = flown.level
-            levels.append(found)
-            for level in args.levels:
-                fixed[level].append(flown.fixed(level, args.seconds))
-            flown.engine.element.set_workers(found)
+            # What a spell finds in the queues is of the one before: none always follows the same.
+            for level in chance.sample([None, *args.levels], 1 + len(args.levels)):
+                if level is None:
+                    flown.engine.element.set_workers(found)
+                    elastic.append(flown.elastic(args.steps))
+                    found = flown.level
+                    levels.append(found)
+                else:
+                    fixed[level].append(flown.fixed(level, args.seconds))
             if len(levels) > 1:
                 ratios = [speed / fixed[best_level(fixed, number)][number] for number, speed in enumerate(elastic)]
     ratio = statistics.median(ratios)
@@ -193,12 +200,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", nargs="+", default=list(COSTS), choices=list(COSTS))
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 4, 8], help="fixed numbers of workers")
     parser.add_argument("--period", type=float, default=0.5, help="seconds from decision to decision")
-    parser.add_argument("--settle", type=int, default=60, help="decisions before anything is measured, at most")
+    parser.add_argument("--settle", type=int, default=100, help="decisions before anything is measured, at most")
     parser.add_argument("--steps", type=int, default=2, help="decisions of a measured elastic spell")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a spell at a fixed number")
     parser.add_argument("--rounds", type=int, default=3, help="measured spells of each, at least (3 or more)")
-    parser.add_argument("--most-rounds", type=int, default=15, help="measured spells of each, at most")
-    parser.add_argument("--error", type=float, default=0.04, help="standard error of a ratio that ends its rounds")
+    parser.add_argument("--most-rounds", type=int, default=9, help="measured spells of each, at most")
+    parser.add_argument("--error", type=float, default=0.05, help="standard error of a ratio that ends its rounds")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

@@ -273,18 +273,18 @@ def test_samples_that_differ_by_a_quarter_do_not_decide_by_luck(curve: list[floa
 def test_the_best_and_the_choice_are_measured_again_where_noise_hides_the_difference() -> None:
     records = (Record(1, 90, 90, 5), Record(2, 100, 100, 5), Record(4, 60, 60, 5))
     # One worker is within the error of two: either may be the better one. Both have as many samples.
-    probe = propose(records, 1, 8, 0.05, noise=0.2, enough=20)
+    probe = propose(records, 1, 8, 0.05, noise=0.2)
     assert probe is not None
     assert probe.level == 1
     assert probe.why == "1 gives 90/s and 2 100/s, give or take 13%: measure 1 again"
-    measured = (Record(1, 90, 90, 10), *records[1:])
-    probe = propose(measured, 1, 8, 0.05, noise=0.2, enough=20)
+    probe = propose((Record(1, 90, 90, 10), *records[1:]), 1, 8, 0.05, noise=0.2)
     assert probe is not None
     assert probe.level == 2
-    # Little noise, or samples enough: the search goes on beside the level that would be chosen.
-    for noise, enough in ((0.05, 20), (0.2, 5)):
-        after = propose(records, 1, 8, 0.05, noise, enough)
-        assert after is None or after.level == 3
+    # Where noise is small, the best is clear, and where it was measured again often enough, it is left at that.
+    probe = propose(records, 1, 8, 0.05, noise=0.02)
+    assert probe is not None
+    assert probe.level == 3
+    assert propose(records, 1, 8, 0.05, noise=0.2, doubt=False) is None
 
 
 def test_flat_noise_ends_at_the_lowest_level() -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ from penstock.local.steering.pool import PoolSteering
 from penstock.local.steering.rebinding import RebindingSteering
 from penstock.local.steering.replicas import SETTLED_PERIODS, ReplicaSteering
 from penstock.local.steering.shards import ShardSteering
+from penstock.local.steering.threads import keeps_up
 from penstock.local.steering.waits import WaitSteering, waiting_operators
 from penstock.pe.element import Settings
+from penstock.pe.statistics import ElementStats
 from penstock.plan import make_plan
 
 from .test_engine import no_thread_is_left, wait_for  # noqa: F401
@@ -47,6 +50,12 @@ class Rows:
 def wait_a_little(row: Any) -> Any:
     time.sleep(WAIT)
     return row.v
+
+
+def spin(number: int) -> int:
+    for _ in range(200):
+        number += 1
+    return number
 
 
 def count_slowly(state: int | None, row: Any) -> tuple[int, tuple[int, int]]:
@@ -211,6 +220,34 @@ def test_a_busy_pool_grows():
     with flying(build, steer, workers=1) as (engine, pilot, _):
         step_until(engine, pilot, lambda: len(engine.statistics().workers) > 1)
     assert engine.results["out"] == list(range(len(engine.results["out"])))
+
+
+def test_a_flow_does_not_keep_up_while_the_reader_of_its_sources_works_for_it():
+    before = ElementStats(0.0, 0, 0, 0, (), (), None, {})
+    now = replace(before, at=2.0, rows_in=1000, batches_in=10, batches_out=10)
+    assert keeps_up(Period(before, replace(now, helped=0.1)))
+    assert not keeps_up(Period(before, replace(now, helped=0.5)))
+    assert not keeps_up(Period(before, replace(now, batches_out=8)))
+
+
+def test_a_busy_flow_in_whose_queues_the_reader_helps_out_does_not_keep_up():
+    """A chain is drained by whoever finds a queue full; nothing is blocked then, and little waits."""
+    flow = ps.Flow("chain")
+    stream = flow.source("numbers", ps.read.items(iter(int, 1), schema=int))
+    for _ in range(6):
+        stream = stream.map(spin)
+    stream.sink("out", ps.write.callback(lambda rows, number: None))
+    engine = LocalEngine(make_plan(flow), Options(16, settings=Settings(workers=2, capacity=2, fuse=False)))
+    thread = threading.Thread(target=engine.run, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: engine.statistics().batches_out > 20)
+        before = engine.statistics()
+        wait_for(lambda: engine.statistics().batches_out > before.batches_out + 60)
+        assert not keeps_up(Period(before, engine.statistics()))
+    finally:
+        engine.stop_now()
+        thread.join()
 
 
 def test_rows_in_flight_are_found():

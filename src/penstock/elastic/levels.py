@@ -3,7 +3,8 @@
 The core of the thread level and of the waiting concurrency: a *level* is any number that can be turned up and
 down and whose throughput is measured once a period. A measured level is trusted until the load changes.
 
-    warming    the first samples are not used: queues that fill up look like throughput
+    warming    the first samples are not used: queues that fill up look like throughput; nor is the first one at
+               another level, in which they fill up or empty, where the settings say so
     searching  `search.propose` names the next level to measure: one sample where throughput is steady, more
                where successive samples differ by more than the sensitivity, and more again where two levels
                that noise does not tell apart make the choice
@@ -34,8 +35,9 @@ _WIDEST = 0.6
 _NOISE_WEIGHT = 0.2
 # The first level of a search is measured more than once, to know the noise before the first comparison.
 _FIRST_SAMPLES = 3
-# Levels that noise does not tell apart get so many times the samples of others.
-_DOUBT_SPELLS = 4
+# So many times in a search a level that noise does not tell from another may be measured again: where throughput
+# varies wildly, levels that are alike would be compared for ever.
+_DOUBTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class LevelState:
     records: tuple[Record, ...] = ()
     until: int = 0
     """The samples that the level of the moment is to have before the next decision, where it is in doubt."""
+    doubts: int = 0
+    """Times that a level was measured again since the load changed, because it was in doubt."""
     moves: int = 0
     """Changes of level since the load changed."""
     noise: float = 0.0
@@ -62,6 +66,8 @@ class LevelState:
     alarm: float = 0.0
     """The deviation that was taken for the last change of load, until the new level is known."""
     memory: Memory = ()
+    skips: int = 0
+    """Samples to come that are not used."""
     untried: Memory = ()
     """Past loads whose level is measured first, because their curves do not cover the level of the moment."""
     recalled: PastLoad | None = None
@@ -78,6 +84,8 @@ class Levels:
     noise_limit: int = 5
     warmup: int = 2
     memory_limit: int = 8
+    skipped: int = 0
+    """Samples behind a change of level that are not used: what waits at one level is worked off at the next."""
 
     def __post_init__(self) -> None:
         """Refuse bounds that leave no level."""
@@ -105,6 +113,9 @@ class Levels:
                 why = f"sample {state.seen + 1} of {self.warmup} is not used: queues are still filling"
                 return replace(state, seen=state.seen + 1), why
             state = replace(state, phase=SEARCHING)
+        if state.skips:
+            why = f"a sample at {state.level} is not used: queues fill up or empty behind a change"
+            return replace(state, skips=state.skips - 1), why
         state = self._listen(state, throughput)
         if state.phase == SETTLED:
             return self._watch(state, throughput, (bottom, reach))
@@ -154,13 +165,14 @@ class Levels:
         records = tuple(record for record in state.records if record.level >= low)
         state = replace(state, until=0)
         if state.recalled is None and state.moves < search.probe_budget(self.low, self.high):
-            enough = _DOUBT_SPELLS * self.noise_limit
-            probe = search.propose(records, low, high, self.sensitivity, state.noise, enough)
+            doubt = state.doubts < _DOUBTS
+            probe = search.propose(records, low, high, self.sensitivity, state.noise, doubt=doubt)
             if probe is not None:
                 taken = next((record.count for record in records if record.level == probe.level), 0)
-                until = taken + min(self.noise_limit, max(1, self._told_apart(state) - taken)) if taken else 0
-                state = replace(state, phase=SEARCHING, until=until)
-                return self._move(state, probe.level), probe.why
+                if taken:
+                    until = taken + min(self.noise_limit, max(1, self._told_apart(state) - taken))
+                    state = replace(state, until=until, doubts=state.doubts + 1)
+                return replace(self._move(state, probe.level), phase=SEARCHING), probe.why
         choice = search.preferred(records, self.sensitivity, state.noise)
         if state.recalled is not None:
             # Its records are of another time: the level is kept until its own samples confirm or refute them.
@@ -224,6 +236,7 @@ class Levels:
             state,
             phase=SEARCHING,
             records=(Record(state.level, mean, mean),),
+            doubts=0,
             moves=0,
             suspects=0,
             suspect_mean=0.0,
@@ -262,7 +275,7 @@ class Levels:
     def _move(self, state: LevelState, level: int) -> LevelState:
         if level == state.level:
             return state
-        return replace(state, level=level, moves=state.moves + 1, last=0.0)
+        return replace(state, level=level, moves=state.moves + 1, last=0.0, skips=self.skipped)
 
     def _threshold(self, state: LevelState) -> float:
         return min(_WIDEST, max(self.load_change, _NOISE_WIDTH * state.noise, state.tolerance))

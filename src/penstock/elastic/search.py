@@ -7,7 +7,7 @@ looks at the records that are trusted and names the level whose measurement woul
    sensitivity, or the bound is reached. Levels are compared with the best one, never with their neighbour, so
    a curve that climbs in steps too small to see is still climbed.
 2. *Doubt.* Where noise hides more than the sensitivity, the best level and the one that would be chosen are
-   measured again in turns, until they can be told apart or have samples enough.
+   measured again in turns, until they can be told apart.
 3. *Bisection.* The top lies between the best level and its measured neighbours; halve the wider of the two
    gaps until both are one. On a curve whose steps can be told apart this ends exactly on the top. With noise
    the best is best by luck, so the gaps beside the choice are halved instead.
@@ -74,12 +74,11 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
 
 
 def propose(
-    records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0, enough: int = 1
+    records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0, *, doubt: bool = True
 ) -> Probe | None:
     """Return the level whose measurement is missing most, or None when the top is known.
 
-    `records` must be ordered by level and must not be empty. A level that is in doubt is measured again until it
-    has `enough` samples.
+    `records` must be ordered by level and must not be empty. Without `doubt` no level is measured again.
     """
     top = best(records)
     clearly_less = top.mean * (1 - sensitivity)
@@ -92,7 +91,7 @@ def propose(
         return Probe(to, f"no fall seen down to {first.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
     choice = preferred(records, sensitivity, noise)
     return (
-        _doubtful(records, top, choice, sensitivity, noise, enough)
+        (_doubtful(records, top, choice, sensitivity, noise) if doubt else None)
         or _between(records, top if noise <= sensitivity else choice, "top")
         or _between(records, choice, "thrift")
     )
@@ -116,7 +115,7 @@ def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | 
 
 
 def _doubtful(
-    records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float, enough: int
+    records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float
 ) -> Probe | None:
     """Measure the best level or its rival again, unless the choice between them is clear.
 
@@ -127,12 +126,7 @@ def _doubtful(
     rival = max(rivals, key=lambda record: record.mean / top.mean + 2 * _error(record, top, noise), default=top)
     error = _error(rival, top, noise)
     again, other = (top, rival) if top.count < rival.count else (rival, top)
-    if (
-        rival is top
-        or error <= sensitivity
-        or rival.mean < top.mean * (1 - sensitivity - 2 * error)
-        or again.count >= enough
-    ):
+    if rival is top or error <= sensitivity or rival.mean < top.mean * (1 - sensitivity - 2 * error):
         return None
     why = f"{again.level} gives {again.mean:.4g}/s and {other.level} {other.mean:.4g}/s, give or take {error:.0%}"
     return Probe(again.level, f"{why}: measure {again.level} again")

@@ -60,6 +60,7 @@ class ThreadLevel:
     load_change: float = 0.2
     noise_limit: int = 5
     warmup: int = 2
+    skipped: int = 1
     cpu_limit: float = 0.8
     memory_limit: int = 8
 
@@ -74,6 +75,7 @@ class ThreadLevel:
             self.noise_limit,
             self.warmup,
             self.memory_limit,
+            self.skipped,
         )
 
     def start(self) -> ThreadState:
@@ -123,7 +125,7 @@ class ThreadLevel:
             assert supply is not None
             after, past, to, why = mode.fell_behind(supply, state.past, level, statistics.throughput)
         to = clamp(to, low, self.high)
-        levels = replace(state.levels, level=to, last=0.0) if to != level else state.levels
+        levels = replace(state.levels, level=to, last=0.0, skips=self.skipped) if to != level else state.levels
         if after is None:
             # Throughput tells again, and nothing that was measured before is of this load.
             levels = LevelState(level, SEARCHING, memory=state.levels.memory)

@@ -90,6 +90,8 @@ class ElementStats:
     """Batches that may be in the element at once."""
     oldest: float = 0.0
     """Seconds since the oldest batch in flight came in."""
+    helped: float = 0.0
+    """Seconds that whoever brings batches in took to put them into queues: where those are full, it drains them."""
 
     def stuck(self, seconds: float = 10.0) -> tuple[WorkerView, ...]:
         """Return the workers that have been in one operator for longer than that."""

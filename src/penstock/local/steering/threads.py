@@ -13,9 +13,10 @@ from penstock.pe.element import Element
 MOST_THREADS = 16
 """Operators that wait gain from more workers than there are processors; others show by themselves that they do not."""
 
-
 HELD_BACK = 0.01
 """The part of a period for which sources may be held back by a flow that still keeps up."""
+HELPED = 0.1
+"""The part of a period for which whoever reads sources may do the work of a flow that still keeps up."""
 
 
 class ThreadSteering:
@@ -41,15 +42,23 @@ class ThreadSteering:
 
 
 def keeps_up(period: Period) -> bool:
-    """Tell whether the sources were the limit: nothing held them back, and what waits is no more than is worked on."""
+    """Tell whether the sources were the limit.
+
+    Nothing held them back, neither a flow that was full nor its work, and what waits is no more than is worked on.
+    """
     now, before = period.now, {each.name: each for each in period.before.operators}
     held_back = sum(
         each.blocked.get("full", 0.0) - (before[each.name].blocked.get("full", 0.0) if each.name in before else 0.0)
         for each in now.operators
         if not each.queued  # sources have no input
     )
+    helped = now.helped - period.before.helped
     in_flight = now.batches_in - now.batches_out
-    return held_back < HELD_BACK * period.seconds and in_flight <= 1 + len(now.workers)
+    return (
+        held_back < HELD_BACK * period.seconds
+        and helped < HELPED * period.seconds
+        and in_flight <= 1 + len(now.workers)
+    )
 
 
 def machine_usage() -> Callable[[], float]:
