@@ -1,12 +1,12 @@
 """Compare the number of workers that a live flow finds with every fixed one, over graphs, kinds and costs of operators.
 
 One flow runs for each experiment. Its controllers are stepped until they have settled; then elastic spells, in which
-they go on deciding, take turns with spells at each fixed number of workers, in an order drawn anew for each round, so that
-all of them meet the same machine.
-Throughput is that of all operators together, as Streams has it: rows leave a flow with many branches in waves that may
-be as long as a spell. A round's elastic throughput is compared with the number of workers that was best in the *other*
-rounds: the best of several noisy figures is best partly by luck. Rounds go on until their median is known well enough,
-whatever it is. `ratio` is the geometric mean of all experiments.
+they go on deciding, take turns with spells at each fixed number of workers, in an order drawn anew for each round, so
+that all of them meet the same machine. Throughput is that of all operators together, as Streams has it: rows leave a
+flow with many branches in waves that may be as long as a spell. A round's elastic throughput is compared with the
+number of workers that was best in the *other* rounds: the best of several noisy figures is best partly by luck.
+Rounds go on until their median is known well enough, whatever it is. `ratio` is the geometric mean of all
+experiments.
 """
 
 from __future__ import annotations
@@ -198,13 +198,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--graphs", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--kinds", nargs="+", default=list(COSTS), choices=list(COSTS))
+    parser.add_argument("--costs", type=float, nargs="+", help="microseconds of the operators to take; all without it")
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 4, 8], help="fixed numbers of workers")
     parser.add_argument("--period", type=float, default=0.5, help="seconds from decision to decision")
     parser.add_argument("--settle", type=int, default=100, help="decisions before anything is measured, at most")
     parser.add_argument("--steps", type=int, default=2, help="decisions of a measured elastic spell")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a spell at a fixed number")
     parser.add_argument("--rounds", type=int, default=3, help="measured spells of each, at least (3 or more)")
-    parser.add_argument("--most-rounds", type=int, default=9, help="measured spells of each, at most")
+    parser.add_argument("--most-rounds", type=int, default=12, help="measured spells of each, at most")
     parser.add_argument("--error", type=float, default=0.05, help="standard error of a ratio that ends its rounds")
 
 
@@ -212,8 +213,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all experiments."""
     if args.rounds < 3:
         raise SystemExit(f"--rounds must be at least 3, not {args.rounds}: a round is compared with the others")
+    known = [cost for kind in args.kinds for cost in COSTS[kind]]
+    if unknown := set(args.costs or known) - set(known):
+        raise SystemExit(f"no operator of these kinds costs {unknown.pop():g} us; there are {known}")
     found = [
-        experiment(shape, kind, cost, args) for kind in args.kinds for cost in COSTS[kind] for shape in args.graphs
+        experiment(shape, kind, cost, args)
+        for kind in args.kinds
+        for cost in COSTS[kind]
+        if cost in (args.costs or known)
+        for shape in args.graphs
     ]
     ratios = [each["ratio"] for each in found]
     python = [level for each in found if each["kind"] == "python" for level in each["levels"]]

@@ -227,15 +227,19 @@ def test_loads_that_come_and_go(data: st.DataObject) -> None:
 @given(
     st.integers(1, 64),
     st.integers(0, 200),
-    st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=120),
+    st.lists(
+        st.tuples(st.floats(0, 1e9), st.floats(0, 1), st.integers(0, 3), st.none() | st.floats(0, 8)),
+        min_size=1,
+        max_size=120,
+    ),
 )
-def test_never_leaves_its_bounds(low: int, more: int, samples: list[tuple[float, float, int]]) -> None:
-    """Any throughput, usage and number of stuck workers, in any order."""
+def test_never_leaves_its_bounds(low: int, more: int, samples: list[tuple[float, float, int, float | None]]) -> None:
+    """Any throughput, usage, number of stuck workers and busy cores, in any order."""
     controller = ThreadLevel(low=low, high=low + more)
     state = controller.start()
-    for throughput, usage, stuck in samples:
+    for throughput, usage, stuck, cores in samples:
         before = state.levels.level
-        state, actions = controller.step(state, ThreadStatistics(throughput, usage, stuck))
+        state, actions = controller.step(state, ThreadStatistics(throughput, usage, stuck, cores=cores))
         assert low <= state.levels.level <= low + more
         assert [(a.before, a.after) for a in actions] == ([(before, state.levels.level)] if actions else [])
 
@@ -291,6 +295,55 @@ def test_flat_noise_ends_at_the_lowest_level() -> None:
     """Pure-Python operators gain nothing from threads; noise must not make it look otherwise."""
     ends = [drive(ThreadLevel(high=4), lambda n: 100 / (1 + 0.02 * n), 200, noise=0.1, seed=s).level for s in range(40)]
     assert ends.count(1) >= 36
+
+
+def steered(cores: list[float], throughput: list[float], noise: float, seed: int = 0, usage: float = 0.5) -> int:
+    """Return where it ends if levels keep so many cores busy and give so much."""
+    chance, controller = random.Random(seed), ThreadLevel(high=len(cores))
+    state = controller.start()
+    for _ in range(80):
+        at = state.levels.level - 1
+        sample = throughput[at] * (1 + noise * chance.gauss(0, 1))
+        state, _ = controller.step(state, ThreadStatistics(sample, usage, cores=cores[at]))
+    return state.levels.level
+
+
+def test_threads_that_take_turns_gain_nothing_whatever_throughput_says() -> None:
+    """Python functions: one core is busy at any level, and what looks like a gain is a machine that became faster."""
+    ends = [steered([1.0, 1.02, 1.05, 1.08], [50, 54, 56, 60], 0.05, seed) for seed in range(20)]
+    assert ends == [1] * 20
+
+
+def test_threads_that_compute_at_the_same_time_are_found_by_throughput() -> None:
+    assert steered([1.0, 1.9, 1.95, 1.95], [50, 90, 80, 70], 0.0) == 2
+    # The lock is released now and then: 1.3 cores are worth it.
+    assert steered([1.0, 1.3, 1.32, 1.32], [50, 60, 58, 57], 0.0) == 2
+
+
+def test_a_flow_that_waits_may_have_more_workers_than_cores_it_keeps_busy() -> None:
+    assert steered([0.2, 0.4, 0.6, 0.8], [20, 40, 60, 80], 0.0) == 4
+    # Two workers keep the core busy that one leaves idle half of the time; a third has nothing to add.
+    assert steered([0.5, 1.0, 1.0, 1.0], [50, 100, 100, 100], 0.0) == 2
+
+
+def test_on_a_busy_machine_cores_tell_nothing() -> None:
+    """Nothing above the first level is looked at there, and no level is ruled out for later."""
+    controller = ThreadLevel(high=4)
+    state = controller.start()
+    for _ in range(20):
+        state, _ = controller.step(state, ThreadStatistics(50.0, 0.95, cores=1.0))
+    assert state.used == ()
+    assert steered([1.0, 1.0, 1.0, 1.0], [50, 90, 80, 70], 0.0, usage=0.79) == 1
+
+
+def test_the_reason_says_that_workers_take_turns() -> None:
+    controller = ThreadLevel(high=4)
+    state, log = controller.start(), []
+    for _ in range(20):
+        state, actions = controller.step(state, ThreadStatistics(50.0 + state.levels.level, cores=1.0))
+        log += actions
+    assert [action.after for action in log] == [2, 1]
+    assert log[-1].why.endswith("(more workers than 1 take turns: they keep no more cores busy)")
 
 
 def test_search_helpers() -> None:

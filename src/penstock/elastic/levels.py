@@ -93,15 +93,20 @@ class Levels:
             raise ValueError(f"levels need 1 <= low <= high, not {self.low} and {self.high}")
 
     def observe(
-        self, state: LevelState, throughput: float, low: int = 1, ceiling: int | None = None
+        self,
+        state: LevelState,
+        throughput: float,
+        low: int = 1,
+        ceiling: int | None = None,
+        high: int | None = None,
     ) -> tuple[LevelState, str]:
         """Take one sample at the level of the moment; return the next state and the reason for its level.
 
-        `low` raises the lower bound for this step. Levels above `ceiling` that were not measured under this
-        load are out of reach for this step, as when the machine is busy.
+        `low` raises the lower bound for this step, `high` lowers the upper one. Levels above `ceiling` that were
+        not measured under this load are out of reach for this step, as when the machine is busy.
         """
         bottom = min(max(self.low, low), self.high)
-        reach = self.high
+        reach = self.high if high is None else max(bottom, min(self.high, high))
         if ceiling is not None:
             reach = min(reach, max(ceiling, state.level, bottom, *(record.level for record in state.records)))
         if throughput <= 0:
@@ -162,7 +167,10 @@ class Levels:
 
     def _decide(self, state: LevelState, bounds: tuple[int, int]) -> tuple[LevelState, str]:
         low, high = bounds
-        records = tuple(record for record in state.records if record.level >= low)
+        records = tuple(record for record in state.records if low <= record.level <= high)
+        if not records:
+            to = min(max(state.level, low), high)
+            return replace(self._move(state, to), phase=SEARCHING), f"levels from {low} to {high} are allowed"
         state = replace(state, until=0)
         if state.recalled is None and state.moves < search.probe_budget(self.low, self.high):
             doubt = state.doubts < _DOUBTS

@@ -114,9 +114,7 @@ def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | 
     return Probe(to, f"the top lies between {below} and {above} (best {around.mean:.4g}/s at {around.level}): try {to}")
 
 
-def _doubtful(
-    records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float
-) -> Probe | None:
+def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float) -> Probe | None:
     """Measure the best level or its rival again, unless the choice between them is clear.
 
     The rival is the choice where that is another level, and else the one that may be as good: within two standard

@@ -5,6 +5,10 @@ no operator blocks, and one more than the largest number of input ports of an op
 the scheduler cannot cause a deadlock. The highest is the number of logical processors, or more where
 operators wait. While the flow keeps up with its sources, their rate is the throughput, and `keeping_up`
 looks for the lowest level that does.
+
+Python's threads compute at the same time only where the interpreter's lock is released. That need not be guessed
+from throughput, which varies: a level that keeps no more cores busy than a lower one that computes all the time
+gains nothing, so the lower one is the highest level that is looked at.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +16,12 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
 from penstock.elastic.keeping_up import KeepingUp, Supply
-from penstock.elastic.levels import SEARCHING, Levels, LevelState
+from penstock.elastic.levels import SEARCHING, WARMING, Levels, LevelState
+
+COMPUTING = 0.9
+"""Cores that a flow keeps busy, at least, which computes all the time."""
+MORE_CORES = 1.1
+"""How many times the cores of a level another one keeps busy, at least, if its threads compute at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,17 @@ class ThreadStatistics:
     """Workers that were told to leave and are still inside operator code."""
     keeps_up: bool | None = None
     """Whether nothing held the sources back and little waits; None where that is not known."""
+    cores: float | None = None
+    """Processor seconds a second of the whole process; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoresUsed:
+    """What a level was seen to keep busy: cores, in the mean of so many samples."""
+
+    level: int
+    cores: float
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +60,17 @@ class ThreadState:
     supply: Supply | None = None
     """What is known of levels while sources are the limit; None while they are not."""
     past: tuple[Supply, ...] = ()
+    used: tuple[CoresUsed, ...] = ()
+    """For levels with a record, by level."""
+
+    @property
+    def enough_to_compute(self) -> int | None:
+        """The lowest level that computes all the time and keeps as many cores busy as a higher one; None if none is."""
+        for number, one in enumerate(self.used):
+            higher = self.used[number + 1 :]
+            if one.cores >= COMPUTING and any(other.cores < one.cores * MORE_CORES for other in higher):
+                return one.level
+        return None
 
 
 def lowest_level(input_ports_of_blocking_operators: tuple[int, ...] = ()) -> int:
@@ -89,6 +120,22 @@ class ThreadLevel:
             return level if known is None else min(known, level)
         return None if known is not None and level >= known else known
 
+    def _used(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[CoresUsed, ...]:
+        """Add the cores that the level of the moment keeps busy, where its sample is used.
+
+        On a machine that is busy with other things there may be no core to be had: that tells nothing.
+        """
+        levels, cores = state.levels, statistics.cores
+        if cores is None or statistics.throughput <= 0 or levels.skips or levels.phase == WARMING:
+            return state.used
+        if statistics.cpu_usage > self.cpu_limit:
+            return state.used
+        known = {each.level: each for each in state.used}
+        own = known.get(levels.level, CoresUsed(levels.level, 0.0, 0))
+        count = own.count + 1
+        known[levels.level] = CoresUsed(levels.level, own.cores + (cores - own.cores) / count, count)
+        return tuple(known[level] for level in sorted(known))
+
     def step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         """Take the period's throughput and name the level of the next period."""
         if statistics.unsuspended > state.unsuspendable:
@@ -98,16 +145,23 @@ class ThreadLevel:
         if statistics.throughput > 0 and (statistics.keeps_up or (state.supply and statistics.keeps_up is False)):
             return self._supplied(state, statistics)
         busy_at = self._busy_at(state, statistics)
+        state = replace(state, used=self._used(state, statistics))
+        enough = state.enough_to_compute
         levels, why = self.search.observe(
             state.levels,
             statistics.throughput,
             # Those that cannot leave hold their threads; one more must be free to run the rest.
             low=statistics.unsuspended + 1,
             ceiling=busy_at,
+            high=enough,
         )
-        after = ThreadState(levels, statistics.unsuspended, busy_at, None, state.past)
+        known = {record.level for record in levels.records}
+        used = tuple(each for each in state.used if each.level in known)
+        after = ThreadState(levels, statistics.unsuspended, busy_at, None, state.past, used)
         if levels.level == state.levels.level:
             return after, ()
+        if enough is not None:
+            why = f"{why} (more workers than {enough} take turns: they keep no more cores busy)"
         if busy_at is not None:
             limit = percent(self.cpu_limit)
             why = f"{why} (CPU usage exceeds {limit} at {busy_at}: only levels measured before lie above it)"

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Literal
 
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError
 from penstock.graph import Node
-from penstock.ingress.feeds import Feed, make_feed
+from penstock.ingress.feeds import Feed, Slice, make_feed
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
@@ -97,6 +97,7 @@ class LocalEngine:
         """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
         self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
+        self._waited = 0.0
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
         steerings = self._steerings()
@@ -159,7 +160,7 @@ class LocalEngine:
 
     def statistics(self) -> ElementStats:
         """Tell what the flow is doing."""
-        return self.element.statistics()
+        return replace(self.element.statistics(), waited=self._waited, computed=time.process_time())
 
     def stop(self) -> None:
         """Take nothing more in, and end when everything that came in is out."""
@@ -212,14 +213,7 @@ class LocalEngine:
         idle, longest = IDLE_SECONDS
         while open_sources and not self._stop.is_set():
             self._make_changes()
-            slices = {}
-            for name in open_sources:
-                found = feeds[name].poll(self._limits[name])
-                if found is not None:
-                    slices[name] = found
-                    self._backlogs[name] = found.backlog
-                elif self._backlogs.get(name):
-                    self._backlogs[name] = 0
+            slices = self._poll({name: feeds[name] for name in open_sources})
             ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
             if slices:
                 idle = IDLE_SECONDS[0]
@@ -238,7 +232,22 @@ class LocalEngine:
             elif not slices:
                 self._outputs.tick()
                 self._stop.wait(idle)
+                self._waited += idle
                 idle = min(2 * idle, longest)
+
+    def _poll(self, feeds: dict[str, Feed]) -> dict[str, Slice]:
+        """Ask sources for rows; what that takes beyond computing is waiting for them."""
+        began, computed = time.perf_counter(), time.thread_time()
+        slices = {}
+        for name, feed in feeds.items():
+            found = feed.poll(self._limits[name])
+            if found is not None:
+                slices[name] = found
+                self._backlogs[name] = found.backlog
+            elif self._backlogs.get(name):
+                self._backlogs[name] = 0
+        self._waited += max(0.0, (time.perf_counter() - began) - (time.thread_time() - computed))
+        return slices
 
     def change(self, plan: Plan) -> int:
         """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""

@@ -116,7 +116,6 @@ class Element:
         self._entered: dict[int, float] = {}
         self._latencies = Latencies()
         self._rows = 0
-        self._helped = 0.0
         self._few = 0
 
     def _make_model(self, settings: Settings) -> Model:
@@ -186,7 +185,6 @@ class Element:
         header = Header(number, dict(marks), dict(steps), self._clock(), sinks, parts)
         self._entered[number] = header.entered
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
-        began = time.perf_counter()
         with self.model.standing_in() if stands_in else nullcontext(self.model.deliver) as deliver:
             for node in self._plan.sources:
                 station = self.stations[node.name]
@@ -196,8 +194,6 @@ class Element:
                 meter.rows_out += sum(map(len, made.values()))
                 for port, batch in station.leave(header, made):
                     deliver(port, batch)  # type: ignore[arg-type]
-        if not stands_in:
-            self._helped += time.perf_counter() - began
         return True
 
     @property
@@ -396,7 +392,6 @@ class Element:
             self._settings.capacity,
             self._settings.in_flight,
             now - min(entered.values(), default=now),
-            self._helped,
         )
 
     # From the workers -------------------------------------------------------------------------------------------

@@ -90,8 +90,10 @@ class ElementStats:
     """Batches that may be in the element at once."""
     oldest: float = 0.0
     """Seconds since the oldest batch in flight came in."""
-    helped: float = 0.0
-    """Seconds that whoever brings batches in took to put them into queues: where those are full, it drains them."""
+    waited: float = 0.0
+    """Seconds that whoever brings batches in waited for its sources."""
+    computed: float = 0.0
+    """Processor seconds of the whole process."""
 
     def stuck(self, seconds: float = 10.0) -> tuple[WorkerView, ...]:
         """Return the workers that have been in one operator for longer than that."""

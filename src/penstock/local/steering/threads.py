@@ -15,8 +15,8 @@ MOST_THREADS = 16
 
 HELD_BACK = 0.01
 """The part of a period for which sources may be held back by a flow that still keeps up."""
-HELPED = 0.1
-"""The part of a period for which whoever reads sources may do the work of a flow that still keeps up."""
+WAITED = 0.05
+"""The part of a period for which sources are waited for, at least, where they are the limit."""
 
 
 class ThreadSteering:
@@ -33,7 +33,8 @@ class ThreadSteering:
 
     def measure(self, period: Period) -> ThreadStatistics:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
-        return ThreadStatistics(period.rate, self._cpu_usage(), self._element.leaving, keeps_up(period))
+        cores = (period.now.computed - period.before.computed) / period.seconds if period.seconds > 0 else None
+        return ThreadStatistics(period.rate, self._cpu_usage(), self._element.leaving, keeps_up(period), cores)
 
     def act(self, action: Action) -> None:
         """Start or end workers."""
@@ -44,7 +45,9 @@ class ThreadSteering:
 def keeps_up(period: Period) -> bool:
     """Tell whether the sources were the limit.
 
-    Nothing held them back, neither a flow that was full nor its work, and what waits is no more than is worked on.
+    They were waited for, nothing held them back, and what waits in the flow is no more than is worked on. A flow that
+    is busy may have little waiting, too: whoever reads its sources drains full queues, or waits for the
+    interpreter's lock.
     """
     now, before = period.now, {each.name: each for each in period.before.operators}
     held_back = sum(
@@ -52,11 +55,11 @@ def keeps_up(period: Period) -> bool:
         for each in now.operators
         if not each.queued  # sources have no input
     )
-    helped = now.helped - period.before.helped
+    waited = now.waited - period.before.waited
     in_flight = now.batches_in - now.batches_out
     return (
-        held_back < HELD_BACK * period.seconds
-        and helped < HELPED * period.seconds
+        waited >= WAITED * period.seconds
+        and held_back < HELD_BACK * period.seconds
         and in_flight <= 1 + len(now.workers)
     )
 
