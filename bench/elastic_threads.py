@@ -4,9 +4,9 @@ One flow runs for each experiment. Its controllers are stepped until they have s
 they go on deciding, take turns with spells at each fixed number of workers, in an order drawn anew for each round, so
 that all of them meet the same machine. Throughput is that of all operators together, as Streams has it: rows leave a
 flow with many branches in waves that may be as long as a spell. A round's elastic throughput is compared with the
-number of workers that was best in the *other* rounds: the best of several noisy figures is best partly by luck.
-Rounds go on until their median is known well enough, whatever it is. `ratio` is the geometric mean of all
-experiments.
+number of workers that was best in the *other* rounds: the best of several noisy figures is best partly by luck. An
+experiment's ratio is that of all rows of its rounds, because rows come in bursts, and rounds go on until it is known
+well enough, whatever it is. `ratio` is the geometric mean of all experiments.
 """
 
 from __future__ import annotations
@@ -144,10 +144,10 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
         elastic: list[float] = []
         fixed: dict[int, list[float]] = {level: [] for level in args.levels}
         levels: list[int] = []
-        ratios: list[float] = []
+        pairs: list[tuple[float, float]] = []
         chance = random.Random(args.seed)
         found = flown.level
-        while len(levels) < args.rounds or (len(levels) < args.most_rounds and error(ratios) > args.error):
+        while len(levels) < args.rounds or (len(levels) < args.most_rounds and error(pairs) > args.error):
             # What a spell finds in the queues is of the one before: none always follows the same.
             for level in chance.sample([None, *args.levels], 1 + len(args.levels)):
                 if level is None:
@@ -158,13 +158,13 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
                 else:
                     fixed[level].append(flown.fixed(level, args.seconds))
             if len(levels) > 1:
-                ratios = [speed / fixed[best_level(fixed, number)][number] for number, speed in enumerate(elastic)]
-    ratio = statistics.median(ratios)
+                pairs = [(speed, fixed[best_level(fixed, number)][number]) for number, speed in enumerate(elastic)]
     best = best_level(fixed)
     medians = {level: statistics.median(speeds) for level, speeds in fixed.items()}
     local_side.say(
         f"{shape}, {kind}, {cost:g} us: {statistics.median(elastic):,.0f} rows/s at {levels} after {steps} steps, "
-        f"best {medians[best]:,.0f} at {best}: {ratio:.2f} after {len(ratios)} rounds"
+        f"best {medians[best]:,.0f} at {best}: "
+        f"{overall(pairs):.2f} +- {error(pairs):.2f} after {len(pairs)} rounds"
     )
     return {
         "graph": shape,
@@ -175,22 +175,28 @@ def experiment(shape: Shape, kind: Kind, cost: float, args: argparse.Namespace) 
         "steps_to_settle": steps,
         "fixed_rows_s": medians,
         "best_level": best,
-        "ratio": ratio,
-        "error": error(ratios),
-        "rounds": len(ratios),
+        "ratio": overall(pairs),
+        "error": error(pairs),
+        "rounds": len(pairs),
     }
 
 
-def error(ratios: list[float]) -> float:
-    """Return the standard error of the median of several ratios, as that of a normal distribution would be."""
-    return 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))
+def overall(pairs: list[tuple[float, float]]) -> float:
+    """Return the ratio of two sides over all rounds."""
+    return sum(one for one, _ in pairs) / sum(other for _, other in pairs)
+
+
+def error(pairs: list[tuple[float, float]]) -> float:
+    """Return the standard error of the ratio over all rounds, from what each round makes of it (jackknife)."""
+    without = [overall(pairs[:number] + pairs[number + 1 :]) for number in range(len(pairs))]
+    return math.sqrt((len(pairs) - 1) * statistics.pvariance(without))
 
 
 def best_level(fixed: dict[int, list[float]], without: int | None = None) -> int:
     """Return the number of workers that was best, in the rounds but for one."""
     return max(
         fixed,
-        key=lambda level: statistics.median(speed for at, speed in enumerate(fixed[level]) if at != without),
+        key=lambda level: statistics.fmean(speed for at, speed in enumerate(fixed[level]) if at != without),
     )
 
 
@@ -204,7 +210,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settle", type=int, default=100, help="decisions before anything is measured, at most")
     parser.add_argument("--steps", type=int, default=2, help="decisions of a measured elastic spell")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a spell at a fixed number")
-    parser.add_argument("--rounds", type=int, default=3, help="measured spells of each, at least (3 or more)")
+    parser.add_argument("--rounds", type=int, default=5, help="measured spells of each, at least (3 or more)")
     parser.add_argument("--most-rounds", type=int, default=12, help="measured spells of each, at most")
     parser.add_argument("--error", type=float, default=0.05, help="standard error of a ratio that ends its rounds")
 

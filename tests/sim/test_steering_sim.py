@@ -34,7 +34,7 @@ IDEAL = Machine("ideal", cores=16, physical=16, synchronization=FREE)
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_the_thread_level_finds_the_workers_that_a_pipeline_can_use(noise: float) -> None:
     pe = PE(pipeline(6, 0.001), IDEAL, level=1, rows=10, filled=0.5)
-    journey = steer(pe, [thread_wheel(ThreadLevel(high=16))], period=0.5, periods=90, noise=noise, seed=2)
+    journey = steer(pe, [thread_wheel(ThreadLevel(high=16))], period=0.5, periods=60, noise=noise, seed=2)
     assert len(set(journey.levels[-20:])) == 1
     # Six operators use six workers; more do no harm here, so noise may leave some, but not all there are.
     assert 6 <= journey.levels[-1] <= (6 if noise == 0 else 12)

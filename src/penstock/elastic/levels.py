@@ -200,7 +200,11 @@ class Levels:
         later = choice.mean
         if choice.count > 1:
             later = (choice.mean * choice.count - choice.first) / (choice.count - 1)
-        if abs(later / choice.first - 1) > self._threshold(state):
+        limit = self._threshold(state)
+        if state.recalled is not None:
+            # What was taken for a past load must be as close to it here as it was where it was recognized.
+            limit = min(limit, max(self.load_change / 2, _NOISE_WIDTH * state.noise))
+        if abs(later / choice.first - 1) > limit:
             memory = forget(state.memory, state.recalled) if state.recalled else state.memory
             why = f"throughput at {choice.level} went from {choice.first:.4g}/s to {later:.4g}/s meanwhile"
             return self._restart(replace(state, memory=memory), later, bounds, why)

@@ -91,7 +91,8 @@ class ThreadLevel:
     load_change: float = 0.2
     noise_limit: int = 5
     warmup: int = 2
-    skipped: int = 1
+    skipped: int = 0
+    """Samples behind a change of level that are not used, as in `levels`."""
     cpu_limit: float = 0.8
     memory_limit: int = 8
 

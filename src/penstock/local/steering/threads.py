@@ -29,7 +29,8 @@ class ThreadSteering:
     ) -> None:
         self._element = element
         self._cpu_usage = cpu_usage or machine_usage()
-        self.controller = ThreadLevel(high=most, initial=1)
+        # What waits in queues at one level may be worked off for a good part of the next period.
+        self.controller = ThreadLevel(high=most, initial=1, skipped=1)
 
     def measure(self, period: Period) -> ThreadStatistics:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
