@@ -357,6 +357,41 @@ def test_on_a_busy_machine_cores_tell_nothing() -> None:
     assert steered([1.0, 1.0, 1.0, 1.0], [50, 90, 80, 70], 0.0, usage=0.79) == 1
 
 
+def test_what_cores_told_of_one_load_is_not_held_against_another() -> None:
+    """A flow that waits returns behind one whose threads take turns: it goes back to its own level."""
+    controller = ThreadLevel(high=4)
+    waiting, computing = ([20.0, 40, 60, 80], [0.2, 0.4, 0.6, 0.8]), ([50.0, 49, 48, 47], [1.0, 1.0, 1.0, 1.0])
+    state, ends = controller.start(), []
+    for throughput, cores in (waiting, computing, waiting):
+        for _ in range(60):
+            at = state.levels.level - 1
+            state, _ = controller.step(state, ThreadStatistics(throughput[at], 0.5, cores=cores[at]))
+        ends.append(state.levels.level)
+    assert ends == [4, 1, 4]
+
+
+def test_loads_that_keep_other_cores_busy_come_and_go() -> None:
+    """Whatever is remembered of other loads, it stays within its bounds, and goes on deciding."""
+    for seed in range(100):
+        chance = random.Random(seed)
+        high = chance.choice([2, 4, 8])
+        loads = [
+            (
+                [chance.choice([10, 20, 40, 80, 160]) * (1 + chance.random() * level) for level in range(high)],
+                [chance.choice([0.3, 1.0, 1.0, 1.5])] * high,
+            )
+            for _ in range(3)
+        ]
+        controller = ThreadLevel(high=high, skipped=chance.choice([0, 1]))
+        state = controller.start()
+        for _ in range(8):
+            throughput, cores = chance.choice(loads)
+            for _ in range(chance.choice([8, 20, 60])):
+                at = state.levels.level - 1
+                state, _ = controller.step(state, ThreadStatistics(throughput[at], 0.5, cores=cores[at]))
+                assert 1 <= state.levels.level <= high
+
+
 def test_the_reason_says_that_workers_take_turns() -> None:
     controller = ThreadLevel(high=4)
     state, log = controller.start(), []

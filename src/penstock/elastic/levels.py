@@ -171,7 +171,8 @@ class Levels:
         if not records:
             to = min(max(state.level, low), high)
             return replace(self._move(state, to), phase=SEARCHING), f"levels from {low} to {high} are allowed"
-        state = replace(state, until=0)
+        # A past load may have settled on a level that is not allowed now: then it is no help.
+        state = replace(state, until=0, recalled=state.recalled if low <= state.level <= high else None)
         if state.recalled is None and state.moves < search.probe_budget(self.low, self.high):
             doubt = state.doubts < _DOUBTS
             probe = search.propose(records, low, high, self.sensitivity, state.noise, doubt=doubt)

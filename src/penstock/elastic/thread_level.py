@@ -61,7 +61,7 @@ class ThreadState:
     """What is known of levels while sources are the limit; None while they are not."""
     past: tuple[Supply, ...] = ()
     used: tuple[CoresUsed, ...] = ()
-    """For levels with a record, by level."""
+    """What was seen under this load, by level."""
 
     @property
     def enough_to_compute(self) -> int | None:
@@ -156,8 +156,10 @@ class ThreadLevel:
             ceiling=busy_at,
             high=enough,
         )
-        known = {record.level for record in levels.records}
-        used = tuple(each for each in state.used if each.level in known)
+        known = {record.level: record.count for record in levels.records}
+        # Records only grow while the load is the same; what another one kept busy says nothing about this one.
+        same = all(known.get(record.level, 0) >= record.count for record in state.levels.records)
+        used = state.used if same else ()
         after = ThreadState(levels, statistics.unsuspended, busy_at, None, state.past, used)
         if levels.level == state.levels.level:
             return after, ()
