@@ -309,7 +309,7 @@ def test_the_best_and_the_choice_are_measured_again_where_noise_hides_the_differ
     probe = propose(records, 1, 8, 0.05, noise=0.02)
     assert probe is not None
     assert probe.level == 3
-    assert propose(records, 1, 8, 0.05, noise=0.2, doubt=False) is None
+    assert propose(records, 1, 8, 0.05, noise=0.2, doubt=False) == probe
 
 
 def test_flat_noise_ends_at_the_lowest_level() -> None:

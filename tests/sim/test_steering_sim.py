@@ -31,13 +31,20 @@ FREE = Synchronization(claim=0.0, tuple_passing=0.0, lock=0.0, wake=0.0)
 IDEAL = Machine("ideal", cores=16, physical=16, synchronization=FREE)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_the_thread_level_finds_the_workers_that_a_pipeline_can_use(noise: float) -> None:
+def find_workers(period: float, noise: float, seed: int) -> int:
+    """Return the number of workers that a pipeline of six operators ends with, which must not change any more."""
     pe = PE(pipeline(6, 0.001), IDEAL, level=1, rows=10, filled=0.5)
-    journey = steer(pe, [thread_wheel(ThreadLevel(high=16))], period=0.5, periods=60, noise=noise, seed=2)
+    journey = steer(pe, [thread_wheel(ThreadLevel(high=16))], period=period, periods=100, noise=noise, seed=seed)
     assert len(set(journey.levels[-20:])) == 1
-    # Six operators use six workers; more do no harm here, so noise may leave some, but not all there are.
-    assert 6 <= journey.levels[-1] <= (6 if noise == 0 else 12)
+    return journey.levels[-1]
+
+
+def test_the_thread_level_finds_the_workers_that_a_pipeline_can_use() -> None:
+    assert find_workers(period=2.0, noise=0.0, seed=0) == 6
+    # Six operators use six workers. More do no harm here, so noise may leave some.
+    ends = sorted(find_workers(period=0.5, noise=0.05, seed=seed) for seed in range(20))
+    assert ends[0] == 6
+    assert ends[len(ends) // 2] <= 8
 
 
 def test_the_thread_level_backs_off_from_a_contended_lock() -> None:

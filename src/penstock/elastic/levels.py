@@ -6,8 +6,9 @@ down and whose throughput is measured once a period. A measured level is trusted
     warming    the first samples are not used: queues that fill up look like throughput; nor is the first one at
                another level, in which they fill up or empty, where the settings say so
     searching  `search.propose` names the next level to measure: one sample where throughput is steady, more
-               where successive samples differ by more than the sensitivity, and more again where two levels
-               that noise does not tell apart make the choice
+               where samples of a level differ by more than the sensitivity. Where two levels that noise does not
+               tell apart make the choice, they are measured again in short turns: a machine's speed drifts, and
+               what is measured close together drifts alike
     confirming at the chosen level, until its record has `noise_limit` samples; if it turns out worse than it
                looked, the search goes on, so that one lucky sample does not decide
     settled    nothing changes until more than `noise_limit` samples in a row differ from the trusted
@@ -32,12 +33,13 @@ WARMING, SEARCHING, CONFIRMING, SETTLED = "warming", "searching", "confirming", 
 # samples would blind the watch to any later change.
 _NOISE_WIDTH = 3.0
 _WIDEST = 0.6
-_NOISE_WEIGHT = 0.2
+_NOISE_WEIGHT = 0.1
 # The first level of a search is measured more than once, to know the noise before the first comparison.
 _FIRST_SAMPLES = 3
 # So many times in a search a level that noise does not tell from another may be measured again: where throughput
-# varies wildly, levels that are alike would be compared for ever.
-_DOUBTS = 8
+# varies wildly, levels that are alike would be compared for ever. Each time takes so many samples.
+_DOUBTS = 16
+_TURN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class LevelState:
     phase: str = WARMING
     seen: int = 0
     last: float = 0.0
-    """The sample before, or 0 if it was taken at another level."""
+    """What the next sample is compared with to learn the noise: the one before, or the level's mean; 0 for nothing."""
     records: tuple[Record, ...] = ()
     until: int = 0
     """The samples that the level of the moment is to have before the next decision, where it is in doubt."""
@@ -57,7 +59,9 @@ class LevelState:
     moves: int = 0
     """Changes of level since the load changed."""
     noise: float = 0.0
-    """The standard deviation of a sample, as a fraction, learned from successive ones."""
+    """The standard deviation of a sample, as a fraction, learned from those of one level."""
+    compared: int = 0
+    """Pairs of samples that the noise was learned from."""
     tolerance: float = 0.0
     """The deviation that false alarms have shown to mean nothing."""
     suspects: int = 0
@@ -86,6 +90,8 @@ class Levels:
     memory_limit: int = 8
     skipped: int = 0
     """Samples behind a change of level that are not used: what waits at one level is worked off at the next."""
+    least_noise: float = 0.0
+    """What samples are taken to differ by when levels are told apart, at least: few may be alike by luck."""
 
     def __post_init__(self) -> None:
         """Refuse bounds that leave no level."""
@@ -127,7 +133,7 @@ class Levels:
         return self._learn(state, throughput, (bottom, reach))
 
     def _listen(self, state: LevelState, throughput: float) -> LevelState:
-        """Learn the noise from successive samples at one level: a change of load shows in one pair only."""
+        """Learn the noise from samples at one level: a change of load shows in few pairs only."""
         noise = state.noise
         if state.last > 0:
             # Two samples differ by 1.13 standard deviations in the mean.
@@ -135,8 +141,10 @@ class Levels:
             if state.phase == SETTLED:
                 # One jump may be the load itself: it must not widen the threshold beyond its own size.
                 difference = min(difference, 2 * max(noise, self.load_change / _NOISE_WIDTH))
-            noise += (difference - noise) * (_NOISE_WEIGHT if noise or state.phase == SETTLED else 1.0)
-        return replace(state, noise=noise, last=throughput)
+            compared = state.compared + 1
+            noise += (difference - noise) * max(_NOISE_WEIGHT, 1 / compared)
+            state = replace(state, noise=noise, compared=compared)
+        return replace(state, last=throughput)
 
     def _learn(self, state: LevelState, throughput: float, bounds: tuple[int, int]) -> tuple[LevelState, str]:
         """Add the sample to the level's record, then go where the records point."""
@@ -150,7 +158,7 @@ class Levels:
         if state.phase == SEARCHING and taken < wanted:
             return (
                 state,
-                f"sample {taken} of {wanted} at {state.level}: successive ones differ by {state.noise:.0%}",
+                f"sample {taken} of {wanted} at {state.level}: they differ by {state.noise:.0%}",
             )
         return self._decide(state, bounds)
 
@@ -161,10 +169,6 @@ class Levels:
         # The mean of n samples deviates by 1/sqrt(n) of what one does.
         return max(1, min(self.noise_limit, math.ceil((state.noise / self.sensitivity) ** 2)))
 
-    def _told_apart(self, state: LevelState) -> int:
-        """Return how many samples of each of two levels bring the error of their difference to the sensitivity."""
-        return math.ceil(2 * (state.noise / self.sensitivity) ** 2)
-
     def _decide(self, state: LevelState, bounds: tuple[int, int]) -> tuple[LevelState, str]:
         low, high = bounds
         records = tuple(record for record in state.records if low <= record.level <= high)
@@ -173,14 +177,13 @@ class Levels:
             return replace(self._move(state, to), phase=SEARCHING), f"levels from {low} to {high} are allowed"
         # A past load may have settled on a level that is not allowed now: then it is no help.
         state = replace(state, until=0, recalled=state.recalled if low <= state.level <= high else None)
-        if state.recalled is None and state.moves < search.probe_budget(self.low, self.high):
-            doubt = state.doubts < _DOUBTS
-            probe = search.propose(records, low, high, self.sensitivity, state.noise, doubt=doubt)
+        if state.recalled is None and state.moves < search.probe_budget(self.low, self.high) + state.doubts:
+            noise, doubt = max(state.noise, self.least_noise), state.doubts < _DOUBTS
+            probe = search.propose(records, low, high, self.sensitivity, noise, doubt=doubt)
             if probe is not None:
                 taken = next((record.count for record in records if record.level == probe.level), 0)
                 if taken:
-                    until = taken + min(self.noise_limit, max(1, self._told_apart(state) - taken))
-                    state = replace(state, until=until, doubts=state.doubts + 1)
+                    state = replace(state, until=taken + _TURN, doubts=state.doubts + 1)
                 return replace(self._move(state, probe.level), phase=SEARCHING), probe.why
         choice = search.preferred(records, self.sensitivity, state.noise)
         if state.recalled is not None:
@@ -283,12 +286,14 @@ class Levels:
         known = search.expected(load.records, load.level) or 0.0
         records = (*(r for r in load.records if r.level != load.level), Record(load.level, known, known))
         there = replace(state, records=search.ordered(records), phase=CONFIRMING, untried=(), recalled=load)
-        return self._move(there, load.level)
+        # How far they differ from what is measured now is no noise.
+        return replace(self._move(there, load.level), last=0.0)
 
     def _move(self, state: LevelState, level: int) -> LevelState:
         if level == state.level:
             return state
-        return replace(state, level=level, moves=state.moves + 1, last=0.0, skips=self.skipped)
+        last = next((record.mean for record in state.records if record.level == level), 0.0)
+        return replace(state, level=level, moves=state.moves + 1, last=last, skips=self.skipped)
 
     def _threshold(self, state: LevelState) -> float:
         return min(_WIDEST, max(self.load_change, _NOISE_WIDTH * state.noise, state.tolerance))

@@ -13,7 +13,7 @@ looks at the records that are trusted and names the level whose measurement woul
    the best is best by luck, so the gaps beside the choice are halved instead.
 4. *Thrift.* Among the levels that are nearly as good, look for a lower one. What may be given up grows with
    the share of threads saved, from nothing to the sensitivity for half of them: each doubling must pay, and
-   by more than the noise of the two means could feign.
+   by more than the noise of the two means could feign, up to half the sensitivity more.
 """
 
 import math
@@ -58,7 +58,8 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
     """Return the lowest level that gives up no more than its saving is worth.
 
     `noise` is the standard deviation of one sample, as a fraction. The best of many noisy records is best
-    partly by luck, so twice the threads must show their gain beyond the standard error.
+    partly by luck, so twice the threads must show their gain beyond the standard error; within bounds, because
+    what is given up is real.
     """
     top = best(records)
     for record in records:
@@ -67,7 +68,7 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
         doublings = math.log2(top.level / record.level)
         allowed = sensitivity * min(1.0, doublings)
         if doublings >= 1:
-            allowed += _error(record, top, noise)
+            allowed += min(sensitivity / 2, _error(record, top, noise))
         if record.mean >= top.mean * (1 - allowed):
             return record
     return top

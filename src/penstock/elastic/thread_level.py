@@ -93,6 +93,8 @@ class ThreadLevel:
     warmup: int = 2
     skipped: int = 0
     """Samples behind a change of level that are not used, as in `levels`."""
+    least_noise: float = 0.0
+    """What samples are taken to differ by, at least, as in `levels`."""
     cpu_limit: float = 0.8
     memory_limit: int = 8
 
@@ -108,6 +110,7 @@ class ThreadLevel:
             self.warmup,
             self.memory_limit,
             self.skipped,
+            self.least_noise,
         )
 
     def start(self) -> ThreadState:

@@ -29,8 +29,9 @@ class ThreadSteering:
     ) -> None:
         self._element = element
         self._cpu_usage = cpu_usage or machine_usage()
-        # What waits in queues at one level may be worked off for a good part of the next period.
-        self.controller = ThreadLevel(high=most, initial=1, skipped=1)
+        # What waits in queues at one level may be worked off for a good part of the next period, and a machine's
+        # speed drifts, which three samples in a row need not show.
+        self.controller = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05)
 
     def measure(self, period: Period) -> ThreadStatistics:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
