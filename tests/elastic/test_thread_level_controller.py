@@ -347,14 +347,33 @@ def test_a_flow_that_waits_may_have_more_workers_than_cores_it_keeps_busy() -> N
     assert steered([0.5, 1.0, 1.0, 1.0], [50, 100, 100, 100], 0.0) == 2
 
 
-def test_on_a_busy_machine_cores_tell_nothing() -> None:
+def test_where_others_keep_the_machine_busy_cores_tell_nothing() -> None:
     """Nothing above the first level is looked at there, and no level is ruled out for later."""
     controller = ThreadLevel(high=4)
     state = controller.start()
     for _ in range(20):
-        state, _ = controller.step(state, ThreadStatistics(50.0, 0.95, cores=1.0))
+        state, _ = controller.step(state, ThreadStatistics(50.0, 0.95, cores=1.0, elsewhere=0.45))
     assert state.used == ()
+    # What the flow itself keeps busy tells.
     assert steered([1.0, 1.0, 1.0, 1.0], [50, 90, 80, 70], 0.0, usage=0.79) == 1
+
+
+def test_one_quiet_period_does_not_make_a_machine_idle() -> None:
+    """Two workers keep two processors busy nearly all of the time: four are not tried when one period is below 80 %."""
+    controller = ThreadLevel(high=16)
+    state = controller.start()
+    levels = set()
+    for period in range(60):
+        at = state.levels.level
+        usage = 0.5 if at == 1 else 0.75 if period % 4 == 0 else 0.85
+        state, _ = controller.step(state, ThreadStatistics(50.0 * min(at, 2), usage))
+        levels.add(state.levels.level)
+    assert levels == {1, 2}
+    # On a machine that became idle they are.
+    for _ in range(30):
+        state, _ = controller.step(state, ThreadStatistics(80.0 * state.levels.level, 0.3))
+        levels.add(state.levels.level)
+    assert max(levels) == 16
 
 
 def test_what_cores_told_of_one_load_is_not_held_against_another() -> None:

@@ -20,6 +20,8 @@ from penstock.elastic.levels import SEARCHING, WARMING, Levels, LevelState
 
 COMPUTING = 0.9
 """Cores that a flow keeps busy, at least, which computes all the time."""
+USAGE_WEIGHT = 0.2
+"""Of the last reading in the machine's usage at a level, at least: one quiet period does not make a machine idle."""
 MORE_CORES = 1.1
 """How many times the cores of a level another one keeps busy, at least, if its threads compute at the same time."""
 
@@ -38,6 +40,8 @@ class ThreadStatistics:
     """Whether nothing held the sources back and little waits; None where that is not known."""
     cores: float | None = None
     """Processor seconds a second of the whole process; None where that is not known."""
+    elsewhere: float = 0.0
+    """The part of the machine that other processes keep busy, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ class ThreadState:
 
     levels: LevelState
     unsuspendable: int = 0
+    usage: float = 0.0
+    """How busy the machine is at the level of the moment, in the mean."""
+    readings: int = 0
+    """Readings at this level that the mean is of."""
     busy_at: int | None = None
     """The lowest level at which the machine was seen too busy, until it is seen not to be."""
     supply: Supply | None = None
@@ -117,22 +125,23 @@ class ThreadLevel:
         """Begin at the initial level, knowing nothing."""
         return ThreadState(LevelState(clamp(self.initial, self.low, self.high)))
 
-    def _busy_at(self, state: ThreadState, statistics: ThreadStatistics) -> int | None:
+    def _busy_at(self, state: ThreadState) -> int | None:
         """Return the level above which no new one may be tried, or None."""
         level, known = state.levels.level, state.busy_at
-        if statistics.cpu_usage > self.cpu_limit:
+        if state.usage > self.cpu_limit:
             return level if known is None else min(known, level)
         return None if known is not None and level >= known else known
 
     def _used(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[CoresUsed, ...]:
         """Add the cores that the level of the moment keeps busy, where its sample is used.
 
-        On a machine that is busy with other things there may be no core to be had: that tells nothing.
+        Where other processes take what a busy machine should keep free there may be no core to be had, which tells
+        nothing.
         """
         levels, cores = state.levels, statistics.cores
         if cores is None or statistics.throughput <= 0 or levels.skips or levels.phase == WARMING:
             return state.used
-        if statistics.cpu_usage > self.cpu_limit:
+        if statistics.elsewhere > 1 - self.cpu_limit:
             return state.used
         known = {each.level: each for each in state.used}
         own = known.get(levels.level, CoresUsed(levels.level, 0.0, 0))
@@ -148,8 +157,10 @@ class ThreadLevel:
             return replace(state, unsuspendable=statistics.unsuspended), ()
         if statistics.throughput > 0 and (statistics.keeps_up or (state.supply and statistics.keeps_up is False)):
             return self._supplied(state, statistics)
-        busy_at = self._busy_at(state, statistics)
-        state = replace(state, used=self._used(state, statistics))
+        readings = state.readings + 1
+        usage = state.usage + (statistics.cpu_usage - state.usage) * max(USAGE_WEIGHT, 1 / readings)
+        state = replace(state, usage=usage, readings=readings, used=self._used(state, statistics))
+        busy_at = self._busy_at(state)
         enough = state.enough_to_compute
         levels, why = self.search.observe(
             state.levels,
@@ -163,9 +174,12 @@ class ThreadLevel:
         # Records only grow while the load is the same; what another one kept busy says nothing about this one.
         same = all(known.get(record.level, 0) >= record.count for record in state.levels.records)
         used = state.used if same else ()
-        after = ThreadState(levels, statistics.unsuspended, busy_at, None, state.past, used)
+        after = replace(
+            state, levels=levels, unsuspendable=statistics.unsuspended, busy_at=busy_at, supply=None, used=used
+        )
         if levels.level == state.levels.level:
             return after, ()
+        after = replace(after, readings=0)
         if enough is not None:
             why = f"{why} (more workers than {enough} take turns: they keep no more cores busy)"
         if busy_at is not None:
@@ -189,5 +203,5 @@ class ThreadLevel:
         if after is None:
             # Throughput tells again, and nothing that was measured before is of this load.
             levels = LevelState(level, SEARCHING, memory=state.levels.memory)
-        state = ThreadState(levels, statistics.unsuspended, state.busy_at, after, past)
+        state = ThreadState(levels, statistics.unsuspended, busy_at=state.busy_at, supply=after, past=past)
         return state, () if to == level else (Action("thread_level", "", level, to, why),)

@@ -36,7 +36,9 @@ class ThreadSteering:
     def measure(self, period: Period) -> ThreadStatistics:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
         cores = (period.now.computed - period.before.computed) / period.seconds if period.seconds > 0 else None
-        return ThreadStatistics(period.rate, self._cpu_usage(), self._element.leaving, keeps_up(period), cores)
+        usage = self._cpu_usage()
+        elsewhere = max(0.0, usage - (cores or 0.0) / (os.cpu_count() or 1))
+        return ThreadStatistics(period.rate, usage, self._element.leaving, keeps_up(period), cores, elsewhere)
 
     def act(self, action: Action) -> None:
         """Start or end workers."""
