@@ -33,6 +33,15 @@ class TestOneTask:
         assert self.step(WorkStatistics(0, 0.0, 10_000, 2))
         assert not self.step(WorkStatistics(0, 0.0, 10_001, 2))
 
+    def test_an_epoch_that_was_slow_once_does_not_count_for_ever(self) -> None:
+        """Workers start in the first epoch, and all others are too small to tell more than what a row costs at most."""
+        slow, usual = WorkStatistics(100, 0.5, 100, 2), WorkStatistics(100, 0.01, 100, 2)
+        assert not self.step(slow)
+        assert self.step(slow, usual)
+        # What small epochs say is not below what is assumed before anything is known.
+        nothing = WorkStatistics(100, 0.0, 100, 2)
+        assert not self.step(slow, nothing, WorkStatistics(0, 0.0, 1_000_000, 2))
+
     def test_costly_rows_are_shared_however_few(self) -> None:
         # 100 rows of 2 ms: half of 0.2 s is saved by a second core.
         assert not self.step(WorkStatistics(100, 0.2, 100, 2))

@@ -2,7 +2,8 @@
 
 Stages that share an epoch's work pay for the shuffles between them. Where the work that further tasks would
 take over is less than that, one task runs all stages one after the other and there is no shuffle at all. What
-a row costs is learned from epochs that are large enough to tell; a prior stands in for it before.
+a row costs is learned from epochs that are large enough to tell; a prior stands in for it before. A small one
+tells only what a row costs at the most: else an epoch that was slow once would count for ever where all are small.
 """
 
 from dataclasses import dataclass, replace
@@ -58,6 +59,9 @@ class OneTask:
             cost = statistics.cpu_seconds / statistics.rows
             known = state.row_seconds != self.row_seconds
             state = replace(state, row_seconds=cost + (state.row_seconds - cost) * (1 - _WEIGHT) * known)
+        elif statistics.rows and state.row_seconds > self.row_seconds:
+            most = max(self.row_seconds, statistics.cpu_seconds / statistics.rows)
+            state = replace(state, row_seconds=min(state.row_seconds, most))
         shared = statistics.expected_rows * state.row_seconds * (1 - 1 / statistics.cores)
         one = shared <= self.shuffle_seconds * (self.band if state.one else 1.0)
         if one == state.one:
