@@ -99,6 +99,22 @@ def test_the_user_sets_nothing_and_a_target(spark, flow, tmp_path):
     assert replay(run.decisions).same
 
 
+def slow_at_first(total: int, row: Any) -> tuple[int, int]:
+    """Compute for a while for the rows of the first epoch, as a worker does that still imports."""
+    until = time.process_time() + (0.005 if row.n < 100 else 0.0)
+    while time.process_time() < until:
+        pass
+    return total + 1, total + 1
+
+
+def test_small_epochs_go_back_to_one_task_behind_a_slow_one(spark, tmp_path):
+    flow = ps.Flow("small")
+    rows = [{"n": n, "key": n % 10} for n in range(1_000)]
+    flow.source("numbers", ps.read.items(rows)).key_by("key").scan(slow_at_first, 0).sink("out")
+    run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), epoch_rows=100)
+    assert [line.after for line in run.decisions if line.what == "one_task"] == [True, False, True]
+
+
 def _busiest(stats: Any) -> float:
     """Return the rows of the busiest task over the mean, from the processor time of its level."""
     tasks = [cpu for _, cpu in stats.levels[1]]
