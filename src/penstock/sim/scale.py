@@ -2,6 +2,10 @@
 
 A period of the controller is 10 s there. Here it is as long as it takes each worker to run a given number of
 batches: the controller has no clock, and the simulated throughput needs no longer to be steady.
+
+The sink of the mixed graph, which joins its rows, is slower than cheap tuples need it: queues fill up from there,
+and after some ninety periods with a hundred workers all are full, and the sink alone is the limit at a quarter of
+the throughput. That is another load, which a controller notices; the experiments end before it.
 """
 
 from collections.abc import Callable
@@ -21,7 +25,7 @@ _EXPENSIVE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Name a graph, the tuple costs it is measured at, and the state that it reaches in the long run."""
+    """Name a graph, the tuple costs it is measured at, and the state that it begins in."""
 
     name: str
     make: Callable[[int, float], Graph]
@@ -68,7 +72,7 @@ class Experiment:
         return each * self.rows * self.shape.batches[self.shape.costs.index(self.flops)]
 
     def pe(self, level: int) -> PE:
-        """Return a PE in the state that it has when it has run for long."""
+        """Return a PE whose queues are filled as they are while it runs."""
         graph = self.shape.make(self.operators, self.flops / self.machine.flops)
         return PE(graph, self.machine, level=level, rows=self.rows, filled=self.shape.filled)
 
