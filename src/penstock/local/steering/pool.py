@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.elastic.base import Action
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
 from penstock.local.steering.base import Period
-from penstock.local.steering.threads import MOST_THREADS
+from penstock.local.steering.threads import MOST_WORKERS
 from penstock.pe.element import Element
 
 
@@ -14,7 +14,7 @@ class PoolSteering:
 
     name = "pool"
 
-    def __init__(self, element: Element, *, most: int = MOST_THREADS) -> None:
+    def __init__(self, element: Element, *, most: int = MOST_WORKERS) -> None:
         self._element = element
         self.controller = UtilizationPool(high=most, initial=1)
 

@@ -10,7 +10,7 @@ from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
 
-MOST_THREADS = 16
+MOST_WORKERS = max(16, os.cpu_count() or 1)
 """Operators that wait gain from more workers than there are processors; others show by themselves that they do not."""
 
 HELD_BACK = 0.01
@@ -25,7 +25,7 @@ class ThreadSteering:
     name = "threads"
 
     def __init__(
-        self, element: Element, *, most: int = MOST_THREADS, cpu_usage: Callable[[], float] | None = None
+        self, element: Element, *, most: int = MOST_WORKERS, cpu_usage: Callable[[], float] | None = None
     ) -> None:
         self._element = element
         self._cpu_usage = cpu_usage or machine_usage()
