@@ -376,6 +376,27 @@ def test_one_quiet_period_does_not_make_a_machine_idle() -> None:
     assert max(levels) == 16
 
 
+def end_on_a_drifting_machine(seed: int) -> int:
+    """Return where a live flow's settings end if the machine's speed drifts by 15 %, slowly; two workers are best."""
+    throughput, cores = [123.0, 145, 141, 138, 120, 120, 120, 120], [1.0, 1.5, 1.5, 1.55, 1.5, 1.5, 1.5, 1.5]
+    chance, controller = random.Random(seed), ThreadLevel(high=8, skipped=1, least_noise=0.05)
+    state, drift = controller.start(), chance.gauss(0, 1)
+    for _ in range(60):
+        drift = 0.7 * drift + 0.51**0.5 * chance.gauss(0, 1)
+        at = state.levels.level - 1
+        sample = throughput[at] * math.exp(0.15 * drift + 0.05 * chance.gauss(0, 1))
+        state, _ = controller.step(
+            state, ThreadStatistics(sample, 0.5, cores=cores[at] * (1 + 0.03 * chance.gauss(0, 1)))
+        )
+    return state.levels.level
+
+
+def test_drift_is_seldom_taken_for_a_level() -> None:
+    """12 of these seeds end wrong; 15 if noise is not learned from visit to visit, 19 and 20 without the rest."""
+    ends = [end_on_a_drifting_machine(seed) for seed in range(100)]
+    assert ends.count(1) <= 14
+
+
 def test_what_cores_told_of_one_load_is_not_held_against_another() -> None:
     """A flow that waits returns behind one whose threads take turns: it goes back to its own level."""
     controller = ThreadLevel(high=4)
