@@ -54,33 +54,50 @@ class Gauge:
             self.now -= 1
 
 
-def lookups(gauge: Gauge, seconds: float = 0.002) -> dict[bool, Callable[[Any], Any]]:
-    """Return a lookup as a plain function and as an async def."""
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that must come, however slow the machine is."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.001)
+
+
+async def until_async(condition: Callable[[], bool]) -> None:
+    """Wait as `until` does, while other rows go on."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        await asyncio.sleep(0.001)
+
+
+def lookups(
+    gauge: Gauge, seconds: float = 0.002, *, ready: Callable[[], bool] = lambda: True
+) -> dict[bool, Callable[[Any], Any]]:
+    """Return a lookup as a plain function and as an async def, both of which end only when something is `ready`."""
 
     def plain(row: Any) -> Any:
         with gauge:
             time.sleep(seconds)
+            until(ready)
             return row
 
     async def waiting(row: Any) -> Any:
         with gauge:
             await asyncio.sleep(seconds)
+            await until_async(ready)
             return row
 
     return {False: plain, True: waiting}
 
 
+def together(gauge: Gauge, rows: int) -> dict[bool, Callable[[Any], Any]]:
+    """Return lookups none of which ends before so many were under way at once, however slow the machine is."""
+    return lookups(gauge, ready=lambda: gauge.most >= rows)
+
+
 def engine_of(stream: ps.Stream, batch_rows: int = 8, **settings: Any) -> LocalEngine:
     """Make a threads engine for a stream."""
     return LocalEngine(make_plan(stream.sink("out")), Options(batch_rows, settings=Settings(**settings)))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that must come, however slow the machine is."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def when(condition: Callable[[], bool], action: Callable[[], None]) -> None:
@@ -194,44 +211,48 @@ class TestWindow:
 
     def test_no_more_rows_than_the_limit(self, window: Window, asynchronous):
         gauge = Gauge()
-        run_job(window, lookups(gauge)[asynchronous], list(range(40)), True)
+        run_job(window, together(gauge, 4)[asynchronous], list(range(40)), True)
         assert gauge.most == 4
         assert gauge.now == 0
 
     def test_the_limit_can_be_changed_meanwhile(self, window: Window, asynchronous):
-        gauge = Gauge()
-        function = lookups(gauge)[asynchronous]
+        gauge, turns = Gauge(), threading.Semaphore(0)
+        function = lookups(gauge, 0, ready=lambda: turns.acquire(blocking=False))[asynchronous]
         done = threading.Event()
-        window.submit(Job(function, list(range(2000)), True, lambda _: done.set()))
-        until(lambda: gauge.most == 4)
+        window.submit(Job(function, list(range(500)), True, lambda _: done.set()))
+        until(lambda: gauge.now == 4)
         window.set_limit(16)
-        until(lambda: gauge.most == 16)
+        until(lambda: gauge.now == 16)
         window.set_limit(2)
-        until(lambda: gauge.now <= 2)
+        turns.release(14)
+        until(lambda: gauge.now == 2)
         gauge.most = 0
-        until(lambda: gauge.most == 2)
-        time.sleep(0.02)
+        turns.release(100)
+        until(lambda: gauge.calls == 116 and gauge.now == 2)
         assert gauge.most == 2
         window.set_limit(100)
+        until(lambda: gauge.now == 100)
+        turns.release(500)
         assert done.wait(20)
-        assert gauge.calls == 2000
+        assert gauge.calls == 500
 
     def test_jobs_overlap(self, window: Window, asynchronous):
         """The next job begins while the last rows of the one before are still waited for."""
         gauge, done = Gauge(), threading.Semaphore(0)
         for _ in range(4):
-            window.submit(Job(lookups(gauge, 0.05)[asynchronous], [1], True, lambda _: done.release()))
-        assert all(done.acquire(timeout=5) for _ in range(4))
+            window.submit(Job(together(gauge, 4)[asynchronous], [1], True, lambda _: done.release()))
+        assert all(done.acquire(timeout=20) for _ in range(4))
         assert gauge.most == 4
 
     def test_the_time_in_flight_is_added_up(self, window: Window, asynchronous):
-        done = threading.Event()
+        seen, done = threading.Event(), threading.Event()
         assert window.seconds() == 0
-        window.submit(Job(lookups(Gauge(), 0.05)[asynchronous], list(range(12)), True, lambda _: done.set()))
+        function = lookups(Gauge(), 0.05, ready=seen.is_set)[asynchronous]
+        window.submit(Job(function, list(range(12)), True, lambda _: done.set()))
         until(lambda: window.waiting() == 8)
-        time.sleep(0.01)
-        assert window.seconds() > 0
-        assert done.wait(10)
+        until(lambda: window.seconds() > 0)
+        seen.set()
+        assert done.wait(20)
         until(lambda: window.seconds() == window.seconds())  # the last runner is told of after its row is
         total = window.seconds()
         assert total >= 12 * 0.05
@@ -255,9 +276,9 @@ class TestWindow:
             await asyncio.sleep(0.001)
             return row
 
-        job = run_job(window, waiting if asynchronous else plain, list(range(1000)), True)
+        job = run_job(window, waiting if asynchronous else plain, list(range(100_000)), True)
         assert list(job.errors) == [3]
-        assert len(called) < 1000
+        assert len(called) < 100_000
         assert job.results[:3] == [0, 1, 2]
 
     def test_an_exit_is_an_error_of_its_row(self, window: Window, asynchronous):
@@ -291,14 +312,15 @@ class TestWindow:
         done = threading.Semaphore(0)
         for start in (0, 1000, 2000):
             made.submit(Job(instant, list(range(start, start + 1000)), True, lambda _: done.release()))
-        assert all(done.acquire(timeout=5) for _ in range(3))
+        assert all(done.acquire(timeout=20) for _ in range(3))
         made.close()
         assert ticks
 
     def test_closing_cancels_what_waits(self):
-        made, cancelled = TaskWindow(4), []
+        made, begun, cancelled = TaskWindow(4), [], []
 
         async def forever(row: int) -> None:
+            begun.append(row)
             try:
                 await asyncio.sleep(100)
             except asyncio.CancelledError:
@@ -306,7 +328,7 @@ class TestWindow:
                 raise
 
         made.submit(Job(forever, list(range(10)), True, lambda _: pytest.fail("nothing is done")))
-        time.sleep(0.05)
+        until(lambda: len(begun) == 4)
         made.close()
         assert sorted(cancelled) == [0, 1, 2, 3]
 
@@ -325,8 +347,7 @@ class TestWindow:
         made = ThreadWindow(3, idle_seconds=0.05)
         function = lookups(Gauge())[False]
         assert run_job(made, function, [1, 2, 3], True).results == [1, 2, 3]
-        time.sleep(0.3)
-        assert not made._threads
+        until(lambda: not made._threads)
         assert run_job(made, function, [4], True).results == [4]
 
     def test_the_windows_of_the_process_are_kept(self, asynchronous):
@@ -361,7 +382,7 @@ class TestThreadsEngine:
     @pytest.mark.parametrize("model", MODELS)
     def test_many_rows_at_once_and_in_order(self, model, asynchronous):
         gauge = Gauge()
-        stream = numbers(range(200)).map(lookups(gauge)[asynchronous], in_flight=8)
+        stream = numbers(range(200)).map(together(gauge, 8)[asynchronous], in_flight=8)
         engine = engine_of(stream, model=model)
         engine.run()
         assert engine.results["out"] == list(range(200))
@@ -370,7 +391,7 @@ class TestThreadsEngine:
 
     def test_rows_of_several_batches_are_in_flight(self, asynchronous):
         gauge = Gauge()
-        stream = numbers(range(60)).map(lookups(gauge, 0.1)[asynchronous], in_flight=20)
+        stream = numbers(range(60)).map(together(gauge, 20)[asynchronous], in_flight=20)
         engine = engine_of(stream, batch_rows=1, workers=1)
         engine.run()
         assert engine.results["out"] == list(range(60))
@@ -380,7 +401,7 @@ class TestThreadsEngine:
         seen = []
 
         async def ask(row: int) -> int:
-            await asyncio.sleep(0.1 if row == 0 else 0)
+            await until_async(lambda: row != 0 or len(seen) == 39)
             seen.append(row)
             return row
 
@@ -429,23 +450,29 @@ class TestThreadsEngine:
 
     def test_memory_is_bounded(self, asynchronous):
         """No more batches than the element admits are taken in, however slow the lookup is."""
-        taken = []
+        taken, counted = [], []
 
         def note(row: int) -> int:
             taken.append(row)
             return row
 
         gauge = Gauge()
-        function = lookups(gauge, 10 if asynchronous else 0.3)[asynchronous]
+        function = lookups(gauge, ready=lambda: bool(counted))[asynchronous]
         engine = engine_of(numbers(range(10_000)).map(note).map(function, in_flight=4), batch_rows=10, in_flight=6)
-        when(lambda: gauge.now == 4 and len(taken) >= 60, lambda: (time.sleep(0.05), engine.element.stop()))
+
+        def count() -> None:
+            time.sleep(0.05)  # in which more would be taken in, if more were allowed
+            counted.append(len(taken))
+            engine.element.stop()
+
+        when(lambda: gauge.now == 4 and len(taken) >= 60, count)
         engine.run()
-        assert len(taken) == 60
+        assert counted == [60]
 
     @pytest.mark.parametrize("model", ["dynamic", "manual"])
     def test_the_number_in_flight_changes_while_it_runs(self, model, asynchronous):
         gauge = Gauge()
-        stream = numbers(range(3000)).map(lookups(gauge)[asynchronous], name="ask", in_flight=2)
+        stream = numbers(range(100_000)).map(lookups(gauge)[asynchronous], name="ask", in_flight=2)
         engine = engine_of(stream, batch_rows=50, model=model)
         station = engine.element.stations["ask"]
         assert isinstance(station, WaitingStation)
@@ -454,9 +481,11 @@ class TestThreadsEngine:
         thread.start()
         until(lambda: gauge.most == 2)
         station.set_in_flight(40)
+        until(lambda: gauge.most == 40)
+        engine.stop()
         thread.join()
         assert gauge.most == station.in_flight == 40
-        assert engine.results["out"] == list(range(3000))
+        assert engine.results["out"] == list(range(gauge.calls))
         with pytest.raises(FlowError, match="'ask': in_flight=0; give a whole number"):
             station.set_in_flight(0)
 
@@ -466,7 +495,7 @@ class TestThreadsEngine:
         gate = threading.Event()
 
         def ask(row: int) -> int:
-            gate.wait(5)
+            assert gate.wait(20), "the other operator did not go on"
             return row
 
         flow = Flow("test")

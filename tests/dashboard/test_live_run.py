@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -63,9 +62,9 @@ def test_everything_can_be_asked_and_nothing_of_a_rows_values_is_told(tmp_path):
         # A query that was built since is offered, and runs when it is asked for.
         counted.map(lambda row: row.count, name="plain").sink("second")
         wait_for(lambda: [q["running"] for q in get(run, "api/page")["sample"]["queries"]] == [True, False])
-        change(run, paced, "add", "second")
+        paced.past(run, change, run, "add", "second")
         wait_for(lambda: "plain" in {node["name"] for node in get(run, "api/page")["graph"]["nodes"]})
-        change(run, paced, "cancel", "second")
+        paced.past(run, change, run, "cancel", "second")
         wait_for(lambda: "plain" not in {node["name"] for node in get(run, "api/page")["graph"]["nodes"]})
         assert run.queries == ["first"]
         metrics = urllib.request.urlopen(f"{run.page}metrics", timeout=20).read().decode()
@@ -89,14 +88,13 @@ def test_everything_can_be_asked_and_nothing_of_a_rows_values_is_told(tmp_path):
     assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
 
 
-def change(run: ps.Run, paced: Paced, action: str, query: str) -> None:
-    """Ask as the page does; the source waits in its next row, so another one comes meanwhile."""
+def change(run: ps.Run, action: str, query: str) -> None:
+    """Ask as the page does."""
     request = urllib.request.Request(
         f"{run.page}api/queries",
         json.dumps({"action": action, "query": query}).encode(),
         {"x-penstock-token": run._watch.token, "content-type": "application/json"},
     )
-    threading.Timer(0.05, paced.step, [1]).start()
     with urllib.request.urlopen(request, timeout=20) as answer:
         assert answer.status == 200
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,12 +114,10 @@ def test_a_query_reads_the_middle_and_goes():
     paced.step(20)
     wait_for(lambda: len(run.results["whole"]) == 10)
     middle.sink("tap")
-    threading.Timer(0.05, paced.step, [1]).start()
-    run.add_query("tap")
+    paced.past(run, run.add_query, "tap")
     paced.step(19)
     wait_for(lambda: len(run.results["whole"]) == 20)
-    threading.Timer(0.05, paced.step, [1]).start()
-    run.cancel_query("whole")
+    paced.past(run, run.cancel_query, "whole")
     paced.step(100)
     run.await_end()
     whole, tap = run.results["whole"], run.results["tap"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,15 +21,26 @@ class Paced:
     """A source that gives a row for each step."""
 
     def __init__(self) -> None:
-        self._go = threading.Semaphore(0)
+        self._go, self._steps, self._asked = threading.Semaphore(0), 0, 0
 
     def __iter__(self):
         for number in range(ROWS):
+            self._asked = number + 1
             self._go.acquire()
             yield {"n": number, "k": number % 3}
 
     def step(self, rows: int) -> None:
+        self._steps += rows
         self._go.release(rows)
+
+    def past(self, run: ps.Run, change: Callable[..., Any], *arguments: Any) -> Any:
+        """Make a change while the source waits in its next row: it is made once that has come."""
+        wait_for(lambda: self._asked > self._steps)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(change, *arguments)
+            wait_for(lambda: run._engine._changes or asked.done())
+            self.step(1)
+            return asked.result()
 
 
 def started(model: str, paced: Paced) -> tuple[ps.Flow, ps.Stream, ps.Stream, ps.Run]:
@@ -51,16 +64,12 @@ def test_they_come_and_go(model):
     wait_for(lambda: len(run.results["first"]) == 20)
     shared.key_by("k").scan(count, name="counts").sink("second")
     source.window(10).aggregate(rows=ps.agg.count(), name="windows").sink("third")
-    # The source waits in its next row, so the change is made once that has come.
-    threading.Timer(0.05, paced.step, [1]).start()
-    began = run.add_query("second")
-    threading.Timer(0.05, paced.step, [1]).start()
-    run.add_query("third")
+    began = paced.past(run, run.add_query, "second")
+    paced.past(run, run.add_query, "third")
     assert run.queries == ["first", "second", "third"]
     paced.step(18)
     wait_for(lambda: len(run.results["first"]) == 40)
-    threading.Timer(0.05, paced.step, [1]).start()
-    ended = run.cancel_query("second")
+    ended = paced.past(run, run.cancel_query, "second")
     assert run.queries == ["first", "third"]
     paced.step(ROWS)
     run.await_end(30)
@@ -82,8 +91,7 @@ def test_a_query_with_branches_of_its_own():
     wait_for(lambda: len(run.results["first"]) == 5)
     source.map(lambda row: (row.n, "a"), name="a").union(source.map(lambda row: (row.n, "b"), name="b")).sink("both")
     paced.step(1)
-    threading.Timer(0.05, paced.step, [1]).start()
-    began = run.add_query("both")
+    began = paced.past(run, run.add_query, "both")
     paced.step(ROWS)
     run.await_end(30)
     assert run.results["both"] == [(n, name) for n in range(began, ROWS) for name in "ab"]
@@ -102,9 +110,8 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(FlowError, match="no query 'other' is running"):
         run.cancel_query("other")
     shared.union(source, name="late").sink("meets")
-    threading.Timer(0.05, paced.step, [1]).start()
     with pytest.raises(FlowError, match="brings streams together"):
-        run.add_query("meets")
+        paced.past(run, run.add_query, "meets")
     paced.step(ROWS)
     run.await_end(30)
     with pytest.raises(PenstockError, match="the flow has ended"):
@@ -117,12 +124,10 @@ def test_branches_that_part_above_running_operators_do_not_meet_again():
     _, source, shared, run = started("dynamic", paced)
     paced.step(1)
     source.map(lambda row: 1, name="x").union(source.map(lambda row: 2, name="y")).sink("pair")
-    threading.Timer(0.05, paced.step, [1]).start()
-    run.add_query("pair")
+    paced.past(run, run.add_query, "pair")
     shared.union(source.map(lambda row: row, name="z"), name="late").sink("meets")
-    threading.Timer(0.05, paced.step, [1]).start()
     with pytest.raises(FlowError, match="brings streams together"):
-        run.add_query("meets")
+        paced.past(run, run.add_query, "meets")
     paced.step(ROWS)
     run.await_end(30)
 
@@ -133,8 +138,8 @@ def test_a_query_is_cancelled_and_added_again(model):
     _, source, _, run = started(model, paced)
     source.map(lambda row: row.n, name="again").sink("second")
     for change in [run.add_query, run.cancel_query] * 5:
-        threading.Timer(0.02, paced.step, [2]).start()
-        change("second")
+        paced.past(run, change, "second")
+        paced.step(1)
     paced.step(ROWS)
     run.await_end(30)
     assert [row.n for row in run.results["first"]] == [10 * n for n in range(ROWS)]

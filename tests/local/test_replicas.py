@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -202,9 +203,11 @@ def test_a_run_is_told_while_it_runs():
     source.key_by(lambda row: row.v % KEYS).scan(lambda s, row: ((s or 0) + 1, (s or 0) + 1), name="count").sink("out")
     run = ps.start(flow, engine="threads", threads=2, batch_rows=5)
     wait_for(lambda: len(run.results["out"]) == 200)
-    threading.Timer(0.05, go.release, [100]).start()
-    first = run.set_replicas("count", 3)
-    go.release(100)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(run.set_replicas, "count", 3)
+        wait_for(lambda: run._engine._changes or asked.done())  # it is made once the source has its next row
+        go.release(200)
+        first = asked.result()
     run.await_end(60)
     assert 40 <= first < 80
     assert run.results["out"] == [number // KEYS + 1 for number in range(400)]
