@@ -126,12 +126,10 @@ def flying(shape: Shape, kind: Kind, cost: float, period: float) -> Iterator[Flo
     batch = 128 if kind == "waiting" else max(1, round(BATCH_SECONDS * 1e6 / cost / depth))
     options = Options(batch, elastic=True, steer=frozenset({"waits"}), period=BY_HAND)
     engine = LocalEngine(make_plan(flow), options)
-    pilot = engine.pilot
-    assert pilot is not None
     thread = threading.Thread(target=engine.run, daemon=True)
     thread.start()
     try:
-        yield Flown(engine, pilot, period)
+        yield Flown(engine, engine.pilot, period)
     finally:
         engine.stop_now()
         thread.join()

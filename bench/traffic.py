@@ -132,8 +132,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
 def steered(run: ps.Run, controller: Any, period: float) -> FlowPilot:
     """Return a pilot that has the operators of the bound model rebound by a controller, or not at all."""
     engine: Any = run._engine
-    if engine.pilot is not None:
-        engine.pilot.stop()  # it would rebind them, too, by the engine's own controller
+    engine.pilot.stop()  # it would rebind them, too, by the engine's own controller
     steerings = [] if controller is None else [RebindingSteering(engine.element, controller)]
     return FlowPilot(engine.statistics, steerings, period=period)
 

@@ -10,7 +10,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.elastic import ThreadLevel, ThreadStatistics
+from penstock.elastic import Action, ThreadLevel, ThreadStatistics
+from penstock.elastic.queueing import response_time
 from penstock.elastic.search import probe_budget
 
 PERIOD = 2.0
@@ -83,3 +84,54 @@ def test_it_never_leaves_its_bounds(low, more, periods):
         for action in actions:
             assert action.after == state.levels.level != action.before
             assert action.why
+
+
+@given(st.floats(100, 1200), st.integers(3, 30), st.integers(0, 5))
+def test_periods_in_which_nothing_comes_change_nothing(rate, every, seed):
+    """Sources that pause between bursts are no other load."""
+    levels = drive(
+        ThreadLevel(high=16), lambda period: rate * (period % every > 0), lambda level: 90.0 * level, 600, seed=seed
+    )
+    without = drive(ThreadLevel(high=16), lambda period: rate, lambda level: 90.0 * level, 600, seed=seed)
+    assert changes(levels[300:]) <= changes(without[300:]) + 2
+
+
+class TestTarget:
+    """A latency target asks for workers that throughput does not."""
+
+    @staticmethod
+    def levels(
+        work: float, batches: float = 1.0, *, target: float | None = 1.0, noise: float = 0.0, cores: float | None = None
+    ) -> tuple[list[int], list[Action]]:
+        """Return the levels of a flow that keeps up at any level, and what was decided."""
+        controller = ThreadLevel(high=16, target=target)
+        state, rng, found, decided = controller.start(), random.Random(1), [], []
+        for _ in range(300):
+            seen = ThreadStatistics(100.0, 0.3, 0, True, cores, 0.0, batches, work * max(0.1, 1 + rng.gauss(0, noise)))
+            state, actions = controller.step(state, seen)
+            decided += actions
+            found.append(state.levels.level)
+        return found, decided
+
+    def test_as_many_as_the_queueing_model_says(self):
+        for work, target in [(0.5, 1.2), (0.9, 2.0), (3.2, 3.5), (3.2, 4.0), (7.5, 8.0)]:
+            expected = next(k for k in range(1, 17) if response_time(1.0, 1 / work, k) <= target)
+            levels, decided = self.levels(work, target=target)
+            assert levels[-1] == expected
+            assert changes(levels) <= 1
+            assert all(f"need {expected} workers for the target of {target} s" in each.why for each in decided)
+
+    def test_without_one_the_lowest_that_keeps_up(self):
+        assert set(self.levels(3.2, target=None)[0]) == {1}
+
+    def test_one_that_cannot_be_met_is_said_once(self):
+        levels, decided = self.levels(2.5, target=1.0)
+        assert [each.what for each in decided].count("latency_target") == 1
+        assert "and more do not help" in next(each.why for each in decided if each.what == "latency_target")
+        # As many as leave next to no wait.
+        assert response_time(1.0, 1 / 2.5, levels[-1]) <= 1.05 * 2.5
+
+    def test_rates_that_waver_do_not_make_it_oscillate(self):
+        for work in (0.5, 1.0, 2.0, 4.0):
+            levels, _ = self.levels(work, target=1.5 * work, noise=0.1)
+            assert changes(levels[30:]) <= 6

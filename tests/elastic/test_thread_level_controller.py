@@ -84,6 +84,17 @@ def test_cpu_guard_allows_what_was_measured_before() -> None:
     assert state.levels.level == 4
 
 
+def test_cpu_guard_lets_workers_wait_on_a_machine_that_others_keep_busy() -> None:
+    for cores, found in [(0.05, 8), (0.5, 1)]:
+        controller = ThreadLevel(high=8)
+        state = controller.start()
+        for _ in range(40):
+            level = state.levels.level
+            seen = ThreadStatistics(float(level), 1.0, 0, None, cores * level, 1.0)
+            state, _ = controller.step(state, seen)
+        assert state.levels.level == found
+
+
 def test_a_period_in_which_a_worker_did_not_leave_is_not_used() -> None:
     controller = ThreadLevel(high=4, warmup=0)
     state = controller.start()

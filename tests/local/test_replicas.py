@@ -331,7 +331,7 @@ def test_what_cannot_have_replicas_says_why():
     refused(plain, "auto", replicas=2.5)
     refused(plain, "dedicated", replicas="auto", model="bound")
     refused(plain, "dynamic", threads="utilization", model="manual")
-    refused(plain, "leave out replicas=", latency="1 s", replicas=2)
+    refused(plain, "leave out replicas=", latency="1 s", replicas=2, model="dedicated")
     refused(plain, "hybrid", partitioned="other")
     with pytest.raises(FlowError, match="engine='threads'"):
         ps.run(plain, engine="sequential", replicas=2)

@@ -133,7 +133,7 @@ def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
 def test_an_operator_gets_the_replicas_that_its_latency_needs():
     def steer(engine: LocalEngine) -> Steering:
         # So short that it cannot be met: as many as shorten the wait, of four.
-        return CoreSteering(engine.element, engine.ask, WAIT / 10, cores=lambda: 4)
+        return CoreSteering(engine.element, engine.ask, WAIT / 10, processors=4)
 
     settings = {"model": "dedicated", "replicas": {"slow": 1}}
     with flying(lambda rows: rows.map(wait_a_little, name="slow"), steer, **settings) as (engine, pilot, _):

@@ -44,6 +44,10 @@ class Journal:
         self._pilots[name], line = Pilot.begin(name, controller, *_stamp(moment, time))
         self._book[2].append(line)
 
+    def end(self, name: str) -> None:
+        """Let a controller go: later chapters begin without it."""
+        self._pilots.pop(name, None)
+
     def state(self, name: str) -> Any:
         """Return the state of a controller."""
         return self._pilots[name].state

@@ -4,24 +4,27 @@ The rules of trust and trends are those of `levels`; here are the bounds of a PE
 no operator blocks, and one more than the largest number of input ports of an operator that may block, so that
 the scheduler cannot cause a deadlock. The highest is the number of logical processors, or more where
 operators wait. While the flow keeps up with its sources, their rate is the throughput, and `keeping_up`
-looks for the lowest level that does.
+looks for the lowest level that does. A latency target raises the lowest level meanwhile (`worker_floor`).
 
 Python's threads compute at the same time only where the interpreter's lock is released. That need not be guessed
 from throughput, which varies: a level that keeps no more cores busy than a lower one that computes all the time
 gains nothing, so the lower one is the highest level that is looked at.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
 from penstock.elastic.keeping_up import KeepingUp, Supply
-from penstock.elastic.levels import SEARCHING, WARMING, Levels, LevelState
+from penstock.elastic.levels import SEARCHING, SETTLED, WARMING, Levels, LevelState
+from penstock.elastic.worker_floor import Floor, WorkerFloor
 
 COMPUTING = 0.9
 """Cores that a flow keeps busy, at least, which computes all the time."""
 USAGE_WEIGHT = 0.2
 """Of the last reading in the machine's usage at a level, at least: one quiet period does not make a machine idle."""
+WAITING = 0.1
+"""The part of a core that each worker keeps busy, at most, where workers wait: more of them take it from nobody."""
 MORE_CORES = 1.1
 """How many times the cores of a level another one keeps busy, at least, if its threads compute at the same time."""
 
@@ -42,6 +45,10 @@ class ThreadStatistics:
     """Processor seconds a second of the whole process; None where that is not known."""
     elsewhere: float = 0.0
     """The part of the machine that other processes keep busy, 0 to 1."""
+    batches: float = 0.0
+    """Batches a second that come in."""
+    work: float = 0.0
+    """Seconds that workers spend on a batch, in all operators together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class ThreadState:
     levels: LevelState
     unsuspendable: int = 0
     usage: float = 0.0
-    """How busy the machine is at the level of the moment, in the mean."""
+    """How busy the machine is at the level of the moment, in the mean; 0 where workers wait, whoever keeps it busy."""
     readings: int = 0
     """Readings at this level that the mean is of."""
     busy_at: int | None = None
@@ -70,6 +77,17 @@ class ThreadState:
     past: tuple[Supply, ...] = ()
     used: tuple[CoresUsed, ...] = ()
     """What was seen under this load, by level."""
+    lowest: int = 1
+    """The lowest level that the last period left."""
+    floor: Floor = field(default_factory=Floor)
+    """The workers that the target needs."""
+
+    @property
+    def searching(self) -> bool:
+        """Whether levels are being compared, so that whoever else changes throughput should wait."""
+        if self.supply is None:
+            return self.levels.phase != SETTLED
+        return self.supply.enough - max(self.supply.short, self.lowest - 1) > 1
 
     @property
     def enough_to_compute(self) -> int | None:
@@ -105,6 +123,8 @@ class ThreadLevel:
     """What samples are taken to differ by, at least, as in `levels`."""
     cpu_limit: float = 0.8
     memory_limit: int = 8
+    target: float | None = None
+    """Seconds that a batch may take, in the mean."""
 
     @property
     def search(self) -> Levels:
@@ -155,10 +175,15 @@ class ThreadLevel:
             # The period did not run at the level it was meant to: its throughput says nothing about that
             # level.
             return replace(state, unsuspendable=statistics.unsuspended), ()
-        if statistics.throughput > 0 and (statistics.keeps_up or (state.supply and statistics.keeps_up is False)):
+        if statistics.throughput <= 0:
+            # Nothing flowed: no evidence for or against any level, nor for another load.
+            return replace(state, unsuspendable=statistics.unsuspended), ()
+        if statistics.keeps_up or (state.supply and statistics.keeps_up is False):
             return self._supplied(state, statistics)
         readings = state.readings + 1
-        usage = state.usage + (statistics.cpu_usage - state.usage) * max(USAGE_WEIGHT, 1 / readings)
+        waits = statistics.cores is not None and statistics.cores <= WAITING * state.levels.level
+        reading = 0.0 if waits else statistics.cpu_usage
+        usage = state.usage + (reading - state.usage) * max(USAGE_WEIGHT, 1 / readings)
         state = replace(state, usage=usage, readings=readings, used=self._used(state, statistics))
         busy_at = self._busy_at(state)
         enough = state.enough_to_compute
@@ -175,7 +200,13 @@ class ThreadLevel:
         same = all(known.get(record.level, 0) >= record.count for record in state.levels.records)
         used = state.used if same else ()
         after = replace(
-            state, levels=levels, unsuspendable=statistics.unsuspended, busy_at=busy_at, supply=None, used=used
+            state,
+            levels=levels,
+            unsuspendable=statistics.unsuspended,
+            busy_at=busy_at,
+            supply=None,
+            used=used,
+            lowest=statistics.unsuspended + 1,
         )
         if levels.level == state.levels.level:
             return after, ()
@@ -189,7 +220,8 @@ class ThreadLevel:
 
     def _supplied(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         """Take a period in which the sources are the limit, or were until now."""
-        low = clamp(statistics.unsuspended + 1, self.low, self.high)
+        floor, why_floor, actions = self._floor(state, statistics)
+        low = clamp(max(statistics.unsuspended + 1, floor.workers), self.low, self.high)
         mode = KeepingUp(low, self.noise_limit, self.load_change, self.memory_limit)
         level, supply = state.levels.level, state.supply
         if statistics.keeps_up:
@@ -198,10 +230,36 @@ class ThreadLevel:
         else:
             assert supply is not None
             after, past, to, why = mode.fell_behind(supply, state.past, level, statistics.throughput)
+        if to < low:
+            to, why = low, why_floor if low == floor.workers else f"{statistics.unsuspended} workers cannot leave"
         to = clamp(to, low, self.high)
         levels = replace(state.levels, level=to, last=0.0, skips=self.skipped) if to != level else state.levels
         if after is None:
             # Throughput tells again, and nothing that was measured before is of this load.
-            levels = LevelState(level, SEARCHING, memory=state.levels.memory)
-        state = ThreadState(levels, statistics.unsuspended, busy_at=state.busy_at, supply=after, past=past)
-        return state, () if to == level else (Action("thread_level", "", level, to, why),)
+            levels = LevelState(to, SEARCHING, memory=state.levels.memory)
+        if to != level:
+            actions = (*actions, Action("thread_level", "", level, to, why))
+        state = ThreadState(
+            levels,
+            statistics.unsuspended,
+            busy_at=state.busy_at,
+            supply=after,
+            past=past,
+            used=() if after is None else state.used,
+            lowest=low,
+            floor=floor,
+        )
+        return state, actions
+
+    def _floor(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[Floor, str, Actions]:
+        """Return the workers that the target needs, why, and a report if it cannot be met any more."""
+        if self.target is None:
+            return state.floor, "", ()
+        # More workers than compute at the same time would only take turns.
+        high = min(self.high, state.enough_to_compute or self.high)
+        target, rates = WorkerFloor(self.target, self.low, high), (statistics.batches, statistics.work)
+        floor = target.observe(state.floor, *rates) if statistics.keeps_up else state.floor
+        why = target.why(floor, *rates)
+        if state.floor.missed or not floor.missed:
+            return floor, why, ()
+        return floor, why, (Action("latency_target", "", self.target, None, target.why_missed(floor)),)

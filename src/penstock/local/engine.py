@@ -41,7 +41,7 @@ from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
 
-SteeringName = Literal["batches", "pool", "rebinding", "replicas", "shards", "waits"]
+SteeringName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]
 IDLE_SECONDS = (0.0002, 0.002)
 """How long to wait before asking sources again that had nothing: at first, and at last."""
 REPORT_SECONDS = 0.5
@@ -68,7 +68,7 @@ class Options:
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
     latency: float | None = None
-    """How long a batch may take, in seconds; replicas are found for it, instead of by throughput."""
+    """How long a batch may take, in seconds: for the workers, the batches, and what is steered as `cores`."""
     name_keys: bool = False
     """Whether hot keys are named; they are values of rows."""
 
@@ -100,32 +100,45 @@ class LocalEngine:
         self._waited = 0.0
         self._report = _Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
-        steerings = self._steerings()
-        self.pilot = FlowPilot(self.statistics, steerings, period=options.period) if steerings else None
+        self._steered: dict[str, Steering] = {}
+        """What is found for single operators, by their names."""
+        self._own_replicas: set[str] = set()
+        """The operators whose replicas somebody has set."""
+        self.pilot = FlowPilot(self.statistics, self._steerings(), period=options.period)
 
     def _steerings(self) -> list[Steering]:
         """Return what finds settings while the flow runs, in the order of its turns."""
-        steer, found = self._options.steer, list[Steering]()
+        steer, target, found = self._options.steer, self._options.latency, list[Steering]()
         # Whoever sets the number of workers comes first: all others wait until it has settled.
         if self._options.elastic:
-            found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element))
+            found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element, target=target))
         if "rebinding" in steer:
             found.append(RebindingSteering(self.element))
-        if "replicas" in steer and self._options.latency is not None:
-            found.append(CoreSteering(self.element, self.ask, self._options.latency))
+        if "cores" in steer:
+            assert target is not None
+            found.append(CoreSteering(self.element, self.ask, target, left_alone=self._own_replicas))
         elif "replicas" in steer:
-            found.append(ReplicaSteering(self.element, self.ask))
-        if "shards" in steer:
-            keyed = [node.name for node in self._plan.keyed if node.operator.kind == "partitioned"]
-            named = self._options.name_keys
-            found += [ShardSteering(self.element, self.ask, name, named) for name in keyed]
-        if "waits" in steer:
-            found += [WaitSteering(self.element, name) for name in waiting_operators(self._plan)]
+            found.append(ReplicaSteering(self.element, self.ask, left_alone=self._own_replicas))
+        found += self._steer_operators()
         if "batches" in steer:
-            found.append(
-                BatchSteering(self._steer_batch_rows, self._batch_rows, self._batch_rows(), self._options.latency)
-            )
+            found.append(BatchSteering(self._steer_batch_rows, self._batch_rows, self._batch_rows(), target))
         return found
+
+    def _steer_operators(self) -> list[Steering]:
+        """Return what is found for single operators of the plan that were not there before; forget those that went."""
+        shards, waits = self._options.steer & {"shards"}, self._options.steer & {"waits"}
+        keyed = [node.name for node in self._plan.keyed if shards and node.operator.kind == "partitioned"]
+        waiting = waiting_operators(self._plan) if waits else []
+        there = {*keyed, *waiting}
+        new = [name for name in (*keyed, *waiting) if name not in self._steered]
+        self._steered = {name: steering for name, steering in self._steered.items() if name in there}
+        for name in new:
+            self._steered[name] = (
+                ShardSteering(self.element, self.ask, name, self._options.name_keys)
+                if name in keyed
+                else WaitSteering(self.element, name)
+            )
+        return [self._steered[name] for name in new]
 
     @property
     def results(self) -> dict[str, list[Row]]:
@@ -139,11 +152,13 @@ class LocalEngine:
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
-        return ([], known) if self.pilot is None else self.pilot.journal.decisions_since(known)
+        return self.pilot.journal.decisions_since(known)
 
     def set_threads(self, threads: int) -> None:
-        """Set the number of workers."""
+        """Set the number of workers; from now on nobody else does."""
         self.element.set_workers(threads)
+        self.pilot.leave(("threads", "pool"))
+        self.element.set_workers(threads)  # a decision may just have been carried out
 
     def _steer_batch_rows(self, rows: int) -> None:
         """Set what a controller has found; from now on nobody else does."""
@@ -178,15 +193,13 @@ class LocalEngine:
             with fewer_collections():
                 feeds = self._feeds()
                 self.element.start()
-                if self.pilot is not None:
-                    self.pilot.start()
+                self.pilot.start()
                 self._loop(feeds)
                 self.element.drain()
         finally:
             self._ended = True
             self._refuse_changes()
-            if self.pilot is not None:
-                self.pilot.stop()
+            self.pilot.stop()
             self.element.close()
             self._outputs.close()
             for feed in feeds.values():
@@ -259,11 +272,24 @@ class LocalEngine:
         self._outputs.add(plan)
         number = self.element.change(plan)
         self._plan = self._cutter.plan = plan
+        before = dict(self._steered)
+        new = self._steer_operators()
+        self.pilot.leave([each.name for name, each in before.items() if name not in self._steered])
+        self.pilot.add(new)
         return number
 
     def set_replicas(self, operator: str, replicas: int) -> int:
-        """Have so many replicas of an operator, from one of the next batches on; return that batch's number."""
-        return self._asked(lambda: self.element.set_replicas(operator, replicas))
+        """Have so many replicas of an operator, from one of the next batches on; return that batch's number.
+
+        From now on nobody else sets them.
+        """
+
+        def change() -> int:
+            number = self.element.set_replicas(operator, replicas)
+            self._own_replicas.add(operator)
+            return number
+
+        return self._asked(change)
 
     def _asked(self, change: Callable[[], int]) -> int:
         """Ask for a change, and wait until it is made."""

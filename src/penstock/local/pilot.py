@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from penstock.elastic.journal import Journal
-from penstock.local.steering.base import Period, Steering
+from penstock.local.steering.base import Period, Searching, Steering
 from penstock.pe.statistics import ElementStats
+
+log = logging.getLogger(__name__)
 
 PERIOD = 2.0
 """Seconds from decision to decision. Streams takes 10; a flow in one process settles sooner."""
@@ -17,32 +20,70 @@ class FlowPilot:
     """Step several controllers every so often, in a thread of its own.
 
     They take turns in the order given, each with what those before it have just changed, so that one whose effect
-    must be seen alone can wait until the others are quiet.
+    must be seen alone can wait until the others are quiet. Any thread may hand over a steering or take one away.
     """
 
     def __init__(
         self, statistics: Callable[[], ElementStats], steerings: Sequence[Steering], *, period: float | None = None
     ) -> None:
-        self._statistics, self._steerings = statistics, steerings
+        self._statistics = statistics
         self._period = PERIOD if period is None else period
         self._before = statistics()
-        self._quiet = {steering.name: 0 for steering in steerings}
+        self._steerings: list[Steering] = []
+        self._quiet: dict[str, int] = {}
+        self._searching: frozenset[str] = frozenset()
         self._periods = 0
         self.journal = Journal()
-        for steering in steerings:
-            self.journal.begin(steering.name, steering.controller, 0, self._before.at)
+        self._lock = threading.Lock()
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="penstock-pilot", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._started = False
+        self.add(steerings)
 
     def start(self) -> None:
-        """Begin to measure."""
-        self._thread.start()
+        """Begin to measure, as soon as there is something to steer."""
+        with self._lock:
+            self._started = True
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._started and self._steerings and self._thread is None and not self._end.is_set():
+            self._thread = threading.Thread(target=self._loop, name="penstock-pilot", daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """End, and wait for the end."""
-        self._end.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        with self._lock:
+            self._end.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def add(self, steerings: Sequence[Steering]) -> None:
+        """Steer something more from now on, behind what there is."""
+        with self._lock:
+            for steering in steerings:
+                self._steerings.append(steering)
+                self._quiet[steering.name] = 0
+                self.journal.begin(steering.name, steering.controller, self._periods, self._before.at)
+            self._begin()
+
+    def leave(self, names: Collection[str]) -> None:
+        """Steer something no more: it is gone, or somebody has taken it into their own hands."""
+        with self._lock:
+            self._leave(names)
+
+    def _leave(self, names: Collection[str]) -> None:
+        self._steerings = [each for each in self._steerings if each.name not in names]
+        self._quiet = {name: periods for name, periods in self._quiet.items() if name not in names}
+        self._searching -= set(names)
+        for name in names:
+            self.journal.end(name)
+
+    @property
+    def names(self) -> list[str]:
+        """What is steered, in the order of its turns."""
+        return [each.name for each in self._steerings]
 
     def _loop(self) -> None:
         while not self._end.wait(self._period):
@@ -54,17 +95,29 @@ class FlowPilot:
 
     def step(self) -> None:
         """Look at what was done since the last time, and decide."""
-        now = self._statistics()
-        before, self._before = self._before, now
-        self._periods += 1
-        self._quiet = {name: periods + 1 for name, periods in self._quiet.items()}
-        for steering in self._steerings:
-            seen = steering.measure(Period(before, now, dict(self._quiet)))
-            if seen is None:
-                continue
-            actions = self.journal.step(steering.name, seen, self._periods, now.at)
-            for action in actions:
-                steering.act(action)
-            # What ends where it began, or nowhere, is a report.
-            if any(action.after not in (None, action.before) for action in actions):
-                self._quiet[steering.name] = 0
+        with self._lock:
+            now = self._statistics()
+            before, self._before = self._before, now
+            self._periods += 1
+            self._quiet = {name: periods + 1 for name, periods in self._quiet.items()}
+            for steering in self._steerings:
+                try:
+                    self._turn(steering, Period(before, now, dict(self._quiet), self._searching))
+                except Exception:
+                    # The flow goes on as it is, and so does everything else that is steered.
+                    log.exception("penstock: %s is left as it is, for its controller failed", steering.name)
+                    self._leave([steering.name])
+
+    def _turn(self, steering: Steering, period: Period) -> None:
+        seen = steering.measure(period)
+        if seen is None:
+            return
+        actions = self.journal.step(steering.name, seen, self._periods, period.now.at)
+        for action in actions:
+            steering.act(action)
+        # What ends where it began, or nowhere, is a report.
+        if any(action.after not in (None, action.before) for action in actions):
+            self._quiet[steering.name] = 0
+        if isinstance(steering, Searching):
+            searches = steering.searching(self.journal.state(steering.name))
+            self._searching = self._searching - {steering.name} | ({steering.name} if searches else set())

@@ -55,19 +55,24 @@ def make_engine(
         chosen = by_name(policy) if isinstance(policy, str) else policy
     except ValueError as error:
         raise FlowError(str(error)) from None
-    if latency is not None:
+    if latency is not None and model not in ("dynamic", "dedicated"):
+        raise FlowError(f'latency= needs model="dynamic" or "dedicated"; model={model!r} has no full queues')
+    if latency is not None and model == "dedicated":
         if replicas not in (None, "auto"):
             raise FlowError("latency= finds the replicas of operators by itself; leave out replicas=")
-        if model not in ("dynamic", "dedicated"):
-            raise FlowError(f'latency= needs model="dynamic" or "dedicated"; model={model!r} has no full queues')
         replicas = "auto"
     settings = Settings(model=model, workers=threads or 1, policy=chosen)
     if quantum is not None:
         settings = dataclasses.replace(settings, quantum=quantum)
     settings, steer = _shared_out(settings, replicas, partitioned)
     elastic = threads is None and model == "dynamic"
-    found: list[SteeringName] = ["waits", "batches"] if elastic and batch_rows is None else ["waits"]
-    steer = steer.union(pool, found)
+    found: dict[SteeringName, bool] = {
+        "waits": True,
+        "batches": batch_rows is None and (elastic or latency is not None),
+        # Where every replica has a thread of its own, replicas are cores; else workers are.
+        "cores": latency is not None and model == "dedicated",
+    }
+    steer = steer.union(pool, _wanted(found))
     options = Options(batch_rows, end, settings, elastic, steer, latency=latency, name_keys=name_keys)
     return LocalEngine(plan, options, listener)
 
@@ -90,5 +95,8 @@ def _shared_out(
         "shards": partitioned == "executor" or replicas == "auto",
         "rebinding": settings.model == "bound",
     }
-    steer = frozenset(name for name, wanted in found.items() if wanted)
-    return dataclasses.replace(settings, replicas=count, partitioned=partitioned), steer
+    return dataclasses.replace(settings, replicas=count, partitioned=partitioned), _wanted(found)
+
+
+def _wanted(found: Mapping[SteeringName, bool]) -> frozenset[SteeringName]:
+    return frozenset(name for name, wanted in found.items() if wanted)

@@ -6,9 +6,9 @@ last period, or that it is not its turn, and does what it decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.elastic.base import Action, Controller
 from penstock.pe.statistics import ElementStats, OperatorStats
@@ -22,6 +22,8 @@ class Period:
     now: ElementStats
     quiet: Mapping[str, int] = field(default_factory=dict)
     """For each adapter, how many periods ago it last changed something, or began; 0 is in this very step."""
+    searching: frozenset[str] = frozenset()
+    """The adapters whose controllers are comparing what they could set, and need everything else to stand still."""
 
     @property
     def seconds(self) -> float:
@@ -31,8 +33,19 @@ class Period:
     @property
     def rate(self) -> float:
         """Rows a second, summed over all operators."""
-        rows = sum(each.rows_in for each in self.now.operators) - sum(each.rows_in for each in self.before.operators)
+        rows = sum(now.rows_in - (0 if before is None else before.rows_in) for now, before in self._operators())
         return rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def worked(self) -> float:
+        """Seconds that workers spent in operators."""
+        return sum(now.wall - (0.0 if before is None else before.wall) for now, before in self._operators())
+
+    def _operators(self) -> Iterator[tuple[OperatorStats, OperatorStats | None]]:
+        """Yield the operators at the end of the period, each with what it had done before; some went with a query."""
+        before = {each.name: each for each in self.before.operators}
+        for each in self.now.operators:
+            yield each, before.get(each.name)
 
     def operator(self, name: str) -> tuple[OperatorStats | None, OperatorStats | None]:
         """Return what an operator had done at the end of the period and at its beginning, if it was there."""
@@ -41,9 +54,13 @@ class Period:
         ]
         return found[0], found[1]
 
-    def settled(self, name: str, periods: int) -> bool:
+    def unchanged(self, name: str, periods: int) -> bool:
         """Tell whether an adapter has changed nothing for so many periods; one that is not there never does."""
         return self.quiet.get(name, periods) >= periods
+
+    def settled(self, name: str, periods: int) -> bool:
+        """Tell whether an adapter has changed nothing for so many periods, and is not about to."""
+        return name not in self.searching and self.unchanged(name, periods)
 
 
 class Steering(Protocol):
@@ -62,3 +79,11 @@ class Steering(Protocol):
 
     def act(self, action: Action) -> None:
         """Do what it decided."""
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A steering whose controller compares what it could set, for which everything else is to stand still."""
+
+    def searching(self, state: Any) -> bool:
+        """Tell whether it is comparing now."""

@@ -13,7 +13,7 @@ SETTLED_PERIODS = 4
 
 
 class BatchSteering:
-    """Set the size of batches, once the number of workers has settled."""
+    """Set the size of batches, once the number of workers has settled; for a latency target at once."""
 
     name = "batches"
 
@@ -30,12 +30,14 @@ class BatchSteering:
         workers = max(1, len(period.now.workers))
         if min(batches, came, rows) <= 0 or period.seconds <= 0:
             return None
-        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
+        wait = self.controller.target is None
+        if wait and not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
             return None
-        spent = sum(each.wall for each in period.now.operators) - sum(each.wall for each in period.before.operators)
         waiting = period.now.batches_in - period.now.batches_out
         size = rows / came
-        return BatchStatistics(size, spent / workers / batches, rows / period.seconds, waiting * size, self._get_rows())
+        return BatchStatistics(
+            size, period.worked / workers / batches, rows / period.seconds, waiting * size, self._get_rows()
+        )
 
     def act(self, action: Action) -> None:
         """Cut batches of another size from now on."""

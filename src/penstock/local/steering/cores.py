@@ -1,21 +1,20 @@
 """Steer how many replicas each operator has for a latency target: Elasticutor's allocation of cores.
 
-An operator with replicas is an executor of the model, a replica one of its cores, a batch what arrives. How many there
-are to share out is the number of workers, which belongs to another controller; where every port has a thread, it is the
-number of processors.
+For the model in which every input, and every replica, has a thread of its own: an operator with replicas is an
+executor, a replica one of its cores, a batch what arrives. As many replicas are shared out as keep the processors busy:
+threads that wait need none meanwhile. Where workers are shared, they are one executor, and `threads` finds how many.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from penstock.elastic.base import Action
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.local.steering.base import Period
-from penstock.local.steering.replicas import SETTLED_PERIODS
+from penstock.local.steering.threads import MOST_WORKERS
 from penstock.pe.element import Element
-from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.statistics import OperatorStats
 
 
@@ -30,29 +29,40 @@ class CoreSteering:
         ask: Callable[[Callable[[], int]], object],
         target: float,
         *,
-        cores: Callable[[], int] | None = None,
+        processors: int | None = None,
+        left_alone: Collection[str] = (),
     ) -> None:
-        """Changes are made by whoever brings batches in: `ask` asks for one. `target` is in seconds."""
-        self._element, self._ask = element, ask
-        self._cores = cores or self._there_are
+        """Changes are made by whoever brings batches in: `ask` asks for one. `target` is in seconds.
+
+        Operators that are `left_alone` have the replicas that they have.
+        """
+        self._element, self._ask, self._left_alone = element, ask, left_alone
+        self._processors = processors or os.cpu_count() or 1
         self.controller = CoreAllocation(target=target)
 
     def measure(self, period: Period) -> AllocationStatistics | None:
         """Tell the batches that came to each operator and what one replica can do; None before there is a measure."""
-        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")) or period.seconds <= 0:
+        if period.seconds <= 0:
             return None
         before = {each.name: each for each in period.before.operators}
-        pairs = [(each, before[each.name]) for each in period.now.operators if each.replicas and each.name in before]
+        pairs = [
+            (each, before[each.name])
+            for each in period.now.operators
+            if each.replicas and each.name in before and each.name not in self._left_alone
+        ]
         found = [_load(now, earlier, period.seconds) for now, earlier in pairs]
         loads = tuple(each for each in found if each is not None)
         came = period.now.batches_in - period.before.batches_in
         if not loads or len(loads) < len(pairs) or not came:
             return None
-        return AllocationStatistics(came / period.seconds, loads, max(self._cores(), len(loads)))
+        return AllocationStatistics(came / period.seconds, loads, max(self._there_are(pairs), len(loads)))
 
-    def _there_are(self) -> int:
-        model = self._element.model
-        return model.active if isinstance(model, Dynamic) else os.cpu_count() or 1
+    def _there_are(self, pairs: Sequence[tuple[OperatorStats, OperatorStats]]) -> int:
+        """Return how many threads keep the processors busy, of which each computes for a part of its time."""
+        worked = sum(now.wall - before.wall for now, before in pairs)
+        computed = sum(now.cpu - before.cpu for now, before in pairs)
+        part = min(1.0, computed / worked) if worked > 0 else 1.0
+        return max(self._processors, int(min(MOST_WORKERS, self._processors / part if part > 0 else MOST_WORKERS)))
 
     def act(self, action: Action) -> None:
         """Have as many replicas, as far as there are partitions; a target that cannot be met is only reported."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from penstock.elastic.base import Action
@@ -23,10 +23,15 @@ class ReplicaSteering:
     name = "replicas"
 
     def __init__(
-        self, element: Element, ask: Callable[[Callable[[], int]], object], *, most: int = MOST_REPLICAS
+        self,
+        element: Element,
+        ask: Callable[[Callable[[], int]], object],
+        *,
+        most: int = MOST_REPLICAS,
+        left_alone: Collection[str] = (),
     ) -> None:
-        """Changes are made by whoever brings batches in: `ask` asks for one."""
-        self._element, self._ask = element, ask
+        """Changes are made by whoever brings batches in: `ask` asks for one. Some operators may be `left_alone`."""
+        self._element, self._ask, self._left_alone = element, ask, left_alone
         self.controller = Replicas(high=most)
 
     def measure(self, period: Period) -> ReplicaStatistics | None:
@@ -38,7 +43,7 @@ class ReplicaSteering:
         found = tuple(
             self._operator(each, before[each.name], full, period.seconds)
             for each in period.now.operators
-            if each.replicas and each.name in before and each.name in self._element.stations
+            if each.replicas and each.name in before and each.name in self._element.stations.keys() - self._left_alone
         )
         return ReplicaStatistics(found) if found else None
 

@@ -38,7 +38,7 @@ class ShardSteering:
         self._before = seconds
         loads = tuple(max(0.0, after - first) for after, first in zip(seconds, before, strict=True))
         replicas, table = len(station.squad.hired), station.squad.table
-        if replicas < 2 or not all(period.settled(each, 1) for each in ("replicas", "cores")) or not sum(loads):
+        if replicas < 2 or not all(period.unchanged(each, 1) for each in ("replicas", "cores")) or not sum(loads):
             return None
         # Only the busiest can turn out to be hot.
         busiest = sorted(range(len(loads)), key=loads.__getitem__, reverse=True)[:replicas]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from penstock.elastic.base import Action
-from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
 
@@ -25,20 +25,46 @@ class ThreadSteering:
     name = "threads"
 
     def __init__(
-        self, element: Element, *, most: int = MOST_WORKERS, cpu_usage: Callable[[], float] | None = None
+        self,
+        element: Element,
+        *,
+        most: int = MOST_WORKERS,
+        target: float | None = None,
+        cpu_usage: Callable[[], float] | None = None,
     ) -> None:
+        """A `target` is how long a batch may take, in seconds."""
         self._element = element
         self._cpu_usage = cpu_usage or machine_usage()
         # What waits in queues at one level may be worked off for a good part of the next period, and a machine's
         # speed drifts, which three samples in a row need not show.
-        self.controller = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05)
+        self.controller = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05, target=target)
 
-    def measure(self, period: Period) -> ThreadStatistics:
-        """Tell the throughput of all operators, how busy the machine is, and who has not left that should have."""
-        cores = (period.now.computed - period.before.computed) / period.seconds if period.seconds > 0 else None
+    def measure(self, period: Period) -> ThreadStatistics | None:
+        """Tell the throughput of all operators, how busy the machine is, and who has not left that should have.
+
+        Nothing of a period that began with batches of another size: that is no doing of the workers.
+        """
         usage = self._cpu_usage()
-        elsewhere = max(0.0, usage - (cores or 0.0) / (os.cpu_count() or 1))
-        return ThreadStatistics(period.rate, usage, self._element.leaving, keeps_up(period), cores, elsewhere)
+        if period.seconds <= 0 or not period.unchanged("batches", 2):
+            return None
+        now, before = period.now, period.before
+        cores = (now.computed - before.computed) / period.seconds
+        elsewhere = max(0.0, usage - cores / (os.cpu_count() or 1))
+        batches = now.batches_out - before.batches_out
+        return ThreadStatistics(
+            period.rate,
+            usage,
+            self._element.leaving,
+            keeps_up(period),
+            cores,
+            elsewhere,
+            (now.batches_in - before.batches_in) / period.seconds,
+            period.worked / batches if batches > 0 else 0.0,
+        )
+
+    def searching(self, state: ThreadState) -> bool:
+        """Tell whether levels are being compared."""
+        return state.searching
 
     def act(self, action: Action) -> None:
         """Start or end workers."""

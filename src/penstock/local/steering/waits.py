@@ -35,7 +35,7 @@ class WaitSteering:
         total = station.waiting()[1]
         seconds, self._in_flight_seconds = total - self._in_flight_seconds, total
         rows = now.rows_in - before.rows_in
-        if rows <= 0 or period.seconds <= 0 or not period.settled("threads", 1):
+        if rows <= 0 or period.seconds <= 0 or not period.unchanged("threads", 1):
             return None
         cpu = max(0.0, now.cpu - before.cpu) / rows
         return WaitingStatistics(rows / period.seconds, max(0.0, seconds / rows - cpu), cpu)
