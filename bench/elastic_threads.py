@@ -45,8 +45,11 @@ COSTS: dict[Kind, tuple[float, ...]] = {
     "numpy": (20, 100, 1000),
     "python": (2, 20, 200),
     "waiting": (500, 2000, 10_000),
+    "blocking": (500, 2000, 10_000),
 }
-"""Microseconds a row of each kind of operator."""
+"""Microseconds a row of each kind of operator; `blocking` ones wait in a function that nobody declared to wait."""
+KINDS: tuple[Kind, ...] = ("numpy", "python", "waiting")
+"""The kinds that are compared if nobody asks for others."""
 BY_HAND = 3600.0
 """Seconds in which the pilot does not step by itself: the bench does."""
 PAUSE = 0.25
@@ -201,7 +204,7 @@ def best_level(fixed: dict[int, list[float]], without: int | None = None) -> int
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--graphs", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--kinds", nargs="+", default=list(COSTS), choices=list(COSTS))
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(COSTS))
     parser.add_argument("--costs", type=float, nargs="+", help="microseconds of the operators to take; all without it")
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 4, 8], help="fixed numbers of workers")
     parser.add_argument("--period", type=float, default=0.5, help="seconds from decision to decision")

@@ -236,9 +236,9 @@ def start(
     default it is found while the flow runs). `epoch_rows` bounds what an epoch reads from a source, `every` is the
     least time from epoch to epoch. `latency` is how long a row may take from source to sink, the one knob: on Spark
     epochs, tasks and executors are chosen for it, in threads workers and batches (with `model="dedicated"` replicas
-    instead of workers). With `end=False` exhausted sources stop the run without ending the flow: windows stay open for a later run. On Spark `threads` is how many each
-    task has for operators without memory (by default its cores, `spark.task.cpus`); it pays where these release the
-    interpreter's lock and there are fewer tasks than cores.
+    instead of workers). With `end=False` exhausted sources stop the run without ending the flow: windows stay open for
+    a later run. On Spark `threads` is how many each task has for operators without memory (by default its cores,
+    `spark.task.cpus`); it pays where these release the interpreter's lock and there are fewer tasks than cores.
 
     With `engine="threads"` the flow runs in this process, without Java and without a checkpoint: `threads` is the
     number of workers (by default it is found while the flow runs, by their throughput; with "utilization" by how busy
