@@ -3,7 +3,7 @@
 `base` says what a controller is, `decisions` logs and replays what it does, `journal` keeps that of a run. The rest,
 by what it decides:
 
-    thread_level         threads of a PE, by trust and trends (`levels`, `search`, `memory`)
+    thread_level         threads of a PE, by trust and trends (`levels`, `search`, `memory`, `noise`)
     waiting              rows in flight of an operator that waits
     utilization_pool     threads of a pool, by how busy they are
     replicas             replicas of a bottleneck operator
