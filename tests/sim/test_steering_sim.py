@@ -88,7 +88,7 @@ def test_two_busy_operators_grow_in_turn_as_in_figure_10() -> None:
     pe = PE(Graph("two busy", operators), CSTREAM_HOST, level=12, rows=8, capacity=32)
     for operator in (1, 2):
         pe.set_permits(operator, 1)
-    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.1, periods=40)
+    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.5, periods=30)
     assert pe.permits[1] in (3, 4, 5)
     assert pe.permits[2] in (3, 4, 5)
     grown = [line.target for line in journey.log if line.what == "replicas"]
