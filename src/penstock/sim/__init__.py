@@ -7,6 +7,7 @@
     readings    what the controllers see of it
     steering    controllers in the loop
     scale       Streams' thousand operators on 176 and 184 cores
+    partitioned one partitioned operator on the queues of `order`
     keys        skewed keys that are shuffled
     cluster     one keyed operator on nodes with links: tasks, shards, state
     elasticity  Elasticutor's approaches side by side (`executor_centric` is the one of its own)
