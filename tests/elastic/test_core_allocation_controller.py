@@ -25,6 +25,30 @@ def test_the_stable_minimum_is_floor_plus_one() -> None:
     assert [stable_minimum(rate, 10) for rate in (0, 5, 10, 15, 29.9, 30)] == [1, 1, 2, 2, 3, 4]
 
 
+def test_the_stable_minimum_is_stable_where_the_quotient_is_rounded() -> None:
+    # 27 cores serve exactly what arrives, and the quotient is just below 27.
+    assert 858.222 >= 27 * 31.786
+    assert 858.222 / 31.786 < 27
+    assert stable_minimum(858.222, 31.786) == 28
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 1000), st.floats(1e-3, 1e6))
+def test_the_stable_minimum_is_stable(cores: int, service: float) -> None:
+    for arrivals in (cores * service, math.nextafter(cores * service, 0)):
+        assert math.isfinite(response_time(arrivals, service, stable_minimum(arrivals, service)))
+
+
+def test_a_target_is_met_where_cores_serve_exactly_what_arrives() -> None:
+    def cores(arrivals: float) -> tuple[int, ...]:
+        loads = (ExecutorLoad("a", arrivals, 31.786),)
+        plan = allocate(AllocationStatistics(arrivals, loads, 64), target=0.04)
+        assert plan.problem is None
+        return plan.cores
+
+    assert cores(858.222) == cores(858.223) == (30,)
+
+
 def test_the_network_sums_visits() -> None:
     # Each input visits the second queue twice: 0.5 + 2 * 0.25.
     assert network_time(8, [8, 16], [10, 20], [1, 1]) == pytest.approx(0.5 + 2 * 0.25)

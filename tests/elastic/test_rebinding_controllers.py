@@ -85,6 +85,16 @@ def test_a_move_must_take_off_more_than_the_gain() -> None:
     assert moves(Rebinding(gain=0.005).step(Rebinding().start(), statistics)[1]) == [("b", 0, 1)]
 
 
+def test_an_operator_that_moves_twice_in_one_step_says_why_it_left_its_worker() -> None:
+    # Loads 4, 11 and 11: a (2) goes to worker 0. Then 6, 9 and 11: d (4) goes there. Then 10, 9 and 7: a goes on.
+    _, actions = Rebinding().step(Rebinding().start(), bind(3, (1, 2), (1, 9), (0, 4), (2, 4), (2, 7)))
+    assert moves(actions) == [("a", 1, 2), ("d", 2, 0)]
+    assert actions[0].why == (
+        "worker 1 has 11 s of work and worker 0 4 s: with 2 s moved the busier of the two has 9 s; after that "
+        "worker 0 has 10 s of work and worker 2 7 s: with 2 s moved the busier of the two has 9 s"
+    )
+
+
 def test_round_robin_binds_once() -> None:
     controller = RoundRobinBinding()
     state, actions = controller.step(controller.start(), bind(2, (0, 1), (0, 2), (0, 3)))

@@ -32,6 +32,17 @@ def test_moves_the_one_shard_that_lowers_the_imbalance_most() -> None:
     assert actions[0].why == "task 0 has 1.67 of the mean, limit 1.2, and task 1 0.333: 1 and 1 then"
 
 
+def test_a_shard_that_moves_twice_in_one_step_says_why_it_left_its_task() -> None:
+    # 15, 16 and 4, mean 11.7. Shard 0 (4) goes to task 2, shard 3 (6) too, and shard 0 on to task 0.
+    statistics = ShardStatistics((4.0, 9.0, 12.0, 6.0, 4.0), (1, 0, 1, 0, 2), 3)
+    assert moves(statistics) == [(0, 1, 0), (3, 0, 2)]
+    _, actions = CONTROLLER.step(CONTROLLER.start(), statistics)
+    assert actions[0].why == (
+        "task 1 has 1.37 of the mean, limit 1.2, and task 2 0.343: 1.03 and 0.686 then; after that "
+        "task 2 has 1.2 of the mean, limit 1.2, and task 0 0.771: 0.857 and 1.11 then"
+    )
+
+
 def test_does_nothing_within_the_threshold() -> None:
     # 6 and 4, mean 5: 1.2 exactly.
     assert moves(ShardStatistics((3.0, 3.0, 2.0, 2.0), (0, 0, 1, 1), 2)) == []

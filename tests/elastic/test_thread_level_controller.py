@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import StreamsRules, ThreadLevel, ThreadStatistics, lowest_level
+from penstock.elastic import StreamsRules, ThreadLevel, ThreadStatistics
 from penstock.elastic.levels import SETTLED
 from penstock.elastic.search import Record, expected, preferred, probe_budget, propose
 
@@ -113,11 +113,6 @@ def test_unsuspendable_workers_raise_the_lower_bound_until_they_return() -> None
         state, _ = controller.step(state, ThreadStatistics(10.0, unsuspended=2))
         assert state.levels.level >= 3
     assert state.levels.level == 3
-
-
-def test_lowest_level_is_one_more_than_the_ports_of_a_blocking_operator() -> None:
-    assert lowest_level() == 1
-    assert lowest_level((1, 3, 2)) == 4
 
 
 def test_a_load_change_needs_more_than_five_samples_in_a_row() -> None:

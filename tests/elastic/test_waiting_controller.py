@@ -42,6 +42,14 @@ def test_a_row_that_hardly_computes_starts_at_the_largest_guess() -> None:
     assert WaitingConcurrency(high=20).guess(WaitingStatistics(1.0, 0.002, 1e-9)) == 20
 
 
+def test_the_largest_guess_does_not_pretend_to_keep_the_workers_busy() -> None:
+    controller = WaitingConcurrency()
+    for cpu, words in ((1e-6, "2e+06 would keep 2 workers busy"), (0.0, "no number keeps 2 workers busy")):
+        _, actions = controller.step(controller.start(), WaitingStatistics(1.0, 1.0, cpu, workers=2))
+        why = f"a row waits 1 s and computes {cpu:.3g} s: {words}, and 64 is the most to begin with"
+        assert actions == (Action("in_flight", "", 1, 64, why),)
+
+
 def test_two_workers_want_twice_as_many() -> None:
     assert WaitingConcurrency().guess(WaitingStatistics(100.0, 0.009, 0.001, workers=2)) == 20
 

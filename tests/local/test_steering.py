@@ -94,7 +94,7 @@ def flying(
 
 def step_until(engine: LocalEngine, pilot: FlowPilot, done: Callable[[], bool], batches: int = 60) -> None:
     """Let some batches through, step, and again, until it is done."""
-    for _ in range(60):
+    for _ in range(200):
         out = engine.statistics().batches_out
         wait_for(lambda out=out: engine.statistics().batches_out >= out + batches)
         pilot.step()

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.sim.events import Events
 from penstock.sim.graphs import Graph, Operator, data_parallel, mixed, pipeline, reverse_tree, tree, with_rate
 from penstock.sim.machine import Machine, Synchronization
 from penstock.sim.pe import PE
+from penstock.sim.ports import Batch, Ports
 
 FREE = Synchronization(claim=0.0, tuple_passing=0.0, lock=0.0, wake=0.0)
 IDEAL = Machine("ideal", cores=64, physical=64, synchronization=FREE)
@@ -20,6 +22,24 @@ IDEAL = Machine("ideal", cores=64, physical=64, synchronization=FREE)
 def in_all(pe: PE) -> float:
     """Return the rows that are anywhere: in queues, in claims, or out."""
     return sum(batch.rows for queue in pe.ports.queues for batch in queue)
+
+
+def test_a_queue_counts_as_full_while_somebody_waits_for_room_in_it() -> None:
+    events = Events()
+    ports = Ports(pipeline(2, 0.001), 2, events)
+    for _ in range(2):
+        ports.reserve(2)
+    events.run(until=1.0)
+    # All room is kept, and nobody minds.
+    assert ports.full_seconds(2) == 0.0
+    ports.block(1, on=2)
+    events.run(until=4.0)
+    assert ports.full_seconds(2) == 3.0
+    ports.put(2, Batch(1.0, 0, 0.0))
+    ports.take(2, 1)
+    assert ports.unblock(2) == [1]
+    events.run(until=9.0)
+    assert ports.full_seconds(2) == 3.0
 
 
 def test_one_worker_takes_the_sum_of_the_costs() -> None:

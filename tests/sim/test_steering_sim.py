@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.elastic import (
+    BatchSize,
     GreedyRebinding,
     Rebinding,
     Replicas,
@@ -18,6 +19,7 @@ from penstock.sim.machine import CSTREAM_HOST, Machine, Synchronization
 from penstock.sim.pe import PE
 from penstock.sim.readings import Meter
 from penstock.sim.steering import (
+    batch_wheel,
     binding_wheel,
     pool_wheel,
     replica_wheel,
@@ -88,7 +90,7 @@ def test_two_busy_operators_grow_in_turn_as_in_figure_10() -> None:
     pe = PE(Graph("two busy", operators), CSTREAM_HOST, level=12, rows=8, capacity=32)
     for operator in (1, 2):
         pe.set_permits(operator, 1)
-    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.1, periods=40)
+    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.5, periods=30)
     assert pe.permits[1] in (3, 4, 5)
     assert pe.permits[2] in (3, 4, 5)
     grown = [line.target for line in journey.log if line.what == "replicas"]
@@ -136,6 +138,30 @@ def test_waiting_concurrency_finds_the_rows_in_flight() -> None:
     best.set_in_flight(1, 256)
     best.run(20.0)
     assert pe.processed[1] - before >= 0.95 * best.processed[1]
+
+
+def find_rows(rate: float, initial: int) -> PE:
+    """Return a PE after its batch size was steered: 0.1 ms a row, and 5 ms a batch."""
+    machine = replace(IDEAL, synchronization=replace(FREE, claim=0.005))
+    graph = Graph("batches", (Operator(0.0, (1,), source=True, rate=rate), Operator(0.0001)))
+    # Without a time slice a worker claims one batch at a time, so that each pays for its claim.
+    pe = PE(graph, machine, level=1, rows=initial, time_slice=0.0)
+    journey = steer(pe, [batch_wheel(BatchSize(initial=initial))], period=1.0, periods=40)
+    assert len(set(journey.rows[-20:])) == 1
+    assert replay(journey.log).same
+    return pe
+
+
+def test_batches_grow_where_a_backlog_builds_up_and_shrink_where_none_does() -> None:
+    # Batches of 32 give 32 / 8.2 ms = 3,900 rows a second, and of 64 64 / 11.4 ms = 5,600. A full queue is worked off
+    # only slowly with these, which may look like falling behind once more.
+    behind = find_rows(rate=5000.0, initial=8)
+    assert behind.rows in (64, 128)
+    before = behind.processed[1]
+    behind.run(10.0)
+    assert behind.processed[1] - before == pytest.approx(50_000, rel=0.02)
+    # Batches of 8 keep a worker 36 % busy at 500 rows a second, of 4 68 %, more than is given up for latency.
+    assert find_rows(rate=500.0, initial=1024).rows == 8
 
 
 def test_a_journey_replays_from_its_log() -> None:

@@ -3,7 +3,7 @@
 `base` says what a controller is, `decisions` logs and replays what it does, `journal` keeps that of a run. The rest,
 by what it decides:
 
-    thread_level         threads of a PE, by trust and trends (`levels`, `search`, `memory`)
+    thread_level         threads of a PE, by trust and trends (`levels`, `search`, `memory`, `noise`)
     waiting              rows in flight of an operator that waits
     utilization_pool     threads of a pool, by how busy they are
     replicas             replicas of a bottleneck operator
@@ -39,7 +39,7 @@ from penstock.elastic.round_robin_binding import RoundRobinBinding
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.static import Static
 from penstock.elastic.streams_rules import StreamsRules
-from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics, lowest_level
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
 from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 
@@ -89,7 +89,6 @@ __all__ = [
     "WaitingStatistics",
     "WorkStatistics",
     "from_json",
-    "lowest_level",
     "replay",
     "to_json",
 ]

@@ -25,15 +25,11 @@ from dataclasses import dataclass, replace
 
 from penstock.elastic import search
 from penstock.elastic.memory import Memory, PastLoad, agrees, forget, recall, remember
+from penstock.elastic.noise import NOISE_WIDTH, in_a_row, learn, threshold
 from penstock.elastic.search import Record
 
 WARMING, SEARCHING, CONFIRMING, SETTLED = "warming", "searching", "confirming", "settled"
 
-# Deviations within three times the usual one are taken for noise, up to a cap: without it, a spell of wild
-# samples would blind the watch to any later change.
-_NOISE_WIDTH = 3.0
-_WIDEST = 0.6
-_NOISE_WEIGHT = 0.1
 # The first level of a search is measured more than once, to know the noise before the first comparison.
 _FIRST_SAMPLES = 3
 # So many times in a search a level that noise does not tell from another may be measured again: where throughput
@@ -133,16 +129,13 @@ class Levels:
         return self._learn(state, throughput, (bottom, reach))
 
     def _listen(self, state: LevelState, throughput: float) -> LevelState:
-        """Learn the noise from samples at one level: a change of load shows in few pairs only."""
-        noise = state.noise
+        """Learn the noise from samples at one level."""
         if state.last > 0:
-            # Two samples differ by 1.13 standard deviations in the mean.
-            difference = abs(throughput - state.last) / ((throughput + state.last) / 2) / 1.13
+            most, compared = math.inf, state.compared + 1
             if state.phase == SETTLED:
                 # One jump may be the load itself: it must not widen the threshold beyond its own size.
-                difference = min(difference, 2 * max(noise, self.load_change / _NOISE_WIDTH))
-            compared = state.compared + 1
-            noise += (difference - noise) * max(_NOISE_WEIGHT, 1 / compared)
+                most = 2 * max(state.noise, self.load_change / NOISE_WIDTH)
+            noise = learn(state.noise, compared, state.last, throughput, most)
             state = replace(state, noise=noise, compared=compared)
         return replace(state, last=throughput)
 
@@ -207,7 +200,7 @@ class Levels:
         limit = self._threshold(state)
         if state.recalled is not None:
             # What was taken for a past load must be as close to it here as it was where it was recognized.
-            limit = min(limit, max(self.load_change / 2, _NOISE_WIDTH * state.noise))
+            limit = min(limit, max(self.load_change / 2, NOISE_WIDTH * state.noise))
         if abs(later / choice.first - 1) > limit:
             memory = forget(state.memory, state.recalled) if state.recalled else state.memory
             why = f"throughput at {choice.level} went from {choice.first:.4g}/s to {later:.4g}/s meanwhile"
@@ -227,14 +220,14 @@ class Levels:
         if own is None:
             return self._learn(replace(state, phase=SEARCHING), throughput, bounds)
         deviation = throughput / own.mean - 1
-        threshold = self._threshold(state)
-        if abs(deviation) <= threshold:
-            why = f"{throughput:.4g}/s is within {threshold:.0%} of the trusted {own.mean:.4g}/s"
+        limit = self._threshold(state)
+        if abs(deviation) <= limit:
+            why = f"{throughput:.4g}/s is within {limit:.0%} of the trusted {own.mean:.4g}/s"
             return replace(state, suspects=0), why
-        side = 1 if deviation > 0 else -1
-        run = 1 + (abs(state.suspects) if state.suspects * side > 0 else 0)
+        suspects = in_a_row(state.suspects, deviation)
+        run = abs(suspects)
         mean = (state.suspect_mean * (run - 1) + throughput) / run
-        state = replace(state, suspects=side * run, suspect_mean=mean)
+        state = replace(state, suspects=suspects, suspect_mean=mean)
         change = mean / own.mean - 1
         why = f"{run} samples in a row differ from the trusted {own.mean:.4g}/s, by {change:+.0%}"
         if run <= self.noise_limit:
@@ -296,4 +289,4 @@ class Levels:
         return replace(state, level=level, moves=state.moves + 1, last=last, skips=self.skipped)
 
     def _threshold(self, state: LevelState) -> float:
-        return min(_WIDEST, max(self.load_change, _NOISE_WIDTH * state.noise, state.tolerance))
+        return threshold(state.noise, self.load_change, state.tolerance)

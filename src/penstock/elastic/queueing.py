@@ -9,7 +9,9 @@ def stable_minimum(arrivals: float, service: float) -> int:
 
     The published ceiling plus one asks for one too many unless lambda / mu is a whole number.
     """
-    return math.floor(arrivals / service) + 1
+    servers = math.floor(arrivals / service) + 1
+    # The quotient is rounded: it may be just below a number of servers that serve no more than what arrives.
+    return servers + 1 if arrivals >= servers * service else servers
 
 
 def erlang_b(load: float, servers: int) -> float:

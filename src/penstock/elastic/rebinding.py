@@ -85,6 +85,9 @@ class Rebinding:
                 f"worker {busiest} has {heavy:.3g} s of work and worker {least} {light:.3g} s: "
                 f"with {chosen.work:.3g} s moved the busier of the two has {left:.3g} s"
             )
+            if chosen.name in moved:
+                # It moves on: the action is from where it is now, so what took it from there belongs to the reason.
+                why = f"{moved[chosen.name][2]}; after that {why}"
             moved[chosen.name] = (chosen, least, why)
             bound[busiest].remove(chosen)
             bound[least].append(chosen)

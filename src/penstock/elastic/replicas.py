@@ -2,22 +2,42 @@
 
 An operator is a bottleneck if its input is congested and its output is not (algorithm 9): it is slow itself,
 and not merely held back from below. Congestion is the fraction of the period that a port's buffer was full.
-Once a period the most congested bottleneck gets one replica more. Beyond the paper:
+The most congested bottleneck gets one replica more, and no other does until it is known what that gained.
+Beyond the paper:
 
 - a replica that raised the operator's throughput by less than the sensitivity is taken back, and the operator
   is black-listed at that size until its throughput shows another load;
+- throughput is noisy, so means are compared: of as many samples as the noise calls for, which is learned from
+  them, and a gain counts if it exceeds the sensitivity by two standard errors. At a noise of 0.1 these are ten
+  samples before and 16 after, and gains above 13 %: where each replica adds as much as the first, six to eight are
+  found; a larger gain shows in fewer;
+- only samples in which the operator is the bottleneck show what it can do. While its input is not full, or its
+  output holds it back, the replica did what it was for; it stays on trial until the operator is slow again;
+- another load is more than `noise_limit` samples in a row that are off by more than noise is, all to one side;
 - partitioned operators take part, up to one replica a shard; the engine moves the shards and their state;
-- nothing is done or judged while the operators are short of threads, which another controller then adds;
-- an operator whose input stays free, and whose replicas would still not be full with one fewer, gives one
+- while operators are short of threads, which another controller then adds, a replica cannot show what it gains:
+  a caller that knows says so (`short_of_threads`), and nothing is done or judged;
+- every operator whose input stays free, and whose replicas would still not be full with one fewer, gives one
   back; if that proves too few, the replica returns and that size is remembered.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, percent
+from penstock.elastic.noise import NOISE_WIDTH, in_a_row, learn, threshold
+from penstock.elastic.search import Record, standard_error
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
+
+# So many samples, at least, before the first trial, to know the noise; and at each size, so that each trial teaches it.
+_FIRST_SAMPLES = 3
+_SAMPLES = 2
+# A gain is clear if it is so many standard errors away from the sensitivity; a look before all samples are in must
+# show more, or the many looks would find what is not there.
+_CLEAR = 2.0
+_CLEAR_EARLY = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +75,20 @@ class ReplicaStatistics:
 
     operators: tuple[OperatorStatistics, ...]
     short_of_threads: bool = False
-    """The threads are all busy and more may still come: a replica could not show yet what it gains."""
+    """The threads are all busy and more may still come: a replica could not show yet what it gains.
+
+    The simulator says so. The threads engine does not: it reports nothing at all until the workers have settled.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Keep what an operator did before its last change, until one period shows what the change did."""
+    """Keep what an operator did before its last change, until it is shown what the change did."""
 
     before: int
     after: int
-    throughput: float
+    base: Record
+    """Its throughput before: as the bottleneck if it grew, as an idle one if it shrank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +101,24 @@ class OperatorMemory:
     """The size beyond which it did not gain; 0 if unknown."""
     at_least: int = 1
     throughput: float = 0.0
-    """The throughput under which the limits were learned."""
+    """The throughput under which the limits were learned; 0 if there are none."""
+    suspects: int = 0
+    """Samples in a row that differ from that on one side; negative when they are below."""
+    slow: Record | None = None
+    """Its samples at its present size as the bottleneck, since anything was changed."""
+    idle: Record | None = None
+    """Its last samples in a row in which it could do with one replica fewer."""
+    noise: float = 0.0
+    """The standard deviation of a sample, as a fraction."""
+    compared: int = 0
+    """Pairs of samples that the noise was learned from."""
+    last: float = 0.0
+    """What the next sample is compared with to learn the noise; 0 for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Hold the memory of every operator that was changed."""
+    """Hold the memory of every operator."""
 
     operators: tuple[OperatorMemory, ...] = ()
 
@@ -99,20 +135,24 @@ class Replicas:
     load_change: float = 0.2
     full: float = 0.9
     """A replica is given back only if the others would then be no busier than this."""
+    noise_limit: int = 5
+    """More samples in a row than this must differ to mean another load."""
+    most_samples: int = 20
+    """Samples of one size that are taken, at most, however noisy they are."""
 
     def start(self) -> ReplicaState:
         """Begin without memory."""
         return ReplicaState()
 
     def step(self, state: ReplicaState, statistics: ReplicaStatistics) -> tuple[ReplicaState, Actions]:
-        """Judge the changes of the last period, then make at most one more of each direction."""
+        """Judge what is on trial, then let one operator grow and those that are idle shrink."""
         if statistics.short_of_threads:
             return state, ()
         memory = {each.name: each for each in state.operators}
         actions: list[Action] = []
         settled = []
         for operator in statistics.operators:
-            own = self._recheck_load(memory.get(operator.name, OperatorMemory(operator.name)), operator)
+            own = self._observe(memory.get(operator.name, OperatorMemory(operator.name)), operator)
             own, undo = self._judge(own, operator)
             memory[operator.name] = own
             if undo is not None:
@@ -120,69 +160,132 @@ class Replicas:
             else:
                 settled.append(operator)
         # One operator grows at a time: two at once could not be told apart by what they gain.
-        growing = max(
-            (each for each in settled if self._bottleneck(each, memory[each.name])),
-            key=lambda each: each.congestion,
-            default=None,
-        )
+        growing = None
+        if not any(self._undecided(memory[each.name], each) for each in settled):
+            growing = max(
+                (each for each in settled if self._bottleneck(memory[each.name], each)),
+                key=lambda each: each.congestion,
+                default=None,
+            )
         if growing is not None:
             memory[growing.name], action = self._grow(memory[growing.name], growing)
             actions.append(action)
         for operator in settled:
-            if operator is not growing and self._idle(operator, memory[operator.name]):
+            if operator is not growing and self._idle(memory[operator.name], operator):
                 memory[operator.name], action = self._shrink(memory[operator.name], operator)
                 actions.append(action)
-        kept = tuple(each for each in memory.values() if each != OperatorMemory(each.name))
-        return ReplicaState(kept), tuple(actions)
+        if actions:
+            # What one has gained may show in another: samples from before and after are not of one kind.
+            memory = {name: replace(own, slow=None, idle=None, last=0.0) for name, own in memory.items()}
+        return ReplicaState(tuple(memory.values())), tuple(actions)
 
     def _limit(self, operator: OperatorStatistics) -> int:
         if operator.kind == STATEFUL or operator.inputs != 1 or operator.outputs != 1:
             return 1
         return min(self.high, operator.shards) if operator.kind == PARTITIONED else self.high
 
-    def _bottleneck(self, operator: OperatorStatistics, own: OperatorMemory) -> bool:
-        limit = min(self._limit(operator), own.at_most or self.high)
-        return self._slow_itself(operator) and operator.replicas < limit
-
     def _slow_itself(self, operator: OperatorStatistics) -> bool:
         return operator.congestion >= self.congestion and operator.output_blocked < self.congestion
 
-    def _idle(self, operator: OperatorStatistics, own: OperatorMemory) -> bool:
+    def _could_spare(self, operator: OperatorStatistics) -> bool:
         replicas = operator.replicas
-        if replicas <= max(1, own.at_least) or own.trial is not None or operator.congestion >= self.congestion:
+        if replicas < 2 or operator.congestion >= self.congestion:
             return False
         return operator.busy * replicas / (replicas - 1) <= self.full
 
-    def _recheck_load(self, own: OperatorMemory, operator: OperatorStatistics) -> OperatorMemory:
-        """Forget the limits when the throughput shows that they belong to another load."""
-        learned = own.throughput
-        if learned > 0 and abs(operator.throughput - learned) > self.load_change * learned:
-            return replace(own, at_most=0, at_least=1, throughput=0.0)
-        return own
+    def _observe(self, own: OperatorMemory, operator: OperatorStatistics) -> OperatorMemory:
+        """Add the period to what is known, and forget the limits where it shows another load."""
+        size, throughput = operator.replicas, operator.throughput
+        if own.trial is not None and size not in (own.trial.before, own.trial.after):
+            own = replace(own, trial=None)
+        if any(record is not None and record.level != size for record in (own.slow, own.idle)):
+            own = replace(own, slow=None, idle=None, last=0.0)
+        if throughput <= 0:
+            # Nothing flowed: no evidence for or against any size.
+            return own
+        slow = _added(own.slow, size, throughput) if self._slow_itself(operator) else own.slow
+        idle = _added(own.idle, size, throughput) if self._could_spare(operator) else None
+        own = self._recheck_load(self._listen(own, throughput), throughput)
+        return replace(own, slow=slow, idle=idle, last=throughput)
+
+    def _listen(self, own: OperatorMemory, throughput: float) -> OperatorMemory:
+        """Learn the noise from successive samples, between which nothing was changed."""
+        if own.last <= 0:
+            return own
+        compared = own.compared + 1
+        # Once it is known, one jump may be the load itself, and must not hide it.
+        known = own.compared >= self.most_samples
+        most = 2 * max(own.noise, self.load_change / NOISE_WIDTH) if known else math.inf
+        return replace(own, noise=learn(own.noise, compared, own.last, throughput, most), compared=compared)
+
+    def _recheck_load(self, own: OperatorMemory, throughput: float) -> OperatorMemory:
+        """Forget the limits when samples in a row show that they belong to another load."""
+        if own.throughput <= 0:
+            return own
+        deviation = throughput / own.throughput - 1
+        if abs(deviation) <= threshold(own.noise, self.load_change):
+            return replace(own, suspects=0)
+        suspects = in_a_row(own.suspects, deviation)
+        if abs(suspects) <= self.noise_limit:
+            return replace(own, suspects=suspects)
+        # That a replica was given back under another load says nothing against doing so; that one was added must still
+        # show its use.
+        trial = own.trial if own.trial is not None and own.trial.after > own.trial.before else None
+        return replace(own, trial=trial, at_most=0, at_least=1, throughput=0.0, suspects=0)
+
+    def _wanted(self, own: OperatorMemory) -> int:
+        """Return how many samples of a size can be told from those of another."""
+        if own.compared < _FIRST_SAMPLES - 1:
+            return _FIRST_SAMPLES
+        # The mean of n samples deviates by 1/sqrt(n) of what one does.
+        wanted = math.ceil(min(float(self.most_samples), (_CLEAR * own.noise / self.sensitivity) ** 2))
+        return max(_SAMPLES, wanted)
 
     def _judge(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action | None]:
         """Keep the last change if it did what it was for, else take it back and remember."""
-        trial = own.trial
-        if trial is None or trial.after != operator.replicas:
-            return replace(own, trial=None), None
-        own = replace(own, trial=None)
-        gain = operator.throughput / trial.throughput - 1 if trial.throughput > 0 else float("inf")
-        slow_itself = self._slow_itself(operator)
-        if trial.after > trial.before:
-            # Held back from below, it cannot show its gain yet: the bottleneck has moved on, which is
-            # success.
-            if gain >= self.sensitivity or not slow_itself:
-                return own, None
-            why = f"replica {trial.after} gained {percent(gain)}, not {percent(self.sensitivity)}: black-listed"
-            learned = replace(own, at_most=trial.before, throughput=operator.throughput)
-            return learned, Action("replicas", operator.name, trial.after, trial.before, why)
-        if not slow_itself:
+        trial, now = own.trial, own.slow
+        # Not in force yet, or not the bottleneck: it cannot show its gain now, and nothing is amiss.
+        if trial is None or operator.replicas != trial.after or now is None or not self._slow_itself(operator):
             return own, None
-        why = f"its input is full {percent(operator.congestion)} of the time with {trial.after}: one too few"
-        learned = replace(own, at_least=trial.before, throughput=trial.throughput)
-        return learned, Action("replicas", operator.name, trial.after, trial.before, why)
+        if trial.after < trial.before:
+            why = f"its input is full {percent(operator.congestion)} of the time with {trial.after}: one too few"
+            return self._back(replace(own, at_least=trial.before), trial, why)
+        gain = now.mean / trial.base.mean - 1
+        margin = standard_error(now, trial.base, own.noise)
+        complete = now.count >= self._wanted(own)
+        clear = margin * (_CLEAR if complete else _CLEAR_EARLY)
+        if gain >= self.sensitivity + clear and now.count >= _SAMPLES:
+            return replace(own, trial=None), None
+        if not complete:
+            return own, None
+        why = (
+            f"replica {trial.after} gained {percent(gain)}, give or take {percent(margin)}, "
+            f"not {percent(self.sensitivity)}: black-listed"
+        )
+        return self._back(replace(own, at_most=trial.before), trial, why)
+
+    def _back(self, own: OperatorMemory, trial: Trial, why: str) -> tuple[OperatorMemory, Action]:
+        learned = replace(own, trial=None, throughput=trial.base.mean, suspects=0)
+        return learned, Action("replicas", own.name, trial.after, trial.before, why)
+
+    def _undecided(self, own: OperatorMemory, operator: OperatorStatistics) -> bool:
+        """Say whether an operator is just showing what its last replica gained."""
+        trial = own.trial
+        grown = trial is not None and trial.before < trial.after == operator.replicas
+        return grown and self._slow_itself(operator)
+
+    def _bottleneck(self, own: OperatorMemory, operator: OperatorStatistics) -> bool:
+        limit = min(self._limit(operator), own.at_most or self.high)
+        # Half of the most will do to begin with: large gains show early, and nothing else grows meanwhile.
+        enough = min(self._wanted(own), max(_FIRST_SAMPLES, self.most_samples // 2))
+        measured = own.slow is not None and own.slow.count >= enough
+        return measured and self._slow_itself(operator) and operator.replicas < limit
+
+    def _idle(self, own: OperatorMemory, operator: OperatorStatistics) -> bool:
+        return own.idle is not None and own.idle.count >= self._wanted(own) and operator.replicas > own.at_least
 
     def _grow(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action]:
+        assert own.slow is not None
         replicas = operator.replicas
         why = (
             f"its input is full {percent(operator.congestion)} of the time and its output "
@@ -190,12 +293,18 @@ class Replicas:
         )
         if operator.kind == PARTITIONED:
             why += f"; its {operator.shards} shards are spread over one replica more, state with them"
-        trial = Trial(replicas, replicas + 1, operator.throughput)
+        trial = Trial(replicas, replicas + 1, own.slow)
         return replace(own, trial=trial), Action("replicas", operator.name, replicas, replicas + 1, why)
 
     def _shrink(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action]:
+        assert own.idle is not None
         replicas = operator.replicas
         left = operator.busy * replicas / (replicas - 1)
         why = f"its input is free and {replicas - 1} would be {percent(left)} busy, not {percent(self.full)}"
-        trial = Trial(replicas, replicas - 1, operator.throughput)
-        return replace(own, trial=trial), Action("replicas", operator.name, replicas, replicas - 1, why)
+        trial = Trial(replicas, replicas - 1, own.idle)
+        learned = replace(own, trial=trial, throughput=own.idle.mean, suspects=0)
+        return learned, Action("replicas", operator.name, replicas, replicas - 1, why)
+
+
+def _added(record: Record | None, size: int, throughput: float) -> Record:
+    return record.add(throughput) if record is not None else Record(size, throughput, throughput)

@@ -68,7 +68,7 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
         doublings = math.log2(top.level / record.level)
         allowed = sensitivity * min(1.0, doublings)
         if doublings >= 1:
-            allowed += min(sensitivity / 2, _error(record, top, noise))
+            allowed += min(sensitivity / 2, standard_error(record, top, noise))
         if record.mean >= top.mean * (1 - allowed):
             return record
     return top
@@ -122,8 +122,8 @@ def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivit
     errors of the best.
     """
     rivals = [choice] if choice is not top else [record for record in records if record is not top]
-    rival = max(rivals, key=lambda record: record.mean / top.mean + 2 * _error(record, top, noise), default=top)
-    error = _error(rival, top, noise)
+    rival = max(rivals, key=lambda record: record.mean / top.mean + 2 * standard_error(record, top, noise), default=top)
+    error = standard_error(rival, top, noise)
     again, other = (top, rival) if top.count < rival.count else (rival, top)
     if rival is top or error <= sensitivity or rival.mean < top.mean * (1 - sensitivity - 2 * error):
         return None
@@ -131,7 +131,7 @@ def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivit
     return Probe(again.level, f"{why}: measure {again.level} again")
 
 
-def _error(one: Record, other: Record, noise: float) -> float:
+def standard_error(one: Record, other: Record, noise: float) -> float:
     """Return the standard error of the difference of two means, as a fraction."""
     return noise * math.sqrt(1 / one.count + 1 / other.count)
 

@@ -111,11 +111,13 @@ def imbalance(loads: tuple[float, ...], table: tuple[int, ...], tasks: int) -> f
 
 
 def _net(moves: list[Move]) -> list[Move]:
-    """Join the moves of each shard into one: where it came from, where it ends."""
+    """Join the moves of each shard into one: where it came from, where it ends, and why it left each task between."""
     joined: dict[int, Move] = {}
     for move in moves:
         first = joined.get(move.shard)
-        joined[move.shard] = Move(move.shard, first.before if first else move.before, move.after, move.why)
+        joined[move.shard] = (
+            Move(move.shard, first.before, move.after, f"{first.why}; after that {move.why}") if first else move
+        )
     return [move for move in joined.values() if move.before != move.after]
 
 

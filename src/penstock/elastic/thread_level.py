@@ -1,9 +1,8 @@
 """Choose the number of worker threads of a PE (Streams, section 4.2), with a memory of past loads.
 
-The rules of trust and trends are those of `levels`; here are the bounds of a PE. The lowest level is 1 where
-no operator blocks, and one more than the largest number of input ports of an operator that may block, so that
-the scheduler cannot cause a deadlock. The highest is the number of logical processors, or more where
-operators wait. While the flow keeps up with its sources, their rate is the throughput, and `keeping_up`
+The rules of trust and trends are those of `levels`; here are the bounds of a PE. The lowest level is 1, because
+no operator holds its thread until another port has data. The highest is the number of logical processors, or more
+where operators wait. While the flow keeps up with its sources, their rate is the throughput, and `keeping_up`
 looks for the lowest level that does. A latency target raises the lowest level meanwhile (`worker_floor`).
 
 Python's threads compute at the same time only where the interpreter's lock is released. That need not be guessed
@@ -97,11 +96,6 @@ class ThreadState:
             if one.cores >= COMPUTING and any(other.cores < one.cores * MORE_CORES for other in higher):
                 return one.level
         return None
-
-
-def lowest_level(input_ports_of_blocking_operators: tuple[int, ...] = ()) -> int:
-    """Return the fewest workers that the scheduler may leave a PE."""
-    return 1 + max(input_ports_of_blocking_operators, default=0)
 
 
 @dataclass(frozen=True, slots=True)

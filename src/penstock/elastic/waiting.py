@@ -78,16 +78,22 @@ class WaitingConcurrency:
             return max(self.low, most)
         return clamp(math.ceil(statistics.workers * total / statistics.cpu_seconds), self.low, most)
 
+    def _why(self, statistics: WaitingStatistics, guess: int) -> str:
+        wait, cpu, workers = statistics.wait_seconds, statistics.cpu_seconds, statistics.workers
+        why = f"a row waits {wait:.3g} s and computes {cpu:.3g} s:"
+        enough = workers * (wait + cpu) / cpu if cpu > 0 else math.inf
+        if enough <= guess:
+            return f"{why} {guess} keep {workers} workers busy"
+        keep = f"{enough:.3g} would keep" if math.isfinite(enough) else "no number keeps"
+        return f"{why} {keep} {workers} workers busy, and {guess} is the most to begin with"
+
     def step(self, state: WaitingState, statistics: WaitingStatistics) -> tuple[WaitingState, Actions]:
         """Go to the model's answer first, then where throughput points."""
         before = state.levels.level
         if statistics.throughput > 0 and not state.guessed:
             guess = self.guess(statistics)
             after = WaitingState(replace(state.levels, level=guess), guessed=True)
-            why = (
-                f"a row waits {statistics.wait_seconds:.3g} s and computes {statistics.cpu_seconds:.3g} s: "
-                f"{guess} keep {statistics.workers} workers busy"
-            )
+            why = self._why(statistics, guess)
         elif statistics.in_flight < LIMITS * before:
             return state, ()
         else:

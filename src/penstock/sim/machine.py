@@ -2,7 +2,7 @@
 
 Every number is an input. What the papers state is cited. What they only show in figures that are not in their
 text is calibrated: chosen so that the best thread levels fall where the text says that they were measured,
-which `tests/sim/test_calibration.py` checks. A result obtained with these numbers is a check of the
+which `tests/sim/test_calibration_sim.py` checks. A result obtained with these numbers is a check of the
 controllers, not of the papers' claims.
 """
 

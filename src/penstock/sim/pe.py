@@ -87,7 +87,8 @@ class PE:
         self.worker_busy: list[float] = []
         self.latencies: list[tuple[float, float]] = []
         self.last_run = [-math.inf] * count
-        self._made = 0
+        self.made = 0
+        self.made_rows = 0.0
         self._turn = [0] * count
         self._entered = [0] * count
         self._left = [0] * count
@@ -127,6 +128,10 @@ class PE:
         if permits > 1:
             self._reorder(operator)
         self._list(operator)
+
+    def set_rows(self, rows: int) -> None:
+        """Set how many rows sources put into a batch from now on."""
+        self.rows = rows
 
     def set_in_flight(self, operator: int, rows: int) -> None:
         """Set how many rows of an operator wait at once."""
@@ -392,8 +397,9 @@ class PE:
         own = self.operators[source]
         if not self._room_for(source, own, 1):
             return
-        batch = Batch(float(self.rows), self._made, self.events.now)
-        self._made += 1
+        batch = Batch(float(self.rows), self.made, self.events.now)
+        self.made += 1
+        self.made_rows += batch.rows
         self._route(source, own, [batch])
         pause = self.rows * own.cost
         if own.rate is not None:

@@ -67,6 +67,7 @@ class Ports:
         """Have an operator wait for room in a queue."""
         self.is_blocked[operator] = True
         self._blocked[on].append(operator)
+        self._note_full(on)
 
     def unblock(self, port: int) -> list[int]:
         """Return those that may go on now, in the order in which they came, as many as there is room for."""
@@ -74,6 +75,7 @@ class Ports:
         freed = [blocked.popleft() for _ in range(min(len(blocked), max(1, self.room(port))))]
         for operator in freed:
             self.is_blocked[operator] = False
+        self._note_full(port)
         return freed
 
     def full_seconds(self, port: int) -> float:
@@ -83,8 +85,8 @@ class Ports:
 
     def _note_full(self, port: int) -> None:
         since = self._full_since[port]
-        # Room that is only kept does not count: the queue is full when what waits in it fills it.
-        if len(self.queues[port]) >= self._capacity:
+        # Room that is only kept does not count until somebody waits for it, who is write-blocked as by a full queue.
+        if len(self.queues[port]) >= self._capacity or self._blocked[port]:
             if since is None:
                 self._full_since[port] = self._events.now
         elif since is not None:

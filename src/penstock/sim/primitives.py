@@ -1,7 +1,7 @@
 """Build the primitives of `order` without threads: in virtual time one thing happens after another.
 
-The simulator then runs the shipped reorder buffer and hybrid queue, and charges for their use what the
-machine says.
+The simulator then runs the shipped reorder buffer (`pe`) and the shipped queues of partitioned operators
+(`partitioned`).
 """
 
 from collections import deque

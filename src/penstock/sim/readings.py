@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.elastic import (
+    BatchStatistics,
     BindingStatistics,
     OperatorLoad,
     OperatorStatistics,
@@ -32,6 +33,8 @@ class _Counters:
     full: tuple[float, ...]
     busy: tuple[float, ...]
     level: int
+    made: int
+    made_rows: float
 
 
 def _count(pe: PE) -> _Counters:
@@ -44,6 +47,8 @@ def _count(pe: PE) -> _Counters:
         full,
         tuple(pe.worker_busy),
         pe.level,
+        pe.made,
+        pe.made_rows,
     )
 
 
@@ -118,6 +123,15 @@ class Meter:
         """Return waiting against computing of one operator."""
         own = self.pe.operators[operator]
         return WaitingStatistics(self.operator_throughput(operator), own.wait, own.cost)
+
+    def batches(self) -> BatchStatistics:
+        """Return what a batch took of all workers, what the sources could send and what waits in the queues."""
+        made, rows = self._after.made - self._before.made, self._after.made_rows - self._before.made_rows
+        waiting = sum(batch.rows for queue in self.pe.ports.queues for batch in queue)
+        if not made:
+            return BatchStatistics(0.0, 0.0, 0.0, waiting, self.pe.rows)
+        busy = sum(self._after.busy) - sum(self._before.busy)
+        return BatchStatistics(rows / made, busy / self._after.level / made, rows / self.period, waiting, self.pe.rows)
 
     def binding(self) -> BindingStatistics:
         """Return the load of every operator but sources, which run on threads of their own."""

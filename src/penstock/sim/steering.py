@@ -21,10 +21,12 @@ class Wheel:
 
 @dataclass
 class Journey:
-    """Hold what happened: the decisions, and level and throughput after each period."""
+    """Hold what happened: the decisions; and level, rows of a batch and throughput of each period."""
 
     log: list[Decision] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    """Rows of a batch, in each period."""
     throughputs: list[float] = field(default_factory=list)
     """As measured, with the noise that the controllers saw."""
 
@@ -42,6 +44,7 @@ def steer(pe: PE, wheels: list[Wheel], *, period: float, periods: int, noise: fl
         pe.run(period)
         meter.read()
         journey.levels.append(pe.level)
+        journey.rows.append(pe.rows)
         journey.throughputs.append(meter.throughput)
         for i, wheel in enumerate(wheels):
             pilots[i], actions, lines = pilots[i].step(wheel.read(meter), time=pe.events.now)
@@ -92,6 +95,11 @@ def waiting_wheel(controller: Controller[Any, Any], operator: int) -> Wheel:
         lambda meter: meter.waiting(operator),
         lambda pe, action: pe.set_in_flight(operator, _number(action)),
     )
+
+
+def batch_wheel(controller: Controller[Any, Any]) -> Wheel:
+    """Steer how many rows a batch takes."""
+    return Wheel("pe/batches", controller, Meter.batches, lambda pe, action: pe.set_rows(_number(action)))
 
 
 def static_throughput(pe: PE, *, period: float, warmup: int, periods: int) -> float:
