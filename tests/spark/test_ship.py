@@ -1,4 +1,4 @@
-"""What reaches the workers, and what it costs them and the driver."""
+"""What reaches the workers, and what a start costs them and the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.plan import make_plan
-from penstock.spark import ship
+from penstock.spark import session, ship
 
 MODULE = "def twice(n):\n    return 2 * n\n"
 
@@ -44,3 +44,9 @@ def test_what_a_worker_has_loaded_is_not_searched_for_cycles_behind_each_task(sp
     flow.source("in", list(range(4))).map(put_aside, name="put aside").sink("out")
     run = ps.run(flow, spark=spark, tasks=2)
     assert min(run.results["out"]) > 10_000
+
+
+@pytest.mark.spark
+def test_who_joins_a_session_asks_nothing_of_java(spark, monkeypatch):
+    monkeypatch.setattr(session, "check_java", lambda: pytest.fail("it runs already"))
+    assert session.make_session("another") is spark
