@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.quick_spark import suite_session
+
 # No deadline: the machine is shared, and the first call into a library takes long. A failure prints the
 # line that repeats it.
 settings.register_profile("penstock", deadline=None, print_blob=True)
@@ -34,9 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """Start Spark once, on two cores, with the settings that Penstock itself uses."""
-    from penstock.spark.session import make_session
-
-    session = make_session("penstock tests", master="local[2,4]", settings={"spark.ui.enabled": "false"})
+    """Start Spark once."""
+    session = suite_session()
     yield session
     session.stop()

@@ -109,13 +109,13 @@ def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
     assert page_line("http://127.0.0.1:5001/", argparse.Namespace(page=5001)) == "page at http://127.0.0.1:5001/"
 
 
-def make_history(directory: Path) -> list[tuple[float, Decision]]:
+def make_history(directory: Path, **limits: int) -> list[tuple[float, Decision]]:
     pilot, line = Pilot.begin("threads", ThreadLevel(high=8, initial=1), time=0.0)
     lines = [line]
     for step in range(12):
         pilot, _, more = pilot.step(ThreadStatistics(1000.0 * (step + 1), 0.3, 0), time=float(step))
         lines += more
-    writer = HistoryWriter(str(directory))
+    writer = HistoryWriter(str(directory), **limits)
     writer.write_graph({"flow": "f", "engine": "threads", "started": 0.0, "graph": {"nodes": [], "edges": []}})
     decided = [(float(number), each) for number, each in enumerate(lines)]
     writer.write_decisions(decided)
@@ -126,11 +126,32 @@ def test_replay_tells_a_decision_that_comes_out_otherwise(tmp_path, capsys):
     changes = [each for _, each in make_history(tmp_path) if each.what == "thread_level"]
     assert len(changes) >= 2
     assert main(["replay", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"steps": 12, "decisions": len(changes), "differences": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "steps": 12,
+        "decisions": len(changes),
+        "differences": [],
+        "dropped": 0,
+        "skipped": 0,
+    }
     log = tmp_path / "decisions.jsonl"
     log.write_text(re.sub(r'"to": 2\b', '"to": 5', log.read_text(), count=1))
     assert main(["replay", str(tmp_path)]) == 1
     assert "came out otherwise" in capsys.readouterr().out
+
+
+def test_replay_tells_what_of_a_long_log_is_gone(tmp_path, capsys):
+    for _ in range(6):
+        lines = make_history(tmp_path, most_decision_bytes=20_000)
+    assert main(["replay", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 2 * 12 <= found["steps"] < 6 * 12  # the last runs'
+    assert found["dropped"] > 0
+    assert 0 < found["skipped"] < len(lines)
+    assert main(["replay", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"not replayed: {found['dropped']} lines, the oldest, dropped because the log grew too long" in said
+    assert f"not replayed: {found['skipped']} lines whose controller's start" in said
+    assert f"the same: {found['steps']} steps" in said
 
 
 @pytest.mark.parametrize("command", ["page", "replay"])

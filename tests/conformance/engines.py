@@ -15,6 +15,7 @@ from penstock.policies import POLICIES
 from penstock.rows import any_getter
 from penstock.sequential import SequentialEngine
 
+from ..quick_spark import suite_session
 from .inline import CutFeed, Inline, run_cut
 
 Epochs = list[dict[str, list[Any]]]
@@ -79,10 +80,8 @@ def sequential(flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
 def on_spark(flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
     """Run the Spark engine on Spark, on two cores with three tasks a level; the session is that of the suite."""
     from penstock.spark.job import SparkBackend
-    from penstock.spark.session import make_session
 
-    session = make_session("penstock tests", master="local[2,4]", settings={"spark.ui.enabled": "false"})
-    return run_cut(flow, epochs, SparkBackend(session), tasks=3, alone=alone)
+    return run_cut(flow, epochs, SparkBackend(suite_session()), tasks=3, alone=alone)
 
 
 class Threads:

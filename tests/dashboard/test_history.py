@@ -42,7 +42,8 @@ def test_what_is_written_is_read_and_replayed(tmp_path):
     assert found.meta["flow"] == "f"
     assert [each["at"] for each in found.samples] == [1]
     assert found.decisions == lines
-    result = replay(decision for _, decision in found.decisions[: found.whole])
+    assert found.replayable == [decision for _, decision in lines]
+    result = replay(found.replayable)
     assert result.same
     assert result.steps == 20
     assert result.actions > 0
@@ -93,19 +94,6 @@ def test_samples_are_bounded_by_number_and_by_bytes(tmp_path):
         assert (tmp_path / "b" / "samples.jsonl").stat().st_size <= 5000 + len(sample(at)) + 1
 
 
-def test_a_log_that_grows_too_long_keeps_changes_and_says_where_a_replay_ends(tmp_path):
-    writer = HistoryWriter(str(tmp_path), most_decision_bytes=3000)
-    writer.write_graph(GRAPH)
-    lines = decided(200)
-    for line in lines:
-        writer.write_decisions([line])
-    found = read_history(str(tmp_path))
-    assert 0 < found.whole < len(found.decisions)
-    assert found.decisions[: found.whole] == lines[: found.whole]
-    assert {d.what for _, d in found.decisions[found.whole :]} == {"thread_level"}
-    assert replay(decision for _, decision in found.decisions[: found.whole]).same
-
-
 def test_an_object_store_gets_copies(tmp_path, monkeypatch):
     store: Any = fs._MockFileSystem()
     for module in (history, run_directories):
@@ -120,6 +108,24 @@ def test_an_object_store_gets_copies(tmp_path, monkeypatch):
     found = read_history("bucket://run")
     assert [each["at"] for each in found.samples] == [1, 2]
     assert replay(decision for _, decision in found.decisions).same
+
+
+def test_an_object_store_keeps_no_more_of_a_long_log_than_a_disk(monkeypatch):
+    store: Any = fs._MockFileSystem()
+    for module in (history, run_directories):
+        monkeypatch.setattr(module, "locate", lambda path: (store, path.split("://", 1)[1]))
+    monkeypatch.setattr(run_directories, "exists", lambda path: store.get_file_info(path.split("://", 1)[1]).is_file)
+    lines = decided(100)
+    for first in range(0, len(lines), 20):
+        writer = HistoryWriter("bucket://run", most_decision_bytes=5000)
+        writer.write_graph(GRAPH)
+        writer.write_decisions(lines[first : first + 20])
+        writer.close()
+    found = read_history("bucket://run")
+    assert found.dropped > 0
+    assert found.decisions == lines[found.dropped :]
+    kept = [each for each in store.get_file_info(fs.FileSelector("run")) if each.base_name.startswith("decisions")]
+    assert sum(each.size for each in kept) <= 5000
 
 
 def test_a_history_of_another_version_is_refused(tmp_path):

@@ -26,6 +26,9 @@ def test_an_hour_takes_no_more_memory_than_some_minutes(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_POINTS", 300)
     monkeypatch.setattr(module, "MOST_SAMPLES", 300)
     monkeypatch.setattr(threads, "RECENT_SECONDS", 0.0)  # here an hour passes within seconds
+    # The last periods are in every sample: all of them at once, and not more the slower the machine is.
+    monkeypatch.setattr(threads, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "KEPT_PERIODS", 2)
     flow = ps.Flow("long")
     flow.source("in", range(100)).map(lambda n: n + 1, name="one more").sink("out")
     run = ps.run(flow, engine="threads", threads=1)

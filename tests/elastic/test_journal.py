@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.elastic import BatchSize, BatchStatistics, replay
+from penstock.elastic import BatchSize, BatchStatistics, replay, to_json
 from penstock.elastic.journal import KEPT, Journal
 
 
@@ -23,3 +23,18 @@ def test_it_does_not_grow_and_nobody_misses_a_decision(timed):
     assert len(journal.decisions) < 5 * KEPT
     assert all((line.time is None) is not timed for line in journal.decisions)
     assert replay(journal.decisions).same
+
+
+def test_a_chapter_that_grows_long_ends_sooner(monkeypatch):
+    monkeypatch.setattr("penstock.elastic.journal.MOST_BYTES", 10_000)
+    journal = Journal()
+    journal.begin("rows", BatchSize(), 0)
+    journal.begin("others", BatchSize(), 0)
+    for moment in range(1, KEPT):
+        for name in ("rows", "others"):
+            journal.step(name, BatchStatistics(100, 0.01, moment % 7 * 1000, 0), moment)
+    kept = journal.decisions
+    assert [line.what for line in kept[:2]] == ["start", "start"]
+    assert 5_000 < sum(len(to_json(line)) for line in kept) < 25_000
+    assert kept[-1].step == KEPT - 1
+    assert replay(kept).same

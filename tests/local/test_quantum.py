@@ -23,7 +23,7 @@ from penstock.testing.torture import reference
 from penstock.testing.trial import Trial, input_sequence
 from tests.conformance.engines import Engine, Threads
 from tests.conformance.flows import CASES
-from tests.conformance.test_conformance import check, cuts
+from tests.conformance.test_conformance import check_case
 from tests.testing.test_torture_library import ONE_INPUT, ROWS, TWO, TWO_INPUTS
 
 SOON = 60.0
@@ -70,8 +70,7 @@ class TestTheSameComesOut:
     def test_of_every_flow_with_co_routines(self, way: str, batch_rows: int, put_aside: list[str]) -> None:
         engine = Engine(way, Threads(batch_rows, quantum=0.0, **WAYS[way]))
         for name in PAUSING:
-            for epochs in cuts(CASES[name]).values():
-                check(engine, CASES[name].flow(), epochs, alone=True)
+            check_case(engine, name, alone=True)
         if way not in ("manual", "dedicated"):  # which put aside only what a full queue makes them begin
             assert len(put_aside) > len(PAUSING)
 

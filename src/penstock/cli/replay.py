@@ -2,7 +2,9 @@
 
 RUN_DIR is the run's checkpoint, the directory of one run, or that of the flow's runs (.penstock/<flow name>), of which
 the newest is taken. Exits with 0 where all decisions are the same, and with 1 where one differs: another version of
-Penstock decides otherwise, or a log was changed.
+Penstock decides otherwise, or a log was changed. A log that grew too long has lost its oldest lines: what is left is
+replayed, and what is not is told, with --json as `dropped` (lines that are gone) and `skipped` (lines that are there,
+but whose controller has no start line before them, or lacks steps since).
 """
 
 from __future__ import annotations
@@ -34,15 +36,24 @@ def run(args: argparse.Namespace) -> int:
 
     history = read_history(args.directory)
     try:
-        result = replay(decision for _, decision in history.decisions[: history.whole])
+        result = replay(history.replayable)
     except (ValueError, TypeError, KeyError) as error:
         raise PenstockError(f"the decisions of {args.directory} cannot be replayed: {error}") from None
+    skipped = len(history.decisions) - len(history.replayable)
     if args.json:
-        differences = [{"controller": each.controller, "step": each.step} for each in result.differences]
-        print(json.dumps({"steps": result.steps, "decisions": result.actions, "differences": differences}))
+        found = {
+            "steps": result.steps,
+            "decisions": result.actions,
+            "differences": [{"controller": each.controller, "step": each.step} for each in result.differences],
+            "dropped": history.dropped,
+            "skipped": skipped,
+        }
+        print(json.dumps(found))
         return DONE if result.same else FAILED
-    if len(history.decisions) > history.whole:
-        print(f"the log is whole for its first {count(history.whole, 'line')}; what came later is not replayed")
+    if history.dropped:
+        print(f"not replayed: {count(history.dropped, 'line')}, the oldest, dropped because the log grew too long")
+    if skipped:
+        print(f"not replayed: {count(skipped, 'line')} whose controller's start or earlier steps are not in the log")
     total = f"{count(result.steps, 'step')}, {count(result.actions, 'decision')}"
     if result.same:
         print(f"the same: {total}, each decided again as it was")

@@ -2,7 +2,8 @@
 
     run.json          the flow, its engine, its graph
     samples.jsonl     one sample a line, about one a second, older ones thinned out
-    decisions.jsonl   every decision with the statistics that it saw, as it is replayed
+    decisions.jsonl   every decision with the statistics that it saw, as it is replayed, and the files that follow it
+                      (see `decision_log`)
 
 Where the directory is in an object store, which cannot append, the files are kept in a temporary directory and copied
 now and then.
@@ -15,27 +16,23 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from pyarrow import fs
+
+from penstock.dashboard.decision_log import MOST_BYTES, DecisionLog, file_name, lines_before, read_log
+from penstock.dashboard.lines import Json, count_lines, end_line, parse
 from penstock.dashboard.run_directories import META, find_history
 from penstock.dashboard.thinning import thin
-from penstock.elastic.decisions import HOLD, Decision, from_json, to_json
+from penstock.elastic.decisions import Decision
 from penstock.errors import PenstockError
 from penstock.ingress.paths import locate
 
-Json = dict[str, Any]
-
 VERSION = 1
-SAMPLES, DECISIONS = "samples.jsonl", "decisions.jsonl"
+SAMPLES = "samples.jsonl"
 MOST_SAMPLES = 1200
 MOST_SAMPLE_BYTES = 32 << 20
-MOST_DECISION_BYTES = 64 << 20
-"""Past this, steps that change nothing are not logged any more, and a replay ends there."""
 COPY_SECONDS = 30.0
-CUT = {"cut": True}
-"""The line behind which steps are missing."""
 
 
 class HistoryWriter:
@@ -47,11 +44,10 @@ class HistoryWriter:
         *,
         most_samples: int = MOST_SAMPLES,
         most_sample_bytes: int = MOST_SAMPLE_BYTES,
-        most_decision_bytes: int = MOST_DECISION_BYTES,
+        most_decision_bytes: int = MOST_BYTES,
     ) -> None:
         self.path = path
         self._most_samples, self._most_bytes = most_samples, most_sample_bytes
-        self._most_decisions = most_decision_bytes
         system, inside = locate(path)
         self._remote = system.type_name != "local"
         self._directory = tempfile.mkdtemp(prefix="penstock-history-") if self._remote else inside
@@ -59,10 +55,9 @@ class HistoryWriter:
         os.makedirs(self._directory, exist_ok=True)
         if self._remote:
             self._fetch()
-        for name in (SAMPLES, DECISIONS):
-            _end_line(self._file(name))
-        self._lines = _count_lines(self._file(SAMPLES))
-        self._cut = False
+        end_line(self._file(SAMPLES))
+        self._lines = count_lines(self._file(SAMPLES))
+        self._log = DecisionLog(self._directory, most_decision_bytes)
 
     def _file(self, name: str) -> str:
         return os.path.join(self._directory, name)
@@ -101,15 +96,7 @@ class HistoryWriter:
 
     def write_decisions(self, decisions: list[tuple[float, Decision]]) -> None:
         """Add decisions with their time of day."""
-        with open(self._file(DECISIONS), "a") as file:
-            for at, decision in decisions:
-                if file.tell() > self._most_decisions:
-                    if not self._cut:
-                        file.write(json.dumps(CUT) + "\n")
-                        self._cut = True
-                    if decision.what == HOLD:
-                        continue
-                file.write(f'{{"at":{at:.3f},"line":{to_json(decision)}}}\n')
+        self._log.write(decisions)
 
     def close(self) -> None:
         """Bring everything to where it belongs."""
@@ -118,7 +105,7 @@ class HistoryWriter:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _fetch(self) -> None:
-        for name in (META, SAMPLES, DECISIONS):
+        for name in (META, SAMPLES, *_log_names(self.path)):
             found = _read(f"{self.path}/{name}")
             if found is not None:
                 with open(self._file(name), "wb") as file:
@@ -127,10 +114,13 @@ class HistoryWriter:
     def _copy(self) -> None:
         system, inside = locate(self.path)
         system.create_dir(inside, recursive=True)
-        for name in (META, SAMPLES, DECISIONS):
+        for name in (META, SAMPLES, *self._log.names):
             if os.path.exists(self._file(name)):
                 with open(self._file(name), "rb") as file, system.open_output_stream(f"{inside}/{name}") as out:
                     shutil.copyfileobj(file, out)
+        # Behind the copies: who is stopped in between leaves a file too many, and not one too few.
+        for name in set(_log_names(self.path)) - set(self._log.names):
+            system.delete_file(f"{inside}/{name}")
         self._copied = time.monotonic()
 
 
@@ -141,8 +131,10 @@ class History:
     meta: Json
     samples: list[Json] = field(default_factory=list)
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
-    whole: int = 0
-    """How many of the decisions can be replayed: all, unless the log grew too long."""
+    replayable: list[Decision] = field(default_factory=list)
+    """Those of the decisions that can be replayed: all, unless the log grew too long or was cut short."""
+    dropped: int = 0
+    """How many lines of decisions were dropped because the log grew too long."""
 
 
 def read_history(path: str) -> History:
@@ -154,23 +146,16 @@ def read_history(path: str) -> History:
         raise PenstockError(f"{found}/{META} is damaged") from None
     if meta.get("version") != VERSION:
         raise PenstockError(f"{found} was written by another version of Penstock ({meta.get('version')})")
-    decisions: list[tuple[float, Decision]] = []
-    whole: int | None = None
-    for line in _lines(f"{found}/{DECISIONS}"):
-        if line == CUT:
-            whole = len(decisions) if whole is None else whole
-            continue
-        decisions.append((float(line["at"]), from_json(json.dumps(line["line"]))))
-    samples = list(_lines(f"{found}/{SAMPLES}"))
-    return History(meta, samples, decisions, len(decisions) if whole is None else whole)
+    samples = [line for line in map(parse, (_read(f"{found}/{SAMPLES}") or b"").splitlines()) if line is not None]
+    log = read_log(_log_names(found), lambda name: _read(f"{found}/{name}"))
+    return History(meta, samples, log.decisions, log.replayable, log.dropped)
 
 
-def _lines(path: str) -> Iterator[Json]:
-    for line in (_read(path) or b"").splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
+def _log_names(path: str) -> list[str]:
+    """Return the files of the log of decisions in a directory, the oldest first."""
+    system, inside = locate(path)
+    listed = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+    return [file_name(before) for before in lines_before(each.base_name for each in listed)]
 
 
 def _read(path: str) -> bytes | None:
@@ -181,19 +166,3 @@ def _read(path: str) -> bytes | None:
             return content
     except OSError:
         return None
-
-
-def _end_line(path: str) -> None:
-    """End a line that a crash cut short: what is added must not be lost with it."""
-    if os.path.exists(path) and os.path.getsize(path):
-        with open(path, "rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-
-
-def _count_lines(path: str) -> int:
-    if not os.path.exists(path):
-        return 0
-    with open(path, "rb") as file:
-        return sum(1 for _ in file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,11 @@ from penstock.elastic.decisions import Decision, Pilot
 
 KEPT = 500
 """A chapter of the journal has as many epochs, or periods; the last two chapters are kept."""
+MOST_BYTES = 8 << 20
+"""A chapter that would be longer than this on disk ends sooner: a thousand operators have much to say, and what keeps
+the newest part of it must find the beginning of a chapter in there."""
+_LINE_BYTES = 250
+"""About what a line takes without its statistics."""
 
 
 class Journal:
@@ -26,7 +32,7 @@ class Journal:
         # How many lines are gone, the chapter before, and this one. One reference, so that who reads it while a chapter
         # ends sees all of it as of one moment.
         self._book: tuple[int, list[Decision], list[Decision]] = (0, [], [])
-        self._since = 0
+        self._since = self._bytes = 0
 
     @property
     def decisions(self) -> list[Decision]:
@@ -54,10 +60,11 @@ class Journal:
 
     def step(self, name: str, statistics: Any, moment: int, time: float | None = None) -> Actions:
         """Let a controller decide; return what to do."""
-        if moment - self._since >= KEPT:
+        if moment - self._since >= KEPT or self._bytes >= MOST_BYTES:
             self._turn(moment, time)
         self._pilots[name], actions, lines = self._pilots[name].step(statistics, *_stamp(moment, time))
         self._book[2].extend(lines)
+        self._bytes += len(json.dumps(lines[0].statistics)) + _LINE_BYTES * len(lines)
         return actions
 
     def _turn(self, moment: int, time: float | None) -> None:
@@ -69,7 +76,7 @@ class Journal:
             why = f"{pilot.controller.name} goes on"
             seen = {**line.statistics, "state": plain(pilot.state)}
             starts.append(replace(line, step=pilot.steps, why=why, statistics=seen))
-        self._book, self._since = (dropped + len(before), chapter, starts), moment
+        self._book, self._since, self._bytes = (dropped + len(before), chapter, starts), moment, 0
 
 
 def _stamp(moment: int, time: float | None) -> tuple[float | None, int | None]:

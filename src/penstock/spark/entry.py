@@ -6,6 +6,7 @@ import gc
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +74,7 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
         stages = _stages[packed] = Stages(bundle.plan)
         while len(_stages) > _KEPT:
             _stages.popitem(last=False)
+        _settle()
     context = TaskContext.get()
     number = context.partitionId() if context is not None else 0
     levels = range(stages.last + 1) if spec.solo else [level]
@@ -92,3 +94,14 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
     finally:
         if collecting:
             gc.enable()
+
+
+@cache  # once: what comes later may go again
+def _settle() -> None:
+    """Put aside what is loaded by now, for it stays.
+
+    PySpark collects cycles behind each task, and looks at every object of every module for that: longer than a small
+    task takes, and the worker is not free before.
+    """
+    gc.collect()
+    gc.freeze()

@@ -57,12 +57,12 @@ def check_java() -> str:
 
 def make_session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> Any:
     """Make (or join) the session of this process."""
-    check_java()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    check_java()
     # Without this an environment that is not activated gets workers of another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

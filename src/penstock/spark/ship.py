@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
@@ -167,10 +168,21 @@ def _user_root(module: ModuleType | None) -> str | None:
     name = getattr(module, "__name__", "")
     if module is None or not file or not file.endswith(".py") or name == "__main__":
         return None
+    return _root_of(file, name)
+
+
+@cache  # a thousand modules are loaded, and asking the disk for each of them takes longer than an epoch
+def _root_of(file: str, name: str) -> str | None:
     path = Path(file).resolve()
-    paths = sysconfig.get_paths()
-    installed = [paths["stdlib"], paths["purelib"], paths["platlib"], sys.prefix, str(_PACKAGE)]
-    if any(path.is_relative_to(Path(place).resolve()) for place in installed) or "site-packages" in path.parts:
+    if any(path.is_relative_to(place) for place in _installed()) or "site-packages" in path.parts:
         return None
     depth = len(name.split(".")) - (path.name != "__init__.py")
     return str(path.parents[depth]) if depth < len(path.parents) else None
+
+
+@cache
+def _installed() -> list[Path]:
+    """Return where modules are that are not the user's."""
+    paths = sysconfig.get_paths()
+    places = [paths["stdlib"], paths["purelib"], paths["platlib"], sys.prefix, str(_PACKAGE)]
+    return [Path(place).resolve() for place in places]
