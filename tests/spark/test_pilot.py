@@ -72,7 +72,21 @@ class Play:
         busy = max(*tasks, sum(tasks) / self.cores)
         seconds = {0: 0.02, 1: (0.02 + 0.01 * len(tasks) + busy) * self._noisy(), 2: 0.02}
         spec = EpochSpec(
-            self.epoch, choice.levels, {}, {}, ((),), {}, (), None, {}, "", "", {}, 0, choice.in_flight, choice.solo
+            self.epoch,
+            choice.levels,
+            {},
+            {},
+            ((),),
+            {},
+            (),
+            None,
+            {},
+            "",
+            "",
+            {},
+            0,
+            choice.in_flight,
+            solo=choice.solo,
         )
         spent = sum(seconds.values())
         operators = dict.fromkeys(self.stages.plan.nodes, (total, total))
@@ -213,6 +227,17 @@ class TestTasks:
         assert play.run({0: 100}).solo
         assert not play.run(dict.fromkeys(range(SHARDS), 1000)).solo
         assert play.run({0: 100}).solo
+
+    def test_an_epoch_of_one_task_says_nothing_of_the_tasks_of_a_level(self):
+        play = Play()
+        play.row_seconds = 2e-6
+        large = dict.fromkeys(range(SHARDS), 1000)
+        chosen = [play.run(rows) for _ in range(8) for rows in ({0: 100}, large)]
+        assert [choice.solo for choice in chosen] == [True, False] * 8
+        for _ in range(8):
+            play.run(large)
+        lines = [line for line in play.pilot.decisions if line.controller == "level 1/tasks" and line.what != START]
+        assert {line.statistics["rows"] for line in lines if line.statistics} == {256_000}
 
     def test_all_cores_where_it_pays_and_few_tasks_where_it_does_not(self):
         busy, light = Play(), Play()
