@@ -1,8 +1,9 @@
 """Steer a run on Spark between its epochs: measure, let the controllers decide, act, and keep every decision.
 
-Each controller owns one thing (docs/elasticity.md): whether one task runs the epoch, the tasks of a level, the table of
-an operator, the rows in flight of an operator that waits, the rows of an epoch, the time between epochs, the executors.
-What the user set is nobody's. They decide in this order, so that each sees what the ones before have decided.
+Each controller owns one thing (docs/elasticity.md): the rows in flight of an operator that waits, the rows of an epoch,
+the time between epochs, the executors, and then, once the rows of the next epoch are known, whether one task runs it,
+the tasks of a level, the table of an operator. They decide in this order, so that each sees what the ones before have
+decided. What the user set is nobody's.
 """
 
 from __future__ import annotations
