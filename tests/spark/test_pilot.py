@@ -266,6 +266,15 @@ class TestTasks:
         assert choice.tables == {"counted": table}
         assert choice.levels[1] == 3
 
+    def test_on_a_smaller_machine_goes_on_with_what_it_can_use(self):
+        play = Play(cores=2, tables={"counted": [shard % 64 for shard in range(SHARDS)]})
+        chosen = [play.run(dict.fromkeys(range(SHARDS), 100)) for _ in range(12)]
+        assert max(choice.levels[1] for choice in chosen) <= 2
+        assert max(max(choice.tables["counted"]) for choice in chosen) <= 1
+        first = next(line for line in play.pilot.decisions if line.what == "tasks")
+        assert (first.epoch, first.before, first.after) == (1, 64, 2)
+        assert replay(from_json(to_json(line)) for line in play.pilot.decisions).same
+
 
 class TestWaiting:
     def test_rows_in_flight_follow_waiting_against_computing(self):
@@ -415,6 +424,19 @@ class TestEngine:
         engine.run()
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
         assert max(engine._position.tables["running"]) == 1
+
+    def test_a_smaller_machine_gets_fewer_tasks_and_loses_nothing(self, tmp_path):
+        flow = self.hot(tmp_path)
+        first = make_engine(flow, tmp_path / "ck", tasks=8, epoch_rows=100, backend=Busy(8, 0))
+        first._listener = lambda stats: first.stop() if stats.epoch == 4 else None
+        first.run()
+        second = make_engine(flow, tmp_path / "ck", tasks=None, epoch_rows=100, backend=Busy(2, 0))
+        seen: list[int] = []
+        second._listener = lambda stats: seen.append(stats.tasks)
+        second.run()
+        assert max(first._position.tables["running"]) == 7
+        assert max(seen) == 2
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
     def test_nothing_is_decided_before_the_run(self, tmp_path):
         assert make_engine(self.hot(tmp_path), tmp_path / "ck").decisions == []

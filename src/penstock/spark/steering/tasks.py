@@ -23,7 +23,7 @@ class Tasks:
     def __init__(
         self, stages: Stages, journal: Journal, epoch: int, *, cores: int, most: int, target: float | None
     ) -> None:
-        self._stages, self._journal = stages, journal
+        self._stages, self._journal, self._most = stages, journal, most
         keyed = [node for node in stages.plan.keyed if shard_count(node) == SHARDS]
         self._steered = sorted({stages.levels[node.name] for node in keyed})
         self.levels = [cores] * (stages.last + 1)
@@ -64,6 +64,8 @@ class Tasks:
         for level in range(len(self.levels)):
             if level not in self._steered:
                 self.levels[level] = cores
+            elif self.levels[level] > self._most:
+                self._step(level, EpochStatistics(self.levels[level], 0, 0.0, rows or 0, cores), epoch)
         if measured is None or measured.spec.solo or not measured.telling:
             return
         self._seen += 1
@@ -76,7 +78,9 @@ class Tasks:
             if not entered or spent <= 0:
                 continue
             ahead = round(expected * entered / measured.stats.rows_in)
-            seen = EpochStatistics(measured.spec.tasks[level], entered, spent, ahead, cores)
-            for action in self._journal.step(f"level {level}/tasks", seen, epoch):
-                if action.what == "tasks" and isinstance(action.after, int):
-                    self.levels[level] = action.after
+            self._step(level, EpochStatistics(measured.spec.tasks[level], entered, spent, ahead, cores), epoch)
+
+    def _step(self, level: int, seen: EpochStatistics, epoch: int) -> None:
+        for action in self._journal.step(f"level {level}/tasks", seen, epoch):
+            if action.what == "tasks" and isinstance(action.after, int):
+                self.levels[level] = action.after
