@@ -330,6 +330,68 @@ class TestIntake:
         assert play.pilot.every == 0.25
 
 
+class Sources:
+    """Epochs of several sources, of 0.1 s and 20 us a row."""
+
+    def __init__(self, waiting: list[int], most_rows: int = 1_000_000) -> None:
+        flow = ps.Flow("sources")
+        self.names = [f"s{number}" for number in range(len(waiting))]
+        first, *others = (flow.source(name, ps.read.items([]), schema={"k": int}) for name in self.names)
+        first.union(*others).sink("out") if others else first.sink("out")
+        stages, wishes = Stages(make_plan(flow)), Wishes(tasks=1, latency=2.0, most_rows=most_rows)
+        self.pilot = EpochPilot(stages, wishes, cores=2, executors=None, tables={}, epoch=0)
+        self.waiting, self.epoch, self.at = waiting, 0, 0.0
+
+    def run(self, *, counted: bool = True) -> float:
+        """Run an epoch of what each source may give of the rows that wait; return the seconds that it takes."""
+        self.epoch += 1
+        given = [min(rows, self.pilot.epoch_rows) for rows in self.waiting]
+        self.waiting = [rows - taken for rows, taken in zip(self.waiting, given, strict=True)]
+        seconds = 0.1 + 20e-6 * sum(given)
+        self.at += seconds
+        spec = EpochSpec(self.epoch, (1,), {}, {}, ((),), {}, (), None, {}, "", "", {}, 0)
+        operators = {name: (rows, rows) for name, rows in zip(self.names, given, strict=True)}
+        stats = EpochStats(
+            self.epoch, sum(given), {}, seconds, seconds, 0, operators, {}, {}, {}, 1, {0: [(0.1, 0.1)]}
+        )  # fmt: skip
+        self.pilot.took(Measured(spec, stats, sum(self.waiting) if counted else None), self.at)
+        return seconds
+
+
+class TestSources:
+    @pytest.mark.parametrize("counted", [True, False])
+    @pytest.mark.parametrize("count", [1, 2, 4, 8])
+    def test_the_target_is_for_the_rows_of_all_sources(self, count, counted):
+        play = Sources([10**9 // count] * count)
+        took = [play.run(counted=counted) for _ in range(30)]
+        # The first epoch has 100,000 rows; half of the target is for an epoch, and doubling stops below that.
+        assert max(took) <= 2.1
+        assert all(0.4 <= seconds <= 1.0 for seconds in took[-10:])
+        assert replay(from_json(to_json(line)) for line in play.pilot.decisions).same
+
+    @pytest.mark.parametrize("counted", [True, False])
+    def test_a_source_that_is_alone_in_having_rows_gets_all_of_the_epoch(self, counted):
+        play = Sources([10**9] + [0] * 7)
+        took = [play.run(counted=counted) for _ in range(40)]
+        assert all(0.4 <= seconds <= 1.0 for seconds in took[-10:])
+
+    def test_others_that_get_rows_now_and_then_do_not_break_the_target(self):
+        play = Sources([10**9, 0, 0, 0])
+        took = []
+        for epoch in range(60):
+            if epoch % 3 == 0:
+                play.waiting[1:] = [50_000] * 3
+            took.append(play.run())
+        assert max(took[3:]) <= 2.0
+
+    def test_no_source_gives_more_than_the_user_allows(self):
+        play = Sources([10**6, 10**4, 0, 0], most_rows=500)
+        for _ in range(40):
+            assert play.pilot.epoch_rows <= 500
+            play.run()
+        assert play.pilot.epoch_rows == 500
+
+
 class TestDecisions:
     def played(self) -> Play:
         play = Play(Wishes(latency=1.0))

@@ -70,7 +70,8 @@ class EpochPilot:
         self._waits = WaitingOperators(stages.plan, journal, epoch)
         # What a streaming DataFrame gives an epoch, and when, is settled when its query starts.
         intake = None if any(is_streaming(node) for node in stages.plan.sources) else target
-        self._intake = Intake(journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=intake)
+        sources = [node.name for node in stages.plan.sources]
+        self._intake = Intake(sources, journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=intake)
         self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
 
     @property
@@ -85,7 +86,7 @@ class EpochPilot:
 
     @property
     def epoch_rows(self) -> int:
-        """Return how many rows the next epoch may take from a source."""
+        """Return how many rows the next epoch may take from each source."""
         return self._intake.rows
 
     @property
