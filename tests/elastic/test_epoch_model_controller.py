@@ -1,5 +1,7 @@
 """Check the model of Spark's epochs and the tasks that it chooses."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,6 +140,17 @@ def test_goes_to_its_bounds_at_once(low: int, high: int, start: int, right: int)
     controller = EpochTasks(low=low, high=high)
     _, actions = controller.step(controller.start(), epoch(COSTS, start, 200_000, high))
     assert [(action.before, action.after) for action in actions] == [(start, right)]
+
+
+def test_bounds_that_are_seen_are_followed() -> None:
+    """Machines come while a flow runs; a checkpoint may be of more of them."""
+    controller = EpochTasks(high=256)
+    state, tasks, chosen = controller.start(), 2, []
+    for most in (2,) * 20 + (16,) * 20 + (4,):
+        state, actions = controller.step(state, replace(epoch(COSTS, tasks, 5_000_000, most), most=most))
+        tasks = next((int(each.after or 0) for each in actions if each.what == "tasks"), tasks)
+        chosen.append(tasks)
+    assert (chosen[19], chosen[39], chosen[40]) == (2, 16, 4)
 
 
 def test_before_the_first_epoch_only_the_bounds_count() -> None:

@@ -500,6 +500,17 @@ class TestEngine:
         assert max(seen) == 2
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
+    def test_a_table_may_name_the_tasks_of_executors_that_came_behind_the_start(self, tmp_path):
+        flow = self.hot(tmp_path)
+        backend = Busy(2, 0)
+        engine = make_engine(flow, tmp_path / "ck", tasks=None, epoch_rows=100, backend=backend)
+        backend.cores = 4
+        for operator in ("running", "windows"):
+            engine.set_table(operator, [shard % 4 for shard in range(SHARDS)])
+        engine.run()
+        assert max(engine._position.tables["running"]) == 3
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+
     def test_nothing_is_decided_before_the_run(self, tmp_path):
         assert make_engine(self.hot(tmp_path), tmp_path / "ck").decisions == []
 

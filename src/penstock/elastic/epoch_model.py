@@ -14,7 +14,7 @@ differ from the model, the older ones are not trusted any more.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -39,6 +39,8 @@ class EpochStatistics:
     """Zero before an epoch was run with these tasks: then only the bounds count."""
     expected_rows: int
     cores: int
+    most: int | None = None
+    """The most tasks that there is room for by now: machines come and go. None leaves it to the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,12 @@ class EpochTasks:
         return EpochState()
 
     def step(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
-        """Add the epoch, fit the costs, choose the tasks of the next epoch."""
+        """Choose the tasks of the next epoch, within what there is room for."""
+        most = self.high if statistics.most is None else clamp(statistics.most, self.low, self.high)
+        return replace(self, high=most)._decide(state, statistics)
+
+    def _decide(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
+        """Add the epoch, fit the costs, choose."""
         if statistics.seconds <= 0:
             return state, self._bounded(statistics.tasks)
         state = self._trust(state, statistics)

@@ -84,8 +84,8 @@ class SparkEngine:
         self._threads = options.threads or backend.task_cores
         self._stop = Event()
         self._control = Lock()
-        self._tasks = options.tasks or backend.cores
-        self._tasks_given = options.tasks is not None
+        self._tasks = options.tasks
+        """What the user set, None where that is nothing."""
         self._pilot: EpochPilot | None = None
         self._wanted_tables: dict[str, list[int]] = {}
         self._frames: FrameFeed | None = None
@@ -114,7 +114,7 @@ class SparkEngine:
         with self._control:
             if tasks != self._tasks:
                 self._wanted_tables.clear()  # they were for another number of tasks
-            self._tasks, self._tasks_given = tasks, True
+            self._tasks = tasks
 
     def set_threads(self, threads: int) -> None:
         """Set the number of threads of a task from the next epoch on."""
@@ -125,7 +125,10 @@ class SparkEngine:
     def set_table(self, operator: str, table: list[int]) -> None:
         """Set which task holds each shard of an operator from the next epoch on."""
         with self._control:
-            check_table(self._plan, operator, table, self._tasks)
+            # A table names tasks, so that who sets one sets their number too: as many as there are cores by now.
+            tasks = self._tasks or self._backend.cores
+            check_table(self._plan, operator, table, tasks)
+            self._tasks = tasks
             self._wanted_tables[operator] = list(table)
 
     def stop(self) -> None:
@@ -202,11 +205,10 @@ class SparkEngine:
         return feeds
 
     def _wishes(self) -> Wishes:
-        """Return what the user set. Tables name tasks, so that who sets one sets the number of tasks too."""
+        """Return what the user set."""
         options = self._options
         with self._control:
-            tasks = self._tasks if self._tasks_given or self._wanted_tables else None
-            return Wishes(tasks, dict(self._wanted_tables), options.epoch_rows, options.every, options.latency)
+            return Wishes(self._tasks, dict(self._wanted_tables), options.epoch_rows, options.every, options.latency)
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         assert self._pilot is not None

@@ -59,12 +59,11 @@ class EpochPilot:
         tables: dict[str, list[int]],
         epoch: int,
     ) -> None:
-        self._stages, self._alone = stages, executors is None
+        self._stages, self._cluster = stages, executors
         self._journal = Journal()
         self._measured: Measured | None = None
-        most = cores if executors is None else max(cores, executors.most * executors.cores_each)
         journal, target = self._journal, wishes.latency
-        self._tasks = Tasks(stages, journal, epoch, cores=cores, most=most, target=target)
+        self._tasks = Tasks(stages, journal, epoch, cores=cores, target=target)
         self._tasks.restore(tables)
         self._tables = Tables(stages, journal, epoch, tables)
         self._waits = WaitingOperators(stages.plan, journal, epoch)
@@ -112,11 +111,12 @@ class EpochPilot:
         measured, self._measured = self._measured, None
         in_flight = dict(self._waits.in_flight)
         # On a cluster the one task would have to fetch the state of all others.
-        open_to_one = self._alone and wishes.tasks is None and not mixed
+        open_to_one = self._cluster is None and wishes.tasks is None and not mixed
         if open_to_one and self._tasks.one_task(measured, rows, cores, epoch):
             return Choice(True, (1,) * (self._stages.last + 1), {}, in_flight)
         if wishes.tasks is None:
-            self._tasks.choose(measured, rows, cores, epoch)
+            most = cores if self._cluster is None else self._cluster.most_tasks
+            self._tasks.choose(measured, rows, cores, most, epoch)
             levels = tuple(self._tasks.levels)
         else:
             levels = (cores, *(wishes.tasks for _ in range(self._stages.last)))
