@@ -228,8 +228,12 @@ class SparkEngine:
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
             every = self._options.every if self._exhausted(feeds) else self._pilot.every
             wait = every - (time.monotonic() - began)
+            if self._options.every:
+                self._give_back(taken, keep=True)  # the query has this interval for its own
             if wait > 0:
                 self._stop.wait(wait)
+            # Only now does Spark cut the next batch, so that it has what came during the wait.
+            self._give_back(taken, keep=True)
 
     def _take(self, feeds: dict[str, Feed]) -> _Taken | None:
         """Take what is new from all sources; None where nothing is."""
@@ -299,22 +303,25 @@ class SparkEngine:
     def _epoch(self, taken: _Taken, feeds: dict[str, Feed], began: float) -> None:
         spec = self._spec(taken)
         started, started_at = time.monotonic(), time.time()
-        keep = False
         try:
             outcome, attempts = self._attempt(spec, taken)
             job_seconds = time.monotonic() - started
             if outcome.failures:
                 raise first_failure(self._plan, outcome.failures).error
             counts = self._commit(spec, taken, feeds, outcome)
-            keep = True
-        finally:
-            if taken.handed is not None and self._frames is not None:
-                self._frames.finish(taken.handed, keep)
+        except BaseException:
+            self._give_back(taken, keep=False)
+            raise
         seconds = time.monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, attempts)
         assert self._pilot is not None
         self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), time.monotonic())
         self._listener(stats)
+
+    def _give_back(self, taken: _Taken, keep: bool) -> None:
+        """Let Spark go on behind the batch of an epoch, if it has one; again is no harm."""
+        if taken.handed is not None and self._frames is not None:
+            self._frames.finish(taken.handed, keep)
 
     def _spec(self, taken: _Taken) -> EpochSpec:
         position, plan = self._position, self._plan
@@ -459,6 +466,7 @@ class SparkEngine:
                 name: {shard: sum(sizes) for shard, sizes in index.sizes.items()}
                 for name, index in self._position.state.items()
             },
+            0.0 if self._frames is None else self._frames.spark_seconds(),
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from penstock.elastic.decisions import Decision
 from penstock.elastic.journal import Journal
 from penstock.spark.executors import Executors
-from penstock.spark.frames import is_streaming
+from penstock.spark.frames import is_streaming, takes_all
 from penstock.spark.stages import Stages
 from penstock.spark.steering.executors import ExecutorSteering
 from penstock.spark.steering.intake import Intake
@@ -67,10 +67,20 @@ class EpochPilot:
         self._tasks.restore(tables)
         self._tables = Tables(stages, journal, epoch, tables)
         self._waits = WaitingOperators(stages.plan, journal, epoch)
-        # What a streaming DataFrame gives an epoch, and when, is settled when its query starts.
-        intake = None if any(is_streaming(node) for node in stages.plan.sources) else target
+        frames = [node.operator.reader.frame for node in stages.plan.sources if is_streaming(node)]  # type: ignore[attr-defined]
         sources = [node.name for node in stages.plan.sources]
-        self._intake = Intake(sources, journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=intake)
+        # What a batch of a streaming DataFrame takes in is up to its reader. It can wait to be cut, unless rows are
+        # left over, or other sources have epochs meanwhile that it would wait for too.
+        can_wait = not frames or (len(frames) == len(sources) and target is not None and all(map(takes_all, frames)))
+        self._intake = Intake(
+            sources,
+            journal,
+            epoch,
+            most_rows=wishes.most_rows,
+            every=wishes.every,
+            sized=None if frames else target,
+            paced=target if can_wait else None,
+        )
         self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
 
     @property

@@ -20,20 +20,28 @@ class Intake:
     """
 
     def __init__(
-        self, sources: list[str], journal: Journal, epoch: int, *, most_rows: int, every: float, target: float | None
+        self,
+        sources: list[str],
+        journal: Journal,
+        epoch: int,
+        *,
+        most_rows: int,
+        every: float,
+        sized: float | None,
+        paced: float | None,
     ) -> None:
+        """Steer the rows against the target `sized`, and the time against `paced`; what has none is left alone."""
         self._sources, self._journal, self._most_rows, self.every = sources, journal, most_rows, every
-        self._sized = target is not None
-        self._paced = target is not None and every == 0
+        self._sized, self._paced = sized is not None, paced is not None and every == 0
         self._last: tuple[float, int] | None = None
         self._width = float(len(sources))
         """How many times the rows of the source with the most rows an epoch has."""
-        if target is not None:
+        if sized is not None:
             low, high = min(LEAST_ROWS, most_rows), most_rows * len(sources)
             first = min(FIRST_ROWS, high)
-            journal.begin("epoch/rows", BatchSize(low=low, high=high, initial=first, target=target), epoch)
-            if self._paced:
-                journal.begin("epoch/every", EpochWait(target), epoch)
+            journal.begin("epoch/rows", BatchSize(low=low, high=high, initial=first, target=sized), epoch)
+        if paced is not None and self._paced:
+            journal.begin("epoch/every", EpochWait(paced), epoch)
 
     @property
     def rows(self) -> int:
@@ -45,12 +53,22 @@ class Intake:
 
     def took(self, measured: Measured, at: float, epoch: int) -> None:
         """See an epoch that was done at a time, and choose for the next."""
-        if not self._sized or measured.stats.rows_in == 0:
+        if measured.stats.rows_in == 0:
             return
+        # What is not sized takes all that there is.
+        backlog = self._resize(measured, at, epoch) if self._sized else 0
+        if self._paced:
+            seen = PaceStatistics(measured.stats.seconds + measured.between, backlog)
+            for action in self._journal.step("epoch/every", seen, epoch):
+                if isinstance(action.after, float):
+                    self.every = action.after
+
+    def _resize(self, measured: Measured, at: float, epoch: int) -> int:
+        """Choose the rows of the next epoch; return how many are left over."""
         rows, seconds = measured.stats.rows_in, measured.stats.seconds
         most = max(measured.stats.operators[name][0] for name in self._sources)
         # Where nobody counts what waits, a source that gave all it might has some left.
-        left = 2 * self._journal.state("epoch/rows").size if most >= self.rows else 0
+        left: int = 2 * self._journal.state("epoch/rows").size if most >= self.rows else 0
         backlog = left if measured.backlog is None else measured.backlog
         # Sources that join in count at once, those that pause by and by: they may be back with the next epoch.
         self._width = max(rows / most, 0.8 * self._width + 0.2 * rows / most)
@@ -61,7 +79,4 @@ class Intake:
         if measured.backlog is not None and before is not None and at > before[0]:
             arrivals = max(0, rows + backlog - before[1]) / (at - before[0])
         self._journal.step("epoch/rows", BatchStatistics(rows, seconds, arrivals, backlog), epoch)
-        if self._paced:
-            for action in self._journal.step("epoch/every", PaceStatistics(seconds, backlog), epoch):
-                if isinstance(action.after, float):
-                    self.every = action.after
+        return backlog
