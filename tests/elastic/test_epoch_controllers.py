@@ -1,5 +1,7 @@
 """Check the controllers of whole epochs: one task or stages, how long to wait, how many executors."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -116,6 +118,11 @@ class TestExecutorCount:
     def test_one_that_would_just_do_is_not_enough_to_give_one_back(self) -> None:
         # Two take 0.5 s, half of the target; with three there is room, so three stay.
         assert self.settle(ExecutorCount(target=1.0, high=8), 3)[0] == 3
+
+    def test_asks_for_no_more_than_it_sees_that_there_may_be(self) -> None:
+        tight, high = ExecutorCount(target=0.2, high=256), 3
+        seen = [replace(self.epoch(1), most=high)] * 3
+        assert [action.after for action in run(tight, seen)[1][-1]] == [high]
 
     def test_advice_is_called_advice(self) -> None:
         _, log = run(ExecutorCount(target=0.8, high=8, advise=True), [self.epoch(1)] * 3)

@@ -1,5 +1,7 @@
 """Check the model of Spark's epochs and the tasks that it chooses."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,17 +118,48 @@ def test_ends_within_5_percent_of_the_best(fixed: float, per_task: float, work: 
 @given(
     st.integers(1, 8),
     st.integers(0, 24),
-    st.lists(st.tuples(st.integers(0, 10**7), st.floats(1e-3, 1e3), st.integers(0, 10**7)), max_size=40),
+    st.integers(1, 300),
+    st.lists(
+        st.tuples(st.integers(0, 10**7), st.floats(1e-3, 1e3) | st.just(0.0), st.integers(0, 10**7)),
+        min_size=1,
+        max_size=40,
+    ),
 )
-def test_never_leaves_its_bounds(low: int, more: int, log: list[tuple[int, float, int]]) -> None:
-    """Any rows and any seconds, however little they follow the model."""
+def test_never_leaves_its_bounds(low: int, more: int, start: int, log: list[tuple[int, float, int]]) -> None:
+    """Any rows and any seconds, however little they follow the model; from anywhere it is within them at once."""
     controller = EpochTasks(low=low, high=low + more)
-    state, tasks = controller.start(), low
+    state, tasks = controller.start(), start
     for rows, seconds, expected in log:
         state, actions = controller.step(state, EpochStatistics(tasks, rows, seconds, expected, 8))
-        for action in actions:
-            tasks = int(action.after or 0)
-            assert low <= tasks <= low + more
+        tasks = next((int(action.after or 0) for action in actions if action.what == "tasks"), tasks)
+        assert low <= tasks <= low + more
+
+
+@pytest.mark.parametrize(("low", "high", "start", "right"), [(1, 2, 8, 2), (1, 4, 64, 4), (4, 8, 1, 4)])
+def test_goes_to_its_bounds_at_once(low: int, high: int, start: int, right: int) -> None:
+    controller = EpochTasks(low=low, high=high)
+    _, actions = controller.step(controller.start(), epoch(COSTS, start, 200_000, high))
+    assert [(action.before, action.after) for action in actions] == [(start, right)]
+
+
+def test_bounds_that_are_seen_are_followed() -> None:
+    """Machines come while a flow runs; a checkpoint may be of more of them."""
+    controller = EpochTasks(high=256)
+    state, tasks, chosen = controller.start(), 2, []
+    for most in (2,) * 20 + (16,) * 20 + (4,):
+        state, actions = controller.step(state, replace(epoch(COSTS, tasks, 5_000_000, most), most=most))
+        tasks = next((int(each.after or 0) for each in actions if each.what == "tasks"), tasks)
+        chosen.append(tasks)
+    assert (chosen[19], chosen[39], chosen[40]) == (2, 16, 4)
+
+
+def test_before_the_first_epoch_only_the_bounds_count() -> None:
+    """Tasks may come from a checkpoint that a larger machine has left."""
+    controller = EpochTasks(high=2)
+    state, actions = controller.step(controller.start(), EpochStatistics(64, 0, 0.0, 1000, 2))
+    assert actions == (Action("tasks", "", 64, 2, "64 tasks are outside of 1 to 2, before any epoch was measured"),)
+    assert state == controller.start()
+    assert controller.step(state, EpochStatistics(2, 0, 0.0, 1000, 2)) == (state, ())
 
 
 def test_no_epoch_is_expected_to_take_no_time() -> None:

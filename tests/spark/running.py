@@ -94,9 +94,11 @@ def two_sinks(data: Path, out: Path, *, window: int = 10) -> ps.Flow:
     return flow
 
 
-def make_engine(flow: ps.Flow, checkpoint: Path, *, tasks: int = 2, seed: int = 0, **options: Any) -> SparkEngine:
+def make_engine(
+    flow: ps.Flow, checkpoint: Path, *, tasks: int | None = 2, seed: int = 0, **options: Any
+) -> SparkEngine:
     """Make an engine for a flow on a checkpoint."""
-    backend = options.pop("backend", None) or InlineBackend(tasks, seed)
+    backend = options.pop("backend", None) or InlineBackend(tasks or 2, seed)
     return SparkEngine(make_plan(flow), backend, Options(str(checkpoint), tasks, **options))
 
 

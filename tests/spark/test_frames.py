@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.elastic.decisions import from_json, replay, to_json
+from penstock.plan import make_plan
+from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.frames import takes_all
+from penstock.spark.job import SparkBackend
 
 pytestmark = pytest.mark.spark
 
@@ -112,3 +119,73 @@ def test_a_streaming_frame_behind_a_shuffle_needs_an_order(spark: Any, tmp_path:
     frame = spark.readStream.format("rate").load().selectExpr("value as serial", "value % 3 as key", "0.5D as value")
     with pytest.raises(ps.FlowError, match=r"'events'.*order_by"):
         ps.run(flow_over(frame.repartition(2), tmp_path / "out"), spark=spark)
+
+
+class Meanwhile(threading.Event):
+    """A stop flag that does not wait for long: it plays what happens meanwhile, and ends the run behind the last."""
+
+    def __init__(self, happens: list[Callable[[], None]]) -> None:
+        super().__init__()
+        self.happens, self.waited = happens, list[float]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None or timeout < 1:
+            return super().wait(timeout)
+        self.waited.append(timeout)
+        if self.happens:
+            self.happens.pop(0)()
+        else:
+            self.set()
+        return self.is_set()
+
+
+def test_a_target_makes_epochs_of_a_streaming_frame_wait_for_rows(spark: Any, tmp_path: Path) -> None:
+    """Spark cuts a batch behind the wait: it has the rows that came during the epoch and during the wait."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+
+    def put(number: int) -> None:
+        write_rows(tmp_path, "new", rows_of(20 * number, 20 * number + 20))
+        os.utime(tmp_path / "new", (number + 1, number + 1))
+        (tmp_path / "new").rename(data / f"{number}.parquet")
+
+    put(0)
+    frame = spark.readStream.schema("serial long, key long, value double").parquet(str(data))
+    # A minute leaves room for an epoch on any machine.
+    options = Options(str(tmp_path / "ck"), latency=60.0)
+    rows: list[int] = []
+
+    def after(stats: Any) -> None:
+        rows.append(stats.rows_in)
+        if len(rows) < 4:
+            put(2 * len(rows) - 1)
+
+    engine = SparkEngine(make_plan(flow_over(frame, out)), SparkBackend(spark), options, after)
+
+    def put_while_held(number: int) -> None:
+        assert engine._frames is not None
+        assert engine._frames._current is not None, "Spark could cut the next batch before the wait is over"
+        put(number)
+
+    engine._stop = meanwhile = Meanwhile([partial(put_while_held, number) for number in (2, 4, 6)])
+    engine.run()
+    assert rows == [20, 40, 40, 40]
+    assert all(0 < waited < 60 for waited in meanwhile.waited)
+    assert len(meanwhile.waited) == 4
+    assert read_back(out) == expected(rows_of(0, 140))
+    assert "every" in {line.what for line in engine.decisions}
+    assert replay(from_json(to_json(line)) for line in engine.decisions).same
+
+
+@pytest.mark.parametrize(
+    ("options", "everything"),
+    [({}, True), ({"maxFilesPerTrigger": "1"}, False), ({"maxbytespertrigger": "1g"}, False)],
+)
+def test_a_reader_that_bounds_its_batches_leaves_rows(spark: Any, tmp_path: Path, options: Any, everything: bool):
+    frame = spark.readStream.schema("serial long").options(**options).parquet(str(tmp_path)).filter("serial > 1")
+    assert takes_all(frame) is everything
+
+
+def test_only_readers_that_are_known_take_everything(spark: Any) -> None:
+    assert takes_all(spark.readStream.format("rate").load())
+    assert not takes_all(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load())

@@ -72,7 +72,21 @@ class Play:
         busy = max(*tasks, sum(tasks) / self.cores)
         seconds = {0: 0.02, 1: (0.02 + 0.01 * len(tasks) + busy) * self._noisy(), 2: 0.02}
         spec = EpochSpec(
-            self.epoch, choice.levels, {}, {}, ((),), {}, (), None, {}, "", "", {}, 0, choice.in_flight, choice.solo
+            self.epoch,
+            choice.levels,
+            {},
+            {},
+            ((),),
+            {},
+            (),
+            None,
+            {},
+            "",
+            "",
+            {},
+            0,
+            choice.in_flight,
+            solo=choice.solo,
         )
         spent = sum(seconds.values())
         operators = dict.fromkeys(self.stages.plan.nodes, (total, total))
@@ -214,6 +228,17 @@ class TestTasks:
         assert not play.run(dict.fromkeys(range(SHARDS), 1000)).solo
         assert play.run({0: 100}).solo
 
+    def test_an_epoch_of_one_task_says_nothing_of_the_tasks_of_a_level(self):
+        play = Play()
+        play.row_seconds = 2e-6
+        large = dict.fromkeys(range(SHARDS), 1000)
+        chosen = [play.run(rows) for _ in range(8) for rows in ({0: 100}, large)]
+        assert [choice.solo for choice in chosen] == [True, False] * 8
+        for _ in range(8):
+            play.run(large)
+        lines = [line for line in play.pilot.decisions if line.controller == "level 1/tasks" and line.what != START]
+        assert {line.statistics["rows"] for line in lines if line.statistics} == {256_000}
+
     def test_all_cores_where_it_pays_and_few_tasks_where_it_does_not(self):
         busy, light = Play(), Play()
         light.row_seconds = 0.03 / 2560
@@ -240,6 +265,15 @@ class TestTasks:
         choice = Play(tables={"counted": table}).choose(10**6)
         assert choice.tables == {"counted": table}
         assert choice.levels[1] == 3
+
+    def test_on_a_smaller_machine_goes_on_with_what_it_can_use(self):
+        play = Play(cores=2, tables={"counted": [shard % 64 for shard in range(SHARDS)]})
+        chosen = [play.run(dict.fromkeys(range(SHARDS), 100)) for _ in range(12)]
+        assert max(choice.levels[1] for choice in chosen) <= 2
+        assert max(max(choice.tables["counted"]) for choice in chosen) <= 1
+        first = next(line for line in play.pilot.decisions if line.what == "tasks")
+        assert (first.epoch, first.before, first.after) == (1, 64, 2)
+        assert replay(from_json(to_json(line)) for line in play.pilot.decisions).same
 
 
 class TestWaiting:
@@ -294,6 +328,68 @@ class TestIntake:
             play.run({0: 40}, backlog=10**6)
         assert play.pilot.epoch_rows <= 50
         assert play.pilot.every == 0.25
+
+
+class Sources:
+    """Epochs of several sources, of 0.1 s and 20 us a row."""
+
+    def __init__(self, waiting: list[int], most_rows: int = 1_000_000) -> None:
+        flow = ps.Flow("sources")
+        self.names = [f"s{number}" for number in range(len(waiting))]
+        first, *others = (flow.source(name, ps.read.items([]), schema={"k": int}) for name in self.names)
+        first.union(*others).sink("out") if others else first.sink("out")
+        stages, wishes = Stages(make_plan(flow)), Wishes(tasks=1, latency=2.0, most_rows=most_rows)
+        self.pilot = EpochPilot(stages, wishes, cores=2, executors=None, tables={}, epoch=0)
+        self.waiting, self.epoch, self.at = waiting, 0, 0.0
+
+    def run(self, *, counted: bool = True) -> float:
+        """Run an epoch of what each source may give of the rows that wait; return the seconds that it takes."""
+        self.epoch += 1
+        given = [min(rows, self.pilot.epoch_rows) for rows in self.waiting]
+        self.waiting = [rows - taken for rows, taken in zip(self.waiting, given, strict=True)]
+        seconds = 0.1 + 20e-6 * sum(given)
+        self.at += seconds
+        spec = EpochSpec(self.epoch, (1,), {}, {}, ((),), {}, (), None, {}, "", "", {}, 0)
+        operators = {name: (rows, rows) for name, rows in zip(self.names, given, strict=True)}
+        stats = EpochStats(
+            self.epoch, sum(given), {}, seconds, seconds, 0, operators, {}, {}, {}, 1, {0: [(0.1, 0.1)]}
+        )  # fmt: skip
+        self.pilot.took(Measured(spec, stats, sum(self.waiting) if counted else None), self.at)
+        return seconds
+
+
+class TestSources:
+    @pytest.mark.parametrize("counted", [True, False])
+    @pytest.mark.parametrize("count", [1, 2, 4, 8])
+    def test_the_target_is_for_the_rows_of_all_sources(self, count, counted):
+        play = Sources([10**9 // count] * count)
+        took = [play.run(counted=counted) for _ in range(30)]
+        # The first epoch has 100,000 rows; half of the target is for an epoch, and doubling stops below that.
+        assert max(took) <= 2.1
+        assert all(0.4 <= seconds <= 1.0 for seconds in took[-10:])
+        assert replay(from_json(to_json(line)) for line in play.pilot.decisions).same
+
+    @pytest.mark.parametrize("counted", [True, False])
+    def test_a_source_that_is_alone_in_having_rows_gets_all_of_the_epoch(self, counted):
+        play = Sources([10**9] + [0] * 7)
+        took = [play.run(counted=counted) for _ in range(40)]
+        assert all(0.4 <= seconds <= 1.0 for seconds in took[-10:])
+
+    def test_others_that_get_rows_now_and_then_do_not_break_the_target(self):
+        play = Sources([10**9, 0, 0, 0])
+        took = []
+        for epoch in range(60):
+            if epoch % 3 == 0:
+                play.waiting[1:] = [50_000] * 3
+            took.append(play.run())
+        assert max(took[3:]) <= 2.0
+
+    def test_no_source_gives_more_than_the_user_allows(self):
+        play = Sources([10**6, 10**4, 0, 0], most_rows=500)
+        for _ in range(40):
+            assert play.pilot.epoch_rows <= 500
+            play.run()
+        assert play.pilot.epoch_rows == 500
 
 
 class TestDecisions:
@@ -390,6 +486,30 @@ class TestEngine:
         engine.run()
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
         assert max(engine._position.tables["running"]) == 1
+
+    def test_a_smaller_machine_gets_fewer_tasks_and_loses_nothing(self, tmp_path):
+        flow = self.hot(tmp_path)
+        first = make_engine(flow, tmp_path / "ck", tasks=8, epoch_rows=100, backend=Busy(8, 0))
+        first._listener = lambda stats: first.stop() if stats.epoch == 4 else None
+        first.run()
+        second = make_engine(flow, tmp_path / "ck", tasks=None, epoch_rows=100, backend=Busy(2, 0))
+        seen: list[int] = []
+        second._listener = lambda stats: seen.append(stats.tasks)
+        second.run()
+        assert max(first._position.tables["running"]) == 7
+        assert max(seen) == 2
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+
+    def test_a_table_may_name_the_tasks_of_executors_that_came_behind_the_start(self, tmp_path):
+        flow = self.hot(tmp_path)
+        backend = Busy(2, 0)
+        engine = make_engine(flow, tmp_path / "ck", tasks=None, epoch_rows=100, backend=backend)
+        backend.cores = 4
+        for operator in ("running", "windows"):
+            engine.set_table(operator, [shard % 4 for shard in range(SHARDS)])
+        engine.run()
+        assert max(engine._position.tables["running"]) == 3
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
     def test_nothing_is_decided_before_the_run(self, tmp_path):
         assert make_engine(self.hot(tmp_path), tmp_path / "ck").decisions == []

@@ -7,8 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,9 @@ from .running import read_back, sequential
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SOURCES = Path(ps.__file__).parents[1]
+DEPLOY = "org.apache.spark.deploy"
+PORTS = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+"""Any free port, which the log tells."""
 
 
 def _serve(*arguments: str, work: Path, log: str) -> subprocess.Popen[bytes]:
@@ -49,50 +55,73 @@ def _await_line(path: Path, pattern: str, process: subprocess.Popen[bytes]) -> s
         raise AssertionError(path.read_text(errors="replace")[-2000:])
 
 
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[str]:
-    """Run a master and two workers on the loopback interface; return the master's address."""
-    deploy = "org.apache.spark.deploy"
-    # Any free port, which the log tells.
-    ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    master = _serve(f"{deploy}.master.Master", *ports, work=tmp_path, log="master.log")
-    running = [master]
-    try:
-        address = _await_line(tmp_path / "master.log", r"Starting Spark master at (spark://127\.0\.0\.1:\d+)", master)
+@dataclass
+class Standalone:
+    """A master on the loopback interface, and the workers that it has got."""
+
+    address: str
+    work: Path
+    running: list[subprocess.Popen[bytes]]
+
+    def add_workers(self) -> None:
+        """Start two workers of one core."""
         for number in range(2):
             limits = ("--cores", "1", "--memory", "700m")
-            worker = _serve(f"{deploy}.worker.Worker", *ports, *limits, address, work=tmp_path, log=f"{number}.log")
-            running.append(worker)
-            _await_line(tmp_path / f"{number}.log", r"(Successfully registered with master)", worker)
-        yield address
+            log = f"{number}.log"
+            worker = _serve(f"{DEPLOY}.worker.Worker", *PORTS, *limits, self.address, work=self.work, log=log)
+            self.running.append(worker)
+            _await_line(self.work / log, r"(Successfully registered with master)", worker)
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    """Run a master that has no worker yet."""
+    master = _serve(f"{DEPLOY}.master.Master", *PORTS, work=tmp_path, log="master.log")
+    made = Standalone("", tmp_path, [master])
+    try:
+        pattern = r"Starting Spark master at (spark://127\.0\.0\.1:\d+)"
+        made.address = _await_line(tmp_path / "master.log", pattern, master)
+        yield made
     finally:
-        for process in reversed(running):
+        for process in reversed(made.running):
             process.terminate()
             process.wait()
 
 
-def _run(work: Path, master: str) -> tuple[list[dict[str, int]], dict[str, object]]:
+def _run(work: Path, master: str, begun: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    """Run the driver, do something once its run has begun, and return what it prints."""
     environment = os.environ | {"SPARK_WORKER_DIR": str(work / "workers"), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, elastic_driver.__file__, str(SOURCES), str(work), master],
-        env=environment,
-        cwd=work,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    *lines, last = [json.loads(line) for line in done.stdout.splitlines()]
-    return lines, last
+    command = [sys.executable, elastic_driver.__file__, str(SOURCES), str(work), master]
+    with (
+        open(work / "driver.log", "wb") as log,
+        subprocess.Popen(command, env=environment, cwd=work, stdout=subprocess.PIPE, stderr=log) as driver,
+    ):
+        assert driver.stdout is not None
+        watch = threading.Timer(1200, driver.kill)
+        watch.start()
+        try:
+            for number, line in enumerate(driver.stdout):
+                if number == 0:
+                    begun()
+                yield json.loads(line)
+            driver.wait()
+        except BaseException:
+            driver.kill()
+            raise
+        finally:
+            watch.cancel()
+    assert driver.returncode == 0, (work / "driver.log").read_text(errors="replace")[-3000:]
 
 
-def _check(work: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, last = _run(work, master)
-    assert [decision[:2] for decision in last["decisions"]] == [[2, 1], [1, 2]]  # type: ignore[attr-defined]
+def _check(
+    work: Path, master: str, monkeypatch: pytest.MonkeyPatch, begun: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    first, *lines, last = _run(work, master, begun)
+    assert [decision[:2] for decision in last["decisions"]] == [[2, 1], [1, 2]]
     assert [line["executors"] for line in lines][:1] == [2]
     assert 1 in [line["executors"] for line in lines]
     assert lines[-1]["executors"] == 2
+    assert last["most"][-1] == 2
     assert last["same"]
     assert not last["restarted"]
     monkeypatch.setattr(elastic_driver, "SLOW_SECONDS", 0.0)  # the reference need not wait
@@ -100,11 +129,13 @@ def _check(work: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [tuple(row) for row in sequential(elastic_driver.flow(work)).results["out"]]
     assert found == expected[: len(found)]
     assert len(found) == elastic_driver.EPOCH_ROWS * len(lines)
+    return first
 
 
 def test_on_a_local_cluster(tmp_path, monkeypatch):
     _check(tmp_path, "local-cluster[2,1,1024]", monkeypatch)
 
 
-def test_on_a_standalone_master_with_two_workers(tmp_path, standalone, monkeypatch):
-    _check(tmp_path, standalone, monkeypatch)
+def test_on_a_standalone_master_whose_two_workers_come_behind_the_start(tmp_path, standalone, monkeypatch):
+    first = _check(tmp_path, standalone.address, monkeypatch, standalone.add_workers)
+    assert first == {"begun_with": 0}

@@ -14,7 +14,7 @@ differ from the model, the older ones are not trusted any more.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -36,8 +36,11 @@ class EpochStatistics:
     tasks: int
     rows: int
     seconds: float
+    """Zero before an epoch was run with these tasks: then only the bounds count."""
     expected_rows: int
     cores: int
+    most: int | None = None
+    """The most tasks that there is room for by now: machines come and go. None leaves it to the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,14 @@ class EpochTasks:
         return EpochState()
 
     def step(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
-        """Add the epoch, fit the costs, choose the tasks of the next epoch."""
+        """Choose the tasks of the next epoch, within what there is room for."""
+        most = self.high if statistics.most is None else clamp(statistics.most, self.low, self.high)
+        return replace(self, high=most)._decide(state, statistics)
+
+    def _decide(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
+        """Add the epoch, fit the costs, choose."""
+        if statistics.seconds <= 0:
+            return state, self._bounded(statistics.tasks)
         state = self._trust(state, statistics)
         costs = fit(state.epochs, self.prior)
         times = self._times(state, costs, statistics)
@@ -101,6 +111,12 @@ class EpochTasks:
         if tasks != statistics.tasks:
             actions.append(Action("tasks", "", statistics.tasks, tasks, why))
         return state, tuple(actions)
+
+    def _bounded(self, tasks: int) -> Actions:
+        """Go to the bounds: tasks may come from a checkpoint that a larger machine has left."""
+        after = clamp(tasks, self.low, self.high)
+        why = f"{tasks} tasks are outside of {self.low} to {self.high}, before any epoch was measured"
+        return () if after == tasks else (Action("tasks", "", tasks, after, why),)
 
     def _trust(self, state: EpochState, now: EpochStatistics) -> EpochState:
         """Add an epoch; trust only the last ones if all of them differ from older ones with their tasks."""
@@ -168,7 +184,7 @@ class EpochTasks:
     def _missing(self, state: EpochState, chosen: int) -> int | None:
         """Return a number of tasks to measure before the choice stands, near one that was measured."""
         measured = {epoch.tasks for epoch in state.epochs}
-        lowest, highest = max(self.low, min(measured) // 2), min(self.high, 2 * max(measured))
+        lowest, highest = (clamp(each, self.low, self.high) for each in (min(measured) // 2, 2 * max(measured)))
         near = [chosen, clamp(2 * chosen, self.low, self.high), clamp(chosen // 2, self.low, self.high)]
         return next((n for n in (clamp(each, lowest, highest) for each in near) if n not in measured), None)
 

@@ -8,7 +8,7 @@ must agree before anything changes: few to get more, many to give some back.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions
+from penstock.elastic.base import Action, Actions, clamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class ExecutorStatistics:
     """From the beginning of the epoch's job to its end."""
     work_seconds: float
     """Of all its tasks together."""
+    most: int | None = None
+    """The most executors that there may be by now, as far as is known; None leaves it to the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class ExecutorCount:
     def _wanted(self, statistics: ExecutorStatistics) -> int:
         """Return the number of executors that this epoch speaks for."""
         now = statistics.executors
-        times = {count: self.seconds(statistics, count) for count in range(self.low, max(self.high, now) + 1)}
+        high = self.high if statistics.most is None else clamp(statistics.most, self.low, self.high)
+        times = {count: self.seconds(statistics, count) for count in range(self.low, max(high, now) + 1)}
         fastest = min(times.values())
         enough = fastest * (1 + self.sensitivity)
         if self.target is not None:

@@ -84,8 +84,8 @@ class SparkEngine:
         self._threads = options.threads or backend.task_cores
         self._stop = Event()
         self._control = Lock()
-        self._tasks = options.tasks or backend.cores
-        self._tasks_given = options.tasks is not None
+        self._tasks = options.tasks
+        """What the user set, None where that is nothing."""
         self._pilot: EpochPilot | None = None
         self._wanted_tables: dict[str, list[int]] = {}
         self._frames: FrameFeed | None = None
@@ -114,7 +114,7 @@ class SparkEngine:
         with self._control:
             if tasks != self._tasks:
                 self._wanted_tables.clear()  # they were for another number of tasks
-            self._tasks, self._tasks_given = tasks, True
+            self._tasks = tasks
 
     def set_threads(self, threads: int) -> None:
         """Set the number of threads of a task from the next epoch on."""
@@ -125,7 +125,10 @@ class SparkEngine:
     def set_table(self, operator: str, table: list[int]) -> None:
         """Set which task holds each shard of an operator from the next epoch on."""
         with self._control:
-            check_table(self._plan, operator, table, self._tasks)
+            # A table names tasks, so that who sets one sets their number too: as many as there are cores by now.
+            tasks = self._tasks or self._backend.cores
+            check_table(self._plan, operator, table, tasks)
+            self._tasks = tasks
             self._wanted_tables[operator] = list(table)
 
     def stop(self) -> None:
@@ -202,11 +205,10 @@ class SparkEngine:
         return feeds
 
     def _wishes(self) -> Wishes:
-        """Return what the user set. Tables name tasks, so that who sets one sets the number of tasks too."""
+        """Return what the user set."""
         options = self._options
         with self._control:
-            tasks = self._tasks if self._tasks_given or self._wanted_tables else None
-            return Wishes(tasks, dict(self._wanted_tables), options.epoch_rows, options.every, options.latency)
+            return Wishes(self._tasks, dict(self._wanted_tables), options.epoch_rows, options.every, options.latency)
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         assert self._pilot is not None
@@ -226,8 +228,12 @@ class SparkEngine:
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
             every = self._options.every if self._exhausted(feeds) else self._pilot.every
             wait = every - (time.monotonic() - began)
+            if self._options.every:
+                self._give_back(taken, keep=True)  # the query has this interval for its own
             if wait > 0:
                 self._stop.wait(wait)
+            # Only now does Spark cut the next batch, so that it has what came during the wait.
+            self._give_back(taken, keep=True)
 
     def _take(self, feeds: dict[str, Feed]) -> _Taken | None:
         """Take what is new from all sources; None where nothing is."""
@@ -297,22 +303,25 @@ class SparkEngine:
     def _epoch(self, taken: _Taken, feeds: dict[str, Feed], began: float) -> None:
         spec = self._spec(taken)
         started, started_at = time.monotonic(), time.time()
-        keep = False
         try:
             outcome, attempts = self._attempt(spec, taken)
             job_seconds = time.monotonic() - started
             if outcome.failures:
                 raise first_failure(self._plan, outcome.failures).error
             counts = self._commit(spec, taken, feeds, outcome)
-            keep = True
-        finally:
-            if taken.handed is not None and self._frames is not None:
-                self._frames.finish(taken.handed, keep)
+        except BaseException:
+            self._give_back(taken, keep=False)
+            raise
         seconds = time.monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, attempts)
         assert self._pilot is not None
         self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), time.monotonic())
         self._listener(stats)
+
+    def _give_back(self, taken: _Taken, keep: bool) -> None:
+        """Let Spark go on behind the batch of an epoch, if it has one; again is no harm."""
+        if taken.handed is not None and self._frames is not None:
+            self._frames.finish(taken.handed, keep)
 
     def _spec(self, taken: _Taken) -> EpochSpec:
         position, plan = self._position, self._plan
@@ -457,6 +466,7 @@ class SparkEngine:
                 name: {shard: sum(sizes) for shard, sizes in index.sizes.items()}
                 for name, index in self._position.state.items()
             },
+            0.0 if self._frames is None else self._frames.spark_seconds(),
         )
 
 

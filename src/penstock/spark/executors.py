@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock.keys import SHARDS
+
 PATIENCE_SECONDS = 60.0
 """How long executors that were asked for are waited for before the number is looked at again."""
 
@@ -19,17 +21,32 @@ class Executors:
         dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
         self.can_change = not dynamic
         """Whether Spark takes orders: with dynamic allocation it decides by itself."""
-        started = max(len(self.found()), int(conf.get("spark.executor.instances", "0")), 1)
-        self.most = max(started, int(conf.get("spark.dynamicAllocation.maxExecutors", "0")))
-        """As many as the application was given, unless its settings allow more."""
         self._cores_each = int(conf.get("spark.executor.cores", "0"))
+        self._allowed = _allowed(conf, dynamic)
+        self._seen = 0
+        """The most that were there at once."""
         self._wanted: int | None = None
         self._until = 0.0
 
     def found(self) -> list[str]:
         """Return the executors that are there, the oldest first."""
-        names = self._scala.getExecutorIds().mkString(",")
-        return sorted((name for name in names.split(",") if name), key=lambda name: (len(name), name))
+        names = [name for name in self._scala.getExecutorIds().mkString(",").split(",") if name]
+        self._seen = max(self._seen, len(names))
+        return sorted(names, key=lambda name: (len(name), name))
+
+    @property
+    def most(self) -> int:
+        """Return how many there may be: as many as were there at once so far, unless the settings allow more.
+
+        A cluster gives executors only once the application runs, one after the other, so this must be asked anew.
+        """
+        return max(1, len(self.found()), self._seen, self._allowed)
+
+    @property
+    def most_tasks(self) -> int | None:
+        """Return how many tasks they may come to run at once; None while neither executors nor settings tell."""
+        most, each = self.most, self.cores_each
+        return most * each if self._cores_each and (self._seen or self._allowed) else None
 
     @property
     def cores_each(self) -> int:
@@ -63,3 +80,17 @@ class Executors:
         self._scala.requestTotalExecutors(count, 0, jvm.PythonUtils.toScalaMap({}))
         if len(found) > count:
             self._scala.killExecutors(jvm.PythonUtils.toSeq(found[count:]))
+
+
+def _allowed(conf: Any, dynamic: bool) -> int:
+    """Return how many executors the settings allow, 0 where they do not say; more than shards would have no work."""
+
+    def number(key: str) -> int:
+        return int(conf.get(key, "0"))
+
+    most = number("spark.dynamicAllocation.maxExecutors")
+    if dynamic:
+        return min(most or SHARDS, SHARDS)
+    each = number("spark.executor.cores")
+    of_cores = number("spark.cores.max") // each if each else 0
+    return min(max(most, number("spark.executor.instances"), of_cores), SHARDS)

@@ -20,6 +20,9 @@ from penstock.plan import Plan
 from penstock.read import Frame
 from penstock.rows import normalize_schema
 
+_TAKE_ALL = re.compile(r"FileSource\[|(kafka|rate|socket)$")
+"""Sources of Spark's own whose batches have all rows that are there, unless an option bounds them."""
+_BOUNDS = re.compile(r"per(trigger|batch)", re.IGNORECASE)
 _SHUFFLES = re.compile(r"\b(Aggregate|Join|Repartition\w*|RebalancePartitions|Deduplicate\w*|Sort|Window)\b")
 
 
@@ -136,6 +139,24 @@ def is_streaming(node: Node) -> bool:
     return isinstance(reader, Frame) and reader.streaming
 
 
+def takes_all(frame: Any) -> bool:
+    """Tell whether each batch of a streaming DataFrame has all rows that are there, so that none are left over."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    for leaf in (leaves.apply(number) for number in range(leaves.size())):
+        if not leaf.isStreaming():
+            continue
+        kind = leaf.getClass().getSimpleName()
+        if kind not in ("StreamingRelation", "StreamingRelationV2") or not _TAKE_ALL.match(leaf.sourceName()):
+            return False
+        if kind == "StreamingRelation":
+            options = leaf.dataSource().options().keySet().mkString(" ")
+        else:
+            options = " ".join(leaf.extraOptions().asCaseSensitiveMap().keySet())
+        if _BOUNDS.search(options):
+            return False
+    return True
+
+
 def frame_pieces(plan: Plan, batch: pa.RecordBatch) -> Iterator[tuple[Node, Piece]]:
     """Divide a batch of the combined DataFrame by source."""
     sources = batch.column("source").to_numpy()
@@ -204,6 +225,11 @@ class FrameFeed:
         self._current = None
         handed.keep = keep
         handed.done.set()
+
+    def spark_seconds(self) -> float:
+        """Return what Spark itself took for the last batch that it told of: to plan it and to log it."""
+        spent: dict[str, int] = (self._query.lastProgress or {}).get("durationMs", {})
+        return max(0, spent.get("triggerExecution", 0) - spent.get("addBatch", 0)) / 1000
 
     def ended(self) -> bool:
         """Tell whether the query has come to its end (a bounded run)."""

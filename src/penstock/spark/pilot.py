@@ -1,8 +1,9 @@
 """Steer a run on Spark between its epochs: measure, let the controllers decide, act, and keep every decision.
 
-Each controller owns one thing (docs/elasticity.md): whether one task runs the epoch, the tasks of a level, the table of
-an operator, the rows in flight of an operator that waits, the rows of an epoch, the time between epochs, the executors.
-What the user set is nobody's. They decide in this order, so that each sees what the ones before have decided.
+Each controller owns one thing (docs/elasticity.md): the rows in flight of an operator that waits, the rows of an epoch,
+the time between epochs, the executors, and then, once the rows of the next epoch are known, whether one task runs it,
+the tasks of a level, the table of an operator. They decide in this order, so that each sees what the ones before have
+decided. What the user set is nobody's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from penstock.elastic.decisions import Decision
 from penstock.elastic.journal import Journal
 from penstock.spark.executors import Executors
-from penstock.spark.frames import is_streaming
+from penstock.spark.frames import is_streaming, takes_all
 from penstock.spark.stages import Stages
 from penstock.spark.steering.executors import ExecutorSteering
 from penstock.spark.steering.intake import Intake
@@ -58,18 +59,28 @@ class EpochPilot:
         tables: dict[str, list[int]],
         epoch: int,
     ) -> None:
-        self._stages, self._alone = stages, executors is None
+        self._stages, self._cluster = stages, executors
         self._journal = Journal()
         self._measured: Measured | None = None
-        most = cores if executors is None else max(cores, executors.most * executors.cores_each)
         journal, target = self._journal, wishes.latency
-        self._tasks = Tasks(stages, journal, epoch, cores=cores, most=most, target=target)
+        self._tasks = Tasks(stages, journal, epoch, cores=cores, target=target)
         self._tasks.restore(tables)
         self._tables = Tables(stages, journal, epoch, tables)
         self._waits = WaitingOperators(stages.plan, journal, epoch)
-        # What a streaming DataFrame gives an epoch, and when, is settled when its query starts.
-        intake = None if any(is_streaming(node) for node in stages.plan.sources) else target
-        self._intake = Intake(journal, epoch, most_rows=wishes.most_rows, every=wishes.every, target=intake)
+        frames = [node.operator.reader.frame for node in stages.plan.sources if is_streaming(node)]  # type: ignore[attr-defined]
+        sources = [node.name for node in stages.plan.sources]
+        # What a batch of a streaming DataFrame takes in is up to its reader. It can wait to be cut, unless rows are
+        # left over, or other sources have epochs meanwhile that it would wait for too.
+        can_wait = not frames or (len(frames) == len(sources) and target is not None and all(map(takes_all, frames)))
+        self._intake = Intake(
+            sources,
+            journal,
+            epoch,
+            most_rows=wishes.most_rows,
+            every=wishes.every,
+            sized=None if frames else target,
+            paced=target if can_wait else None,
+        )
         self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
 
     @property
@@ -84,7 +95,7 @@ class EpochPilot:
 
     @property
     def epoch_rows(self) -> int:
-        """Return how many rows the next epoch may take from a source."""
+        """Return how many rows the next epoch may take from each source."""
         return self._intake.rows
 
     @property
@@ -110,11 +121,12 @@ class EpochPilot:
         measured, self._measured = self._measured, None
         in_flight = dict(self._waits.in_flight)
         # On a cluster the one task would have to fetch the state of all others.
-        open_to_one = self._alone and wishes.tasks is None and not mixed
+        open_to_one = self._cluster is None and wishes.tasks is None and not mixed
         if open_to_one and self._tasks.one_task(measured, rows, cores, epoch):
             return Choice(True, (1,) * (self._stages.last + 1), {}, in_flight)
         if wishes.tasks is None:
-            self._tasks.choose(measured, rows, cores, epoch)
+            most = cores if self._cluster is None else self._cluster.most_tasks
+            self._tasks.choose(measured, rows, cores, most, epoch)
             levels = tuple(self._tasks.levels)
         else:
             levels = (cores, *(wishes.tasks for _ in range(self._stages.last)))

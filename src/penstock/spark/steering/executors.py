@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.elastic.executor_count import ExecutorCount, ExecutorStatistics
 from penstock.elastic.journal import Journal
+from penstock.keys import SHARDS
 from penstock.spark.executors import Executors
 from penstock.spark.steering.measured import Measured
 
@@ -18,7 +19,7 @@ class ExecutorSteering:
     def __init__(self, executors: Executors, journal: Journal, epoch: int, *, target: float | None) -> None:
         self._executors, self._journal = executors, journal
         acts = target is not None and executors.can_change
-        controller = ExecutorCount(target=target, high=executors.most, advise=not acts)
+        controller = ExecutorCount(target=target, high=SHARDS, advise=not acts)
         journal.begin("executors", controller, epoch)
 
     def took(self, measured: Measured, epoch: int) -> None:
@@ -28,7 +29,11 @@ class ExecutorSteering:
         if not measured.telling or not found or self._executors.changing:
             return
         seen = ExecutorStatistics(
-            len(found), self._executors.cores_each, measured.stats.job_seconds, measured.wall_seconds
+            len(found),
+            self._executors.cores_each,
+            measured.stats.job_seconds,
+            measured.wall_seconds,
+            self._executors.most,
         )
         for action in self._journal.step("executors", seen, epoch):
             if action.what == "executors" and isinstance(action.after, int):

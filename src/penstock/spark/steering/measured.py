@@ -30,6 +30,8 @@ class Measured:
     waits: dict[str, Waited] = field(default_factory=dict)
     hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = field(default_factory=dict)
     shard_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
+    between: float = 0.0
+    """Seconds that a source takes to give the next epoch, beside those of the epoch: a query of Spark's does."""
 
     @property
     def telling(self) -> bool:

@@ -20,13 +20,13 @@ class Tasks:
     Level 0 reads with one task a core, and sinks are sliced by their rows: neither has a choice worth measuring.
     """
 
-    def __init__(
-        self, stages: Stages, journal: Journal, epoch: int, *, cores: int, most: int, target: float | None
-    ) -> None:
+    def __init__(self, stages: Stages, journal: Journal, epoch: int, *, cores: int, target: float | None) -> None:
         self._stages, self._journal = stages, journal
         keyed = [node for node in stages.plan.keyed if shard_count(node) == SHARDS]
         self._steered = sorted({stages.levels[node.name] for node in keyed})
         self.levels = [cores] * (stages.last + 1)
+        self._open = set(self._steered)
+        """The levels that nothing is known of: they have one task a core."""
         self._seen = 0
         self._rows: int | None = None
         """Of the last epoch."""
@@ -34,13 +34,15 @@ class Tasks:
         for level in self._steered:
             # The levels of an epoch take turns: each gets its part of what an epoch may take.
             share = None if target is None else target / 2 / (stages.last + 1)
-            journal.begin(f"level {level}/tasks", EpochTasks(target=share, high=most), epoch)
+            journal.begin(f"level {level}/tasks", EpochTasks(target=share, high=SHARDS), epoch)
 
     def restore(self, tables: dict[str, list[int]]) -> None:
         """Go on with the tasks of tables that were committed."""
         for level in self._steered:
             known = [max(tables[node.name]) + 1 for node in self._stages.entries(level) if node.name in tables]
-            self.levels[level] = max(known, default=self.levels[level])
+            if known:
+                self.levels[level] = max(known)
+                self._open.discard(level)
 
     def one_task(self, measured: Measured | None, rows: int | None, cores: int, epoch: int) -> bool:
         """Tell whether one task is to run the next epoch; `rows` is what it will have, None where that is not known."""
@@ -59,11 +61,18 @@ class Tasks:
         self._journal.step("epoch/one_task", seen, epoch)
         return bool(self._journal.state("epoch/one_task").one)
 
-    def choose(self, measured: Measured | None, rows: int | None, cores: int, epoch: int) -> None:
-        """Choose the tasks of each level for an epoch of so many rows."""
+    def choose(self, measured: Measured | None, rows: int | None, cores: int, most: int | None, epoch: int) -> None:
+        """Choose the tasks of each level for an epoch of so many rows.
+
+        There is room for `most` tasks, None where that is not known; on a cluster it changes, as the cores do.
+        """
         for level in range(len(self.levels)):
             if level not in self._steered:
                 self.levels[level] = cores
+            elif level in self._open:
+                self.levels[level] = min(cores, SHARDS)
+            elif most is not None and self.levels[level] > most:
+                self._step(level, EpochStatistics(self.levels[level], 0, 0.0, rows or 0, cores, most), epoch)
         if measured is None or measured.spec.solo or not measured.telling:
             return
         self._seen += 1
@@ -76,7 +85,10 @@ class Tasks:
             if not entered or spent <= 0:
                 continue
             ahead = round(expected * entered / measured.stats.rows_in)
-            seen = EpochStatistics(measured.spec.tasks[level], entered, spent, ahead, cores)
-            for action in self._journal.step(f"level {level}/tasks", seen, epoch):
-                if action.what == "tasks" and isinstance(action.after, int):
-                    self.levels[level] = action.after
+            self._step(level, EpochStatistics(measured.spec.tasks[level], entered, spent, ahead, cores, most), epoch)
+
+    def _step(self, level: int, seen: EpochStatistics, epoch: int) -> None:
+        for action in self._journal.step(f"level {level}/tasks", seen, epoch):
+            if action.what == "tasks" and isinstance(action.after, int):
+                self.levels[level] = action.after
+                self._open.discard(level)
