@@ -1,5 +1,7 @@
 """Check the batch size."""
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +52,22 @@ def test_a_target_that_is_met_with_room_keeps_large_batches() -> None:
     assert controller.step(controller.start(), BatchStatistics(100, 0.01, 1000, 0))[1] == ()
     tight = BatchSize(initial=100, target=0.1)
     assert tight.step(tight.start(), BatchStatistics(100, 0.01, 1000, 0))[1][0].after == 50
+
+
+def test_noise_does_not_make_batches_of_slow_rows_ever_longer() -> None:
+    """Rows of 5 ms that are too many: measured in two noisy batches, any part of their time may look fixed."""
+    for seed in range(20):
+        rng, ends = random.Random(seed), []
+        for longest in (None, 0.25):
+            controller = BatchSize(low=16, initial=32, longest=longest)
+            state = controller.start()
+            for _ in range(200):
+                rows = state.size * rng.uniform(0.5, 1.0)
+                seconds = 0.005 * rows * max(0.1, 1 + rng.gauss(0, 0.3))
+                state, _ = controller.step(state, BatchStatistics(rows, seconds, 200.0, 3.0 * state.size))
+            ends.append(state.size)
+        assert ends[1] <= 128
+        assert ends[0] > 1000  # what the limit is for
 
 
 def test_does_not_grow_where_the_rows_themselves_are_too_slow() -> None:

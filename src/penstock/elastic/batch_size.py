@@ -59,6 +59,9 @@ class BatchSize:
     sensitivity: float = 0.05
     """Double the size must be expected to save this part of the time for each row."""
     load_change: float = 0.2
+    longest: float | None = None
+    """Seconds; a batch that would take longer, were all of its time for its rows, is not tried to catch up: two noisy
+    measurements may make any part of it look fixed. None is no limit, where the fixed part may be as long."""
     room: float = 0.7
     """The size doubles if that is expected to use no more than this part of what the target allows."""
 
@@ -101,6 +104,8 @@ class BatchSize:
 
     def _grow(self, state: BatchState, statistics: BatchStatistics, busy: float) -> tuple[BatchState, Actions]:
         size, after = state.size, clamp(2 * state.size, self.low, self.high)
+        if self.longest is not None and after * max(seconds / rows for rows, seconds in state.points) > self.longest:
+            return state, ()
         now, then = self.batch_seconds(state, size) / size, self.batch_seconds(state, after) / after
         at_most = statistics.arrivals * self.batch_seconds(state, self.high) / self.high
         if then > (1 - self.sensitivity) * now and at_most > self.full:

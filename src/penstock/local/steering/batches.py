@@ -10,6 +10,8 @@ from penstock.local.sizing import FEWEST_ROWS, MOST_ROWS
 from penstock.local.steering.base import Period
 
 SETTLED_PERIODS = 4
+LONGEST_SECONDS = 0.25
+"""What a batch may take, at most, when it is made larger to catch up: no batch has fixed costs that are worth more."""
 
 
 class BatchSteering:
@@ -21,7 +23,8 @@ class BatchSteering:
         self, set_rows: Callable[[int], None], get_rows: Callable[[], int], initial: int, target: float | None
     ) -> None:
         self._set_rows, self._get_rows = set_rows, get_rows
-        self.controller = BatchSize(low=FEWEST_ROWS, high=MOST_ROWS, initial=initial, target=target)
+        longest = LONGEST_SECONDS if target is None else min(LONGEST_SECONDS, target / 2)
+        self.controller = BatchSize(low=FEWEST_ROWS, high=MOST_ROWS, initial=initial, target=target, longest=longest)
 
     def measure(self, period: Period) -> BatchStatistics | None:
         """Tell what a batch took, what came in and what waits; a source that gives less than a batch is no load."""
