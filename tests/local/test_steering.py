@@ -28,6 +28,7 @@ from penstock.local.steering.threads import keeps_up
 from penstock.local.steering.waits import WaitSteering, waiting_operators
 from penstock.pe.element import Settings
 from penstock.pe.statistics import ElementStats
+from penstock.pe.worker import WorkerView
 from penstock.plan import make_plan
 
 from .test_engine import no_thread_is_left, wait_for  # noqa: F401
@@ -217,11 +218,28 @@ def test_a_busy_pool_grows():
         return rows.map(lambda row: (time.sleep(10 * WAIT), row)[1], name="slow")
 
     def steer(engine: LocalEngine) -> Steering:
-        return PoolSteering(engine.element, most=4)
+        return PoolSteering(engine.element, most=4, period=0.0)
 
     with flying(build, steer, workers=1) as (engine, pilot, _):
         step_until(engine, pilot, lambda: len(engine.statistics().workers) > 1, batches=6)
     assert [row.v for row in engine.results["out"]] == list(range(len(engine.results["out"])))
+
+
+def test_the_pool_is_looked_at_every_ten_seconds():
+    flow = ps.Flow("f")
+    flow.source("in", ps.read.items([1])).sink("out")
+    engine = LocalEngine(make_plan(flow), Options())
+    steering = PoolSteering(engine.element)
+    start = engine.statistics()
+    stats = [replace(start, at=start.at + at, workers=(worker(busy),)) for at, busy in enumerate(range(31))]
+    seen = [steering.measure(Period(*pair)) for pair in itertools.pairwise(stats[::2])]
+    assert [each is not None for each in seen] == [number % 5 == 4 for number in range(15)]
+    assert all(each.utilization == (1.0,) for each in seen if each is not None)
+    engine.run()
+
+
+def worker(busy: float) -> WorkerView:
+    return WorkerView(0, "busy", "slow", 0.0, busy)
 
 
 def test_a_flow_keeps_up_where_its_sources_are_waited_for_and_little_waits():
@@ -318,7 +336,8 @@ def test_batches_grow_when_the_flow_is_behind():
     ],
 )
 def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):
-    monkeypatch.setattr("penstock.local.pilot.PERIOD", 0.02)
+    for module in ("pilot", "steering.pool"):
+        monkeypatch.setattr(f"penstock.local.{module}.PERIOD", 0.02)
     rows = [{"v": v, "k": v % 17} for v in range(400)]
     flow = ps.Flow("together")
     source = flow.source("in", ps.read.items(rows, schema={"v": int, "k": int}))
