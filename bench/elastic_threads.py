@@ -7,6 +7,9 @@ flow with many branches in waves that may be as long as a spell. A round's elast
 number of workers that was best in the *other* rounds: the best of several noisy figures is best partly by luck. An
 experiment's ratio is that of all rows of its rounds, because rows come in bursts, and rounds go on until it is known
 well enough, whatever it is. `ratio` is the geometric mean of all experiments.
+
+Only the number of workers, and the rows in flight of those that wait, are found: batches have a size that suits the
+operators' cost, and decisions fall four times as often as in a flow of a user's, so that an experiment takes a minute.
 """
 
 from __future__ import annotations
