@@ -70,9 +70,11 @@ def test_the_newest_part_is_kept_and_replayed_from_its_first_chapter_on(tmp_path
 
 
 def test_two_runs_are_replayed_as_far_as_they_are_kept(tmp_path):
-    first, second = journal_of(60), journal_of(40, first=1000)
-    write(tmp_path, first)
-    write(tmp_path, second)
+    first, second = journal_of(150), journal_of(40, first=1000)
+    # A full file has the second and some chapters of the first.
+    full = int(1.6 * sum(len(to_json(line)) for _, line in second))
+    write(tmp_path, first, 2 * full)
+    write(tmp_path, second, 2 * full)
     kept = read(tmp_path)
     assert kept.dropped > 0
     assert kept.decisions == [*first, *second][kept.dropped :]
