@@ -5,7 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 import sysconfig
+import tempfile
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +38,26 @@ def test_modules_are_found_and_the_disk_is_asked_about_each_of_them_once(tmp_pat
     monkeypatch.setattr(sysconfig, "get_paths", lambda: pytest.fail("asked again"))
     assert ship._user_modules(packed) == found
     assert len(asked) < 10 < len(sys.modules)
+
+
+def test_two_runs_that_start_at_once_zip_the_same_modules(tmp_path, monkeypatch):
+    """Neither takes the other's unfinished file for its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    module = tmp_path / "module.py"
+    module.write_text(MODULE)
+    both, write = threading.Barrier(2, timeout=20), zipfile.ZipFile.writestr
+
+    def together(archive: zipfile.ZipFile, *arguments: Any) -> None:
+        both.wait()
+        write(archive, *arguments)
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", together)
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(ship._zip, {"module.py": module}, "modules") for _ in range(2)]
+        ((path, _), again) = (each.result() for each in made)
+    assert again[0] == path
+    assert zipfile.ZipFile(path).read("module.py").decode() == MODULE
+    assert [each.name for each in Path(path).parent.iterdir()] == [Path(path).name]
 
 
 @pytest.mark.spark

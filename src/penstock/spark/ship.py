@@ -8,6 +8,8 @@ import pickletools
 import sys
 import sysconfig
 import tempfile
+import threading
+import uuid
 import zipfile
 from functools import cache
 from hashlib import blake2b
@@ -24,6 +26,7 @@ from penstock.read import Frame, Items
 from penstock.write import Callback, FrameCallback
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_adding = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,12 +114,13 @@ def ship(context: Any, plan: Plan) -> bytes:
 
 
 def _add_once(context: Any, path: str) -> None:
-    shipped = context.__dict__.setdefault("_penstock_shipped", set())
-    if path not in shipped:
-        context.addPyFile(path)
-        # PySpark puts the zip first on the driver's own path too; there the originals must win.
-        sys.path[:] = [entry for entry in sys.path if os.path.basename(entry) != os.path.basename(path)]
-        shipped.add(path)
+    with _adding:
+        shipped = context.__dict__.setdefault("_penstock_shipped", set())
+        if path not in shipped:
+            context.addPyFile(path)
+            # PySpark puts the zip first on the driver's own path too; there the originals must win.
+            sys.path[:] = [entry for entry in sys.path if os.path.basename(entry) != os.path.basename(path)]
+            shipped.add(path)
 
 
 def _zip(entries: dict[str, Path], kind: str) -> tuple[str, str]:
@@ -136,7 +140,8 @@ def _zip(entries: dict[str, Path], kind: str) -> tuple[str, str]:
     target = Path(tempfile.gettempdir()) / f"penstock-{os.getuid() if hasattr(os, 'getuid') else 0}" / base
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")
+        # Runs of this process, and of others, may do the same just now.
+        temporary = target.with_suffix(f".{uuid.uuid4().hex}.tmp")
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in files:
                 archive.writestr(zipfile.ZipInfo(name), data)
