@@ -228,8 +228,6 @@ class SparkEngine:
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
             every = self._options.every if self._exhausted(feeds) else self._pilot.every
             wait = every - (time.monotonic() - began)
-            if self._options.every:
-                self._give_back(taken, keep=True)  # the query has this interval for its own
             if wait > 0:
                 self._stop.wait(wait)
             # Only now does Spark cut the next batch, so that it has what came during the wait.
@@ -309,6 +307,9 @@ class SparkEngine:
             if outcome.failures:
                 raise first_failure(self._plan, outcome.failures).error
             counts = self._commit(spec, taken, feeds, outcome)
+            if self._options.every or self._options.latency is None:
+                # Nothing is to be waited for, or the query has its own interval: Spark goes on while this is measured.
+                self._give_back(taken, keep=True)
         except BaseException:
             self._give_back(taken, keep=False)
             raise
