@@ -76,8 +76,6 @@ class ThreadState:
     past: tuple[Supply, ...] = ()
     used: tuple[CoresUsed, ...] = ()
     """What was seen under this load, by level."""
-    lowest: int = 1
-    """The lowest level that the last period left."""
     floor: Floor = field(default_factory=Floor)
     """The workers that the target needs."""
 
@@ -86,7 +84,7 @@ class ThreadState:
         """Whether levels are being compared, so that whoever else changes throughput should wait."""
         if self.supply is None:
             return self.levels.phase != SETTLED
-        return self.supply.enough - max(self.supply.short, self.lowest - 1) > 1
+        return self.supply.enough - max(self.supply.short, self.unsuspendable, self.floor.workers - 1) > 1
 
     @property
     def enough_to_compute(self) -> int | None:
@@ -194,13 +192,7 @@ class ThreadLevel:
         same = all(known.get(record.level, 0) >= record.count for record in state.levels.records)
         used = state.used if same else ()
         after = replace(
-            state,
-            levels=levels,
-            unsuspendable=statistics.unsuspended,
-            busy_at=busy_at,
-            supply=None,
-            used=used,
-            lowest=statistics.unsuspended + 1,
+            state, levels=levels, unsuspendable=statistics.unsuspended, busy_at=busy_at, supply=None, used=used
         )
         if levels.level == state.levels.level:
             return after, ()
@@ -240,7 +232,6 @@ class ThreadLevel:
             supply=after,
             past=past,
             used=() if after is None else state.used,
-            lowest=low,
             floor=floor,
         )
         return state, actions

@@ -126,9 +126,9 @@ class LocalEngine:
 
     def _steer_operators(self) -> list[Steering]:
         """Return what is found for single operators of the plan that were not there before; forget those that went."""
-        shards, waits = self._options.steer & {"shards"}, self._options.steer & {"waits"}
-        keyed = [node.name for node in self._plan.keyed if shards and node.operator.kind == "partitioned"]
-        waiting = waiting_operators(self._plan) if waits else []
+        steer, partitioned = self._options.steer, [n.name for n in self._plan.keyed if n.operator.kind == "partitioned"]
+        keyed = partitioned if "shards" in steer else []
+        waiting = waiting_operators(self._plan) if "waits" in steer else []
         there = {*keyed, *waiting}
         new = [name for name in (*keyed, *waiting) if name not in self._steered]
         self._steered = {name: steering for name, steering in self._steered.items() if name in there}

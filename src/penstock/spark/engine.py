@@ -467,7 +467,8 @@ class SparkEngine:
                 name: {shard: sum(sizes) for shard, sizes in index.sizes.items()}
                 for name, index in self._position.state.items()
             },
-            0.0 if self._frames is None else self._frames.spark_seconds(),
+            # Only what is paced against a target needs to know, and asking takes longer than counting an epoch's rows.
+            0.0 if self._frames is None or self._options.latency is None else self._frames.spark_seconds(),
         )
 
 

@@ -43,7 +43,10 @@ class ReplicaSteering:
         found = tuple(
             self._operator(each, before[each.name], full, period.seconds)
             for each in period.now.operators
-            if each.replicas and each.name in before and each.name in self._element.stations.keys() - self._left_alone
+            if each.replicas
+            and each.name in before
+            and each.name in self._element.stations
+            and each.name not in self._left_alone
         )
         return ReplicaStatistics(found) if found else None
 
