@@ -11,10 +11,10 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python;
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint bench bench-peers chaos docs screenshot clean check-python check-java
+.PHONY: help env demo test test-speeds lint bench bench-peers chaos docs screenshot clean check-python check-java
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 env: $(STAMP)  ## make .venv with everything for development
 
@@ -41,6 +41,9 @@ demo: check-java $(STAMP)  ## run the demonstration: about a minute
 
 test: check-java $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --dist loadgroup
+
+test-speeds: check-java $(STAMP)  ## run tests as on slower, faster and busy machines; ARGS=--quick takes the few that look at times
+	$(BIN)/python -m tests.speeds $(ARGS)
 
 lint: $(STAMP)  ## check style, format and types
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 import argparse
 from collections import deque
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,8 +60,8 @@ def turn(name: str, kernel: local_side.Kernel, rows: int, options: Options) -> f
 
     flow = ps.Flow("reorder")
     flow.source("rows", ps.read.generate(local_side.serials, schema={"serial": int}, rows=rows)).map(work).sink("out")
-    with local_side.engine_with(ReorderBuffer=BUFFERS[name]):
-        engine, seconds = local_side.run_flow(flow, options)
+    options = replace(options, settings=replace(options.settings, reorder=BUFFERS[name]))
+    engine, seconds = local_side.run_flow(flow, options)
     stations = engine.element.stations
     local_side.check_part(name, stations["work"]._reorder, BUFFERS[name])  # type: ignore[attr-defined]
     local_side.check_part(name, stations["out"]._around.published, BUFFERS[name])

@@ -20,10 +20,11 @@ from bench.w2_threads import Counter
 from bench.workload import Event, amount, large, lower, small
 from penstock.local.engine import LocalEngine, Options
 from penstock.order.primitives import EMPTY
-from penstock.pe import fused_station, stations
+from penstock.pe import fused_station, meters
 from penstock.pe.failures import Failures
 from penstock.pe.fused_station import FusedStation
-from penstock.pe.stations import SinkStation, Station, offer
+from penstock.pe.sink_station import SinkStation
+from penstock.pe.stations import InputPort, Station, offer
 from penstock.plan import make_plan
 
 DESCRIPTION = "throughput with statistics always on, read twice a second, against an engine without them"
@@ -57,8 +58,9 @@ def without_statistics() -> Iterator[None]:
         (Station, "_measured", unmeasured),
         (SinkStation, "_take_group", take_unmeasured),
         (FusedStation, "_count", lambda *_: None),
+        *((InputPort, f"note_{what}", lambda *_: None) for what in ("queued", "taken", "workers", "begun")),
         (fused_station, "SAMPLED", 1 << 62),
-        (stations.Latencies, "add", lambda *_: None),
+        (meters.Latencies, "add", lambda *_: None),
     ]
     shipped = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     try:

@@ -105,15 +105,15 @@ def recorded(vehicles: int, ticks: int, load: trace.Load, seed: int) -> tuple[pa
 def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int = 0) -> dict[str, Any]:
     """Run all queries over a trace on one side; return what the run was like."""
     flow = ps.Flow("traffic")
-    stream = queries.vehicles(flow, ps.read.generate(live, schema=trace.SCHEMA, rows=len(live.table)))
+    asked = queries.trace_of(flow, ps.read.generate(live, schema=trace.SCHEMA, rows=len(live.table)))
     for number in range(args.replicas):
         for kind in queries.QUERIES:
-            queries.add_query(stream, kind, number, live.sink(f"{kind}-{number}"))
+            queries.add_query(asked, kind, number, live.sink(f"{kind}-{number}"))
     options = {name: value for name, value in side.items() if name != "steer"}
     began = time.monotonic()
     run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **options)
     pilot = steered(run, side.get("steer"), args.period)
-    changed = Changes(run, stream, live, args.replicas, changes)
+    changed = Changes(run, asked, live, args.replicas, changes)
     pilot.start()
     changed.start()
     run.await_end()
@@ -140,9 +140,9 @@ def steered(run: ps.Run, controller: Any, period: float) -> FlowPilot:
 class Changes(threading.Thread):
     """Cancel queries and add others while the flow runs, evenly over its time."""
 
-    def __init__(self, run: ps.Run, stream: ps.Stream, live: Live, replicas: int, count: int) -> None:
+    def __init__(self, run: ps.Run, asked: queries.Trace, live: Live, replicas: int, count: int) -> None:
         super().__init__(daemon=True)
-        self._run, self._stream, self._live, self._replicas, self._count = run, stream, live, replicas, count
+        self._run, self._asked, self._live, self._replicas, self._count = run, asked, live, replicas, count
         self.made = 0
 
     def run(self) -> None:
@@ -156,7 +156,7 @@ class Changes(threading.Thread):
             if not self._run.running:
                 return
             kind, new = kinds[number % len(kinds)], self._replicas + number
-            queries.add_query(self._stream, kind, new, self._live.sink(f"{kind}-{new}"))
+            queries.add_query(self._asked, kind, new, self._live.sink(f"{kind}-{new}"))
             try:
                 self._run.add_query(f"{kind}-{new}")
                 self._run.cancel_query(f"{kind}-{number // len(kinds)}")

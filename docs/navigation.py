@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 SECTIONS: dict[str, list[str]] = {
     "Begin": ["index.md", "first-flow.md", "operators.md", "testing.md", "command-line.md"],
     "Understand": ["how-it-works.md", "path-of-a-row.md", "guarantees.md", "elasticity.md", "page.md"],
-    "Run": ["running-on-spark.md", "cluster.md", "tuning.md"],
+    "Run": ["running-on-spark.md", "kafka.md", "cluster.md", "tuning.md"],
     "Coming from": ["from-structured-streaming.md", "from-bytewax.md", "from-flink.md"],
 }
 FOLDERS = {"workloads": "Workloads", "papers": "The papers"}

@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis draws, and one Spark session for the whole suite.
+"""What all tests share: how Hypothesis draws, and one Spark session and one Kafka for the whole suite.
 
 `make test` runs tests in as many processes as there are cores. All tests that need the session are in one of them, and
 begin first because they take the longest; those that start a Spark of their own come next, one after the other.
@@ -12,12 +12,24 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.kafka.broker import Broker
+from tests.kafka.jars import Unreachable, connector_jars
 from tests.quick_spark import suite_session
 
 # No deadline: the machine is shared, and the first call into a library takes long. A failure prints the
 # line that repeats it.
 settings.register_profile("penstock", deadline=None, print_blob=True)
 settings.load_profile("penstock")
+
+OWN_SPARK = (
+    "tests/chaos/",
+    "test_cluster.py",
+    "test_standalone.py::test_executors",
+    "test_worker_python.py",
+    "test_leftovers.py::test_on",
+    "test_leftovers.py::test_with",
+)
+"""Tests that start a Spark of their own, each in a process of its own."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before the names of groups are read
@@ -26,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = ("spark", "own spark", "")
     place = {}
     for item in items:
-        own = "tests/chaos/" in item.nodeid or "test_cluster.py" in item.nodeid
+        own = any(part in item.nodeid for part in OWN_SPARK)
         group = "" if item.get_closest_marker("spark") is None else "own spark" if own else "spark"
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
@@ -40,3 +52,27 @@ def spark() -> Iterator[Any]:
     session = suite_session()
     yield session
     session.stop()
+
+
+NO_KAFKA = "Kafka is not tested here"
+
+
+@pytest.fixture(scope="session")
+def kafka(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Start a broker of Kafka once, and give Spark its connector."""
+    try:
+        for jar in connector_jars():
+            spark.sql(f"ADD JAR '{jar}'")
+        broker = Broker(tmp_path_factory.mktemp("kafka"))
+    except Unreachable as error:
+        pytest.skip(f"{NO_KAFKA}: {error}")
+    yield broker
+    broker.stop()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say loudly what was not tested."""
+    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    if missing := [reason for reason in skipped if NO_KAFKA in reason]:
+        terminalreporter.section("NOT TESTED: KAFKA", red=True)
+        terminalreporter.write_line(f"{len(missing)} tests were skipped. {missing[0]}")

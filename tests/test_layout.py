@@ -1,8 +1,8 @@
 """The import rule: which part may know which other, read from the source of every module.
 
 `order`, `policies` and `elastic` stand on the standard library, NumPy and each other; `pe` stands on those and on the
-core; `local`, `spark` and `sim` stand above and never import each other; only `spark` imports pyspark, and
-`import penstock` does not load it.
+core, `store` on the core; `kernels`, what engines compute alike, stands on `pe`; `local`, `spark` and `sim` stand above
+and never import each other; only `spark` imports pyspark, and `import penstock` does not load it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ PURE = {"order", "policies", "elastic"}
 ENGINES = {"local", "spark", "sim"}
 CORE = {
     "checks",
+    "clock",
     "drawing",
     "errors",
     "flow",
@@ -103,9 +104,26 @@ def test_pe_stands_on_the_pure_parts_and_the_core(name):
     assert outside(name) <= {"numpy", "pyarrow"}
 
 
+@pytest.mark.parametrize("name", inside("kernels"))
+def test_kernels_stand_on_pe_and_the_core(name):
+    assert parts_of(name) <= PURE | CORE | {"pe"}
+    assert outside(name) <= {"numpy", "pyarrow"}
+
+
+@pytest.mark.parametrize("name", inside("store"))
+def test_what_is_kept_stands_on_the_core_alone(name):
+    assert parts_of(name) <= CORE
+    assert outside(name) <= {"pyarrow", "obstore"}
+
+
 @pytest.mark.parametrize("name", inside(*ENGINES))
 def test_engines_do_not_know_each_other(name):
     assert not parts_of(name) & ENGINES
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - set(inside("cli", "lab"))))
+def test_only_the_command_line_knows_what_the_papers_compare_with(name):
+    assert "lab" not in parts_of(name)
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - set(inside("spark"))))
@@ -117,7 +135,55 @@ def test_only_spark_imports_pyspark(name):
 def test_the_core_knows_no_engine(name):
     """But for the one question that only Spark can answer, asked when the source is a DataFrame."""
     known = {"penstock.read": {"spark"}}
-    assert not parts_of(name) & (ENGINES | {"pe"} | PURE) - known.get(name, set())
+    assert not parts_of(name) & (ENGINES | {"pe", "kernels"} | PURE) - known.get(name, set())
+
+
+MEASURING = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
+OWN_CLOCKS = {"clock", "cli", "demo", "workloads"}
+"""Those who show people how long something took, and what stands for users' code, have the real time."""
+TIME_OF_DAY = {
+    "penstock.store.lease",
+    "penstock.store.objects",
+    "penstock.dashboard.sampling",
+    "penstock.dashboard.decisions",
+}
+"""What other processes, files or people tell the time by: never stretched."""
+
+
+def clocks_read(code: ast.AST) -> set[str]:
+    """Return the clocks of the standard library that a piece of code reads."""
+    found = set()
+    for node in ast.walk(code):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time":
+            found.add(node.attr.removesuffix("_ns"))
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            found |= {alias.name.removesuffix("_ns") for alias in node.names}
+    return found & MEASURING
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - set(inside(*OWN_CLOCKS))))
+def test_durations_are_measured_with_the_clocks_of_one_module(name):
+    """So that the suite can stretch them all: see `penstock.clock`."""
+    allowed = {"time"} if name in TIME_OF_DAY else set()
+    assert clocks_read(ast.parse(MODULES[name].read_text())) <= allowed
+
+
+def test_the_reading_of_clocks_sees_all_forms():
+    code = """
+from time import perf_counter_ns, sleep
+def f(clock=time.monotonic):
+    return time.time(), time.sleep(1), time.thread_time()
+"""
+    assert clocks_read(ast.parse(code)) == {"perf_counter", "monotonic", "time", "thread_time"}
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parent.rglob("*.py")), ids=lambda path: path.stem)
+def test_tests_share_nothing_through_each_other(path):
+    """What several files need is in a file without tests: one that is imported is not run alone, and not last."""
+    found = names_in(
+        ast.parse(path.read_text()), "tests." + ".".join(path.relative_to(Path(__file__).parent).parts[:-1])
+    )
+    assert [name for name in found if name.startswith("tests.") and ".test_" in name] == []
 
 
 def test_the_front_door_only_re_exports():

@@ -30,12 +30,11 @@ class LastViews(StatefulProcessor):  # type: ignore[misc]
         held = self.state.get()
         last = [(view[0], view[1]) for view in held[0]] if held is not None else []
         for row in sorted(rows, key=lambda row: row.seconds):
-            if row.wcs_sales_sk is None:
-                last = [*last, (row.seconds, row.wcs_item_sk)][-self.views :]
-            elif self.item in (0, row.wcs_item_sk):
+            if row.wcs_sales_sk is not None and self.item in (0, row.wcs_item_sk):
                 for at, viewed in last:
                     if row.seconds - at <= self.seconds and viewed in self.viewable:
                         yield Output(row.wcs_item_sk, viewed, row.at)
+            last = [*last, (row.seconds, row.wcs_item_sk)][-self.views :]
         self.state.update((last,))
 
     def close(self) -> None:

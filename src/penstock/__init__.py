@@ -15,6 +15,7 @@ from penstock.errors import (
     PenstockError,
     RowTypeError,
     SourceError,
+    StorageError,
 )
 from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
@@ -69,6 +70,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "SourceError",
+    "StorageError",
     "Stream",
     "Window",
     "WindowedStream",

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import FlowError, did_you_mean
 from penstock.graph import Graph, Node
 from penstock.operators.aggregates import Aggregation
-from penstock.operators.base import ERROR_POLICIES, Key, Operator, Source
+from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
 from penstock.operators.stateless import evaluate
 from penstock.rows import RowType, return_annotation, row_type, type_from_annotation
 from penstock.timing import Ticks, TimeKind
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.flow import Stream
 
 _NAME = re.compile(r"[\w .:+-]{1,120}")
+MOST_SHARDS = 1 << 16
+"""A shard's number goes from task to task in two bytes."""
 
 
 class DeadLetter(NamedTuple):
@@ -40,6 +42,12 @@ def flow_name(name: str) -> None:
     """Refuse a flow name that cannot name a directory."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise FlowError(f"a flow's name must be 1 to 120 letters, digits, spaces or . : + - _, not {name!r}")
+
+
+def shards(name: str, count: int) -> None:
+    """Refuse a number of shards that a flow cannot have."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_SHARDS:
+        raise FlowError(f"flow {name!r}: shards={count!r}; give a whole number from 1 to {MOST_SHARDS:,}")
 
 
 def operator_name(nodes: Mapping[str, Node], name: str) -> None:
@@ -99,6 +107,12 @@ def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
     """Refuse a slack below nothing, which would make every row late."""
     if amount < 0:
         raise FlowError(f"operator {operator!r}: {option}={value!r} is negative; give 0 or more")
+
+
+def seconds(value: Any, operator: str, option: str) -> None:
+    """Refuse a time by the wall clock that is no positive number of seconds."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+        raise FlowError(f"operator {operator!r}: {option}={value!r}; give a positive number of seconds, or None")
 
 
 def orderable(row: RowType | None, name: str, operator: str) -> None:
@@ -167,6 +181,18 @@ def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, it
     return None if annotation is None else type_from_annotation(annotation)
 
 
+def options_or_results(
+    kind: type, name: Any, on_error: Any, results: dict[str, Any]
+) -> tuple[str | None, OnError, dict[str, Any]]:
+    """Tell the options of an operator from computed fields that are called as they are."""
+    named: dict[str, Any] = {}
+    if isinstance(name, kind):
+        named["name"], name = name, None
+    if isinstance(on_error, kind):
+        named["on_error"], on_error = on_error, "fail"
+    return name, on_error, {**named, **results} if named else results
+
+
 def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, others: Sequence[str]) -> None:
     """Check the fields that aggregates read, and that their names are not those of the key or window."""
     distinct((*others, *bundle.names), operator, "aggregate()")
@@ -175,11 +201,11 @@ def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, ot
             field(row, aggregate.value, operator, f"{name}={aggregate.label}(...)")
 
 
-def has_time(node: Node, operator: str, what: str) -> None:
+def has_time(stream: Stream, operator: str, what: str) -> None:
     """Refuse an operator of event time on a stream that has none."""
-    if node.time is None:
+    if stream.time is None:
         raise FlowError(
-            f"operator {operator!r}: {what} needs event time, and the rows behind {node.name!r} have none; "
+            f"operator {operator!r}: {what} needs event time, and the rows behind {stream.node.name!r} have none; "
             f"give time= to every source above it, with the same kind of field"
         )
 
@@ -191,7 +217,7 @@ def unit_mismatch(operator: str, option: str, value: Any, kind: TimeKind | None)
             f"operator {operator!r}: {option}={value!r} is a duration, but the time field is an integer of "
             f"unknown unit; give an integer in its unit, or make the field a timestamp"
         )
-    if kind == "timestamp":
+    if kind is not None:
         return (
             f"operator {operator!r}: {option}={value!r} is a bare number, but the time field is a timestamp; "
             f'write for example "10 min" or a timedelta'
@@ -209,12 +235,12 @@ def one_flow(streams: Sequence[Stream], operator: str) -> None:
         )
 
 
-def same_time(left: Node, right: Node, operator: str) -> None:
+def same_time(left: Stream, right: Stream, operator: str) -> None:
     """Refuse to join streams whose times cannot be compared."""
     if left.time != right.time:
         raise FlowError(
-            f"operator {operator!r} joins streams whose times differ: {left.name!r} has {left.time} and "
-            f"{right.name!r} has {right.time} times; give time= the same kind of field in all sources"
+            f"operator {operator!r} joins streams whose times differ: {left.node.name!r} has {left.time} and "
+            f"{right.node.name!r} has {right.time} times; give time= the same kind of field in all sources"
         )
 
 

@@ -29,6 +29,21 @@ class SourceError(PenstockError):
     """Report a source that cannot be read, or whose rows break its promise of order."""
 
 
+class StorageError(PenstockError):
+    """Report a file that could not be read or written for a reason that may pass, although it was tried again.
+
+    It says nothing about the flow or its rows, so what it ended may be run again; and never that something is absent.
+    """
+
+    def __init__(self, what: str, path: str, attempts: int, error: str, fix: str = "") -> None:
+        self.what, self.path, self.attempts, self.error, self.fix = what, path, attempts, error, fix
+        times = "failed with" if attempts == 1 else f"failed {attempts} times, the last time with"
+        super().__init__(f"{what} {path} {times} {error}{fix and '; '}{fix}")
+
+    def __reduce__(self) -> tuple[type[StorageError], tuple[object, ...]]:
+        return StorageError, (self.what, self.path, self.attempts, self.error, self.fix)
+
+
 class CheckpointError(PenstockError):
     """Report a checkpoint that does not fit the flow, or that is damaged."""
 
@@ -62,6 +77,16 @@ class UnknownFieldError(RowTypeError):
         return (
             f"the row has a field {self.field!r}, the schema has {self.expected or 'none'}"
             f"{did_you_mean(self.field, known)}"
+        )
+
+
+class MissingFieldError(RowTypeError):
+    """Report a row without a field that its schema has; `expected` is what it has."""
+
+    def _text(self) -> str:
+        return (
+            f"the row has no field {self.field!r}, the schema has {self.expected}; return it, as None where there is "
+            f"no value, or leave it out of the schema"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import FlowError
+from penstock.keys import SHARDS
 from penstock.operators.base import Operator, Source
 from penstock.rows import RowType
 from penstock.timing import TimeKind
@@ -24,6 +25,16 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Naming:
+    """How an operator came by a name that the user did not give."""
+
+    base: str
+    """What it is called where that name is free; where it is not, a number follows."""
+    own: bool
+    """Whether the name says what the operator is: that of a function, or of what is declared. A lambda has none."""
+
+
+@dataclass(frozen=True)
 class Node:
     """One operator in its place: what it does, what it reads, and what its rows are."""
 
@@ -34,6 +45,10 @@ class Node:
     """The row type of each output port, None where undeclared."""
     time: TimeKind | None
     """The unit of event time of the rows, None where they have none."""
+    shards: int = SHARDS
+    """Into how many shards the keys of the flow are cut, where that is kept or moves."""
+    naming: Naming | None = None
+    """None where the user gave the name."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,52 @@ _CACHE_LIMIT = 1 << 18
 Hashes = npt.NDArray[np.uint64]
 
 
+class _NotANumber(float):
+    """A NaN that is equal to itself, in every process, so that state can be kept under it."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and math.isnan(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __reduce__(self) -> str:
+        return "NAN"
+
+
+NAN = _NotANumber("nan")
+"""The one key that every NaN is."""
+_AS_THEY_ARE = frozenset({int, str, bytes, bool, type(None), dt.datetime, dt.date})
+
+
+def as_key(value: Any) -> Any:
+    """Return the key that a value is: every NaN is the same one, and -0.0 is 0.0, as SQL groups them."""
+    if isinstance(value, tuple):
+        parts = tuple(map(as_key, value))
+        same = all(new is old for new, old in zip(parts, value, strict=True))
+        return value if same else tuple.__new__(type(value), parts)
+    if not isinstance(value, (float, np.floating, Decimal)):
+        return value
+    if math.isnan(value):
+        return NAN
+    return value + 0.0 if value == 0 and isinstance(value, (float, np.floating)) else value
+
+
+def as_keys(values: list[Any]) -> list[Any]:
+    """Return the key that each of some values is."""
+    return values if _AS_THEY_ARE.issuperset(map(type, values)) else list(map(as_key, values))
+
+
+def has_null(key: Any) -> bool:
+    """Tell whether a key is null or, of several fields, has a null: it is then equal to nothing, as in SQL."""
+    return key is None or (isinstance(key, tuple) and any(map(has_null, key)))
+
+
 def mix(value: int) -> int:
     """Spread an integer over 64 bits (the finalizer of splitmix64)."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK

@@ -11,9 +11,7 @@ from penstock.flow import Flow
 from penstock.graph import Edge, Graph, Node
 from penstock.hints import check_hints
 from penstock.operators.base import Keyed, Sink, Source
-from penstock.positions import Layout, layout
-
-MAX_SOURCES = 32
+from penstock.positions import MAX_SOURCES, Layout, layout
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,11 @@ class Plan:
     def nodes(self) -> dict[str, Node]:
         """Return the operators, each behind those that it reads."""
         return self.graph.nodes
+
+    @property
+    def shards(self) -> int:
+        """Return how many shards the keys of each keyed operator are cut into."""
+        return next(iter(self.nodes.values())).shards
 
     @cached_property
     def layout(self) -> Layout:
@@ -63,6 +66,12 @@ class Plan:
             if name in kept:
                 kept.update(port.node for port in node.inputs)
         return Plan(self.name, Graph({name: self.nodes[name] for name in self.graph.declared if name in kept}))
+
+    def check_restarts(self, why: str) -> None:
+        """Refuse operators that cannot begin again with the state that was saved; `why` says who saves it."""
+        for node in self.keyed:
+            assert isinstance(node.operator, Keyed)
+            node.operator.logic.check_restarts(node.name, why)
 
     def is_cut(self, edge: Edge) -> bool:
         """Tell whether rows leave their process on an edge, and so take their declared type there."""

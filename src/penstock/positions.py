@@ -1,9 +1,9 @@
 """Work out, before the run, what a position looks like on each stream and where marks stand in it.
 
 A position is a fixed number of int64 columns, compared from left to right. A source's rows have their
-order_by values and one packed number; an operator that may emit several rows for one adds the emission index;
-a fan-out whose branches meet again adds the index of the edge; an operator that emits when a mark passes adds
-(fire time, position of the opening row, emission index). A mark travels just before the row that raised it,
+order_by values and one packed number (`Layout.places`); an operator that may emit several rows for one adds the
+emission index; a fan-out whose branches meet again adds the index of the edge; an operator that emits when a mark
+passes adds (fire time, position of the opening row, emission index). A mark travels just before the row that raised it,
 and arrives at an operator behind everything that the mark made the operators above emit: so its path has the
 index of the edge that it took, and `LAST` elsewhere.
 """
@@ -11,6 +11,10 @@ index of the edge that it took, and `LAST` elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.graph import Edge, Graph
 from penstock.operators.base import Keyed, Source
@@ -19,6 +23,17 @@ from penstock.timing import Ticks
 
 LAST = (1 << 63) - 1
 """A component that is behind every row's."""
+FIRST = -(1 << 63)
+"""A component that no row's is before."""
+MAX_SOURCES = 32
+_PLACE_BITS = 57
+"""Bits of a packed place; above them the number of the source, below them one bit: row or mark."""
+_TURN_BITS = 5
+"""Bits of a source's number below the turn: as many as MAX_SOURCES needs."""
+
+Ints = npt.NDArray[np.int64]
+Sequence = Literal["own", "turns", "order"]
+"""What makes one sequence of all sources: their own order, as rows arrive; turns, row by row; or `order_by`."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +62,50 @@ class Shape:
 class Layout:
     """The layout of positions in a whole flow."""
 
-    base: int
-    """Components of a source row's position."""
+    order: int
+    """Components of a source row's position that are its order_by values."""
+    own: int
+    """Numbers that tell a row's place inside its source, at most; a single one is packed with the source's number."""
+    sequence: Sequence
+    """How the rows of all sources become one sequence."""
     shapes: dict[str, Shape]
     fanouts: frozenset[str]
     """Operators whose outgoing edges add a component, because the branches meet again."""
+
+    @property
+    def base(self) -> int:
+        """Return the components of a source row's position: its order_by values, then its place among all sources."""
+        return self.order + (1 if self.own == 1 else 1 + self.own)
+
+    def places(self, number: int, own: list[Ints]) -> list[Ints]:
+        """Return where rows of source `number` are among those of all sources, from their place in the source.
+
+        It stands behind the order_by values. The lowest bit is 1 for rows; a mark just before a row has 0. Where
+        sources take turns the place is the row's number, and comes first; otherwise the number of the source does.
+        """
+        turns = self.sequence == "turns"
+        if self.own == 1 and turns:
+            return [(own[0] << np.int64(_TURN_BITS + 1)) + (2 * number + 1)]
+        if self.own == 1:
+            return [(np.int64(number) << np.int64(_PLACE_BITS + 1)) + own[0] * 2 + 1]
+        length = len(own[0])
+        columns = [*own, *[np.zeros(length, np.int64)] * (self.own - len(own))]
+        columns[-1] = columns[-1] * 2 + 1
+        columns.insert(1 if turns else 0, np.full(length, number, np.int64))
+        return columns
+
+    def place(self, number: int, own: int) -> tuple[int, ...]:
+        """Return the position of the mark just before the row at a place of source `number`, without order_by."""
+        *above, last = (int(column[0]) for column in self.places(number, [np.array([own], np.int64)]))
+        return (*above, last - 1)
+
+    def before_all(self, number: int) -> tuple[int, ...]:
+        """Return the position of a mark of source `number` that is before all rows."""
+        return (*[FIRST] * self.order, FIRST + number, *[0] * (self.base - self.order - 1))
+
+    def behind_all(self, number: int) -> tuple[int, ...]:
+        """Return the position of a mark of source `number` that is behind all rows."""
+        return (LAST - 2 * (2 * MAX_SOURCES - number),) * self.base
 
     def edge_width(self, edge: Edge) -> int:
         """Return the number of components of the rows on an edge."""
@@ -63,17 +117,6 @@ def timed_width(width: int) -> int:
     return 1 + 1 + width + 1
 
 
-def base_width(graph: Graph) -> int:
-    """Return the components of a source row's position: its order_by values, then its own place.
-
-    One packed number (source, place, row or mark) will do unless a Spark DataFrame needs more for its place.
-    """
-    sources = [node.operator for node in graph.nodes.values() if isinstance(node.operator, Source)]
-    ordered = max((len(source.order_by) for source in sources), default=0)
-    wide = max((own_width(source) for source in sources), default=1)
-    return ordered + (1 if wide == 1 else 1 + wide)
-
-
 def own_width(source: Source) -> int:
     """Return how many numbers tell a row's place inside its source."""
     return int(getattr(source.reader, "own_width", 1))
@@ -81,12 +124,15 @@ def own_width(source: Source) -> int:
 
 def layout(graph: Graph) -> Layout:
     """Lay out the positions of a flow."""
-    base = 1 + max(
-        (len(node.operator.order_by) for node in graph.nodes.values() if isinstance(node.operator, Source)),
-        default=0,
-    )
-    fanouts = frozenset(name for name in graph.nodes if _meets_again(graph, name))
+    sources = [node.operator for node in graph.nodes.values() if isinstance(node.operator, Source)]
+    order = max((len(source.order_by) for source in sources), default=0)
+    own = max((own_width(source) for source in sources), default=1)
+    sequence: Sequence = "order" if order else "own"
+    if not order and len(sources) > 1 and not any(getattr(source.reader, "goes_on", True) for source in sources):
+        sequence = "turns"
     shapes: dict[str, Shape] = {}
+    base = Layout(order, own, sequence, shapes, frozenset()).base
+    fanouts = frozenset(name for name in graph.nodes if _meets_again(graph, name))
     incoming: dict[str, list[Edge]] = {name: [] for name in graph.nodes}
     for edge in graph.edges:
         incoming[edge.target].append(edge)
@@ -110,7 +156,7 @@ def layout(graph: Graph) -> Layout:
             for port in range(len(node.inputs) if isinstance(operator, Keyed) and operator.logic.waits else 0)
         ]
         shapes[name] = Shape(width, out, _routes(graph, shapes, fanouts, edges, behind=behind), tuple(ports))
-    return Layout(base, shapes, fanouts)
+    return Layout(order, own, sequence, shapes, fanouts)
 
 
 def _routes(

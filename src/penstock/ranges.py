@@ -57,7 +57,7 @@ class Ranges:
         except (TypeError, ArithmeticError):
             pass  # a null or a decimal NaN, which have a place, or a key of another type
         try:
-            return bisect_right(self.bounds, _place(key), key=_place)
+            return bisect_right(self.bounds, order_place(key), key=order_place)
         except TypeError:
             raise TypeError(
                 f"the key {key!r} cannot be compared with {self.bounds[0]!r}, a bound of key_by(..., ranges=...); "
@@ -159,13 +159,13 @@ def _is_of(value: Any, kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) and isinstance(value, str)
 
 
-def _place(value: Any) -> tuple[Any, ...]:
+def order_place(value: Any) -> tuple[Any, ...]:
     """Return what stands for a value among others: nulls first, NaNs last."""
     if value is None:
         return (0,)
     if is_nan(value):
         return (2,)
-    return (1, tuple(map(_place, value)) if isinstance(value, tuple) else value)
+    return (1, tuple(map(order_place, value)) if isinstance(value, tuple) else value)
 
 
 def is_nan(value: Any) -> bool:

@@ -1,8 +1,11 @@
 """Say where rows come from. A reader describes; the engine reads.
 
+A reader that `goes_on` has rows that come with time: nobody knows which source has the next one. All others have every
+row at hand, so that several of them can take turns.
+
 The order of a source without `order_by` is its own: for directories the files by modification time and then
-name, rows as they stand in the file; for items their index; for a Spark DataFrame its partitions and rows;
-for Kafka partition and offset; for a socket the order of arrival.
+name, rows as they stand in the file; for items their index; for a batch DataFrame its partitions and rows; for a
+streaming one what Spark's stream tells, such as Kafka's topic, partition and offset; for a socket the order of arrival.
 """
 
 from __future__ import annotations
@@ -32,6 +35,11 @@ class Files:
     by_name: bool = False
     """Order files by name alone: for directories whose names were made in order."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether rows come with time."""
+        return self.follow
+
 
 @dataclass(frozen=True)
 class Items:
@@ -39,6 +47,11 @@ class Items:
 
     items: Iterable[Any]
     schema: Any = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether rows come with time."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,11 @@ class Generated:
     rows_per_second: float | None = None
     rows: int | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether rows come with time, at a rate or for ever."""
+        return self.rows_per_second is not None or self.rows is None
+
 
 @dataclass(frozen=True)
 class Socket:
@@ -57,6 +75,11 @@ class Socket:
 
     host: str
     port: int
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether rows come with time."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -70,14 +93,22 @@ class Frame:
         """Tell whether the DataFrame is a streaming one."""
         return bool(self.frame.isStreaming)
 
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether rows come with time."""
+        return self.streaming
+
     @cached_property
+    def places(self) -> Any:
+        """Return how the rows of a streaming DataFrame are ordered."""
+        from penstock.spark.places import find_places
+
+        return find_places(self.frame)
+
+    @property
     def own_width(self) -> int:
         """Return how many numbers tell a row's place; a batch DataFrame is read from files, where one will do."""
-        if not self.streaming:
-            return 1
-        from penstock.spark.frames import place_columns
-
-        return len(place_columns(self.frame))
+        return int(self.places.width) if self.streaming else 1
 
 
 Reader = Files | Items | Generated | Socket | Frame

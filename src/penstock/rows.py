@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import FlowError, RowTypeError, UnknownFieldError
+from penstock.errors import FlowError, MissingFieldError, RowTypeError, UnknownFieldError
 
 Row = Any
 Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
@@ -104,6 +104,8 @@ class RowType:
     schema: pa.Schema
     form: Form
     cls: type | None = None
+    optional: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
+    """Fields that a row may leave out, and that are null then: of sources, and where the type says so."""
 
     @property
     def names(self) -> list[str]:
@@ -143,6 +145,10 @@ class RowType:
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def lenient(self) -> RowType:
+        """Return the type with fields that may be left out: sources have rows as they come."""
+        return dataclasses.replace(self, optional=frozenset(self.schema.names))
 
     def normalize(self, row: Row) -> Row:
         """Give a dict or dataclass that a function returned the record form that its schema declares."""
@@ -200,7 +206,8 @@ class RowType:
         return itemgetter(*names) if self.form == "dict" else attrgetter(*names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowType, (self.schema, self.form, self.cls)  # what is cached is made anew: classes must stay the same
+        # What is cached is made anew: classes must stay the same.
+        return RowType, (self.schema, self.form, self.cls, self.optional)
 
     @cached_property
     def row_class(self) -> Any:
@@ -245,9 +252,9 @@ class RowType:
             if extra:
                 name = sorted(map(str, extra))[0]
                 raise UnknownFieldError(index, name, row.get(name), ", ".join(names))
-            missing = [field.name for field in self.schema if field.name not in row and not field.nullable]
+            missing = [name for name in names if name not in row and name not in self.optional]
             if missing:
-                raise RowTypeError(index, missing[0], None, "(the field is missing)")
+                raise MissingFieldError(index, missing[0], None, ", ".join(names))
             return tuple(row.get(name) for name in names)
         if isinstance(row, tuple):
             fields = getattr(row, "_fields", None)
@@ -404,7 +411,14 @@ def _class_type(cls: type) -> RowType | None:
     if any(kind is None for kind in kinds):
         return None
     schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
-    return RowType(schema, typing.cast(Form, form), cls)
+    return RowType(schema, typing.cast(Form, form), cls, _optional(cls) if form == "dict" else frozenset())
+
+
+def _optional(cls: Any) -> frozenset[str]:
+    """Return the keys that a TypedDict may leave out; annotations that are text do not tell the class itself."""
+    marks = {name: typing.get_origin(hint) for name, hint in typing.get_type_hints(cls, include_extras=True).items()}
+    marked = {name for name, mark in marks.items() if mark is typing.NotRequired}
+    return frozenset(marked | {name for name in cls.__optional_keys__ if marks[name] is not typing.Required})
 
 
 def arrow_type(annotation: Any) -> pa.DataType | None:
@@ -465,7 +479,7 @@ def _infer_fields(rows: Sequence[dict[str, Any]]) -> RowType | None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     try:
         kinds = [(name, pa.array([row.get(name) for row in rows]).type) for name in names]
-        return record_type(pa.schema(kinds))
+        return record_type(pa.schema(kinds)).lenient()
     except _MISFITS:
         return None
 

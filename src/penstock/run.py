@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError, did_you_mean
 from penstock.flow import Flow
+from penstock.order.reorder import MakeReorder
 from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
 from penstock.pe.statistics import ElementStats
@@ -25,6 +27,8 @@ from penstock.rows import Row
 from penstock.timing import seconds
 
 EngineName = Literal["spark", "threads", "sequential"]
+EPOCH_ROWS = 1_000_000
+"""Rows that an epoch reads from a source at most, where nobody says how many."""
 
 
 class Run:
@@ -62,7 +66,7 @@ class Run:
 
     @property
     def results(self) -> dict[str, list[Row]]:
-        """Return the rows of the sinks that are kept in memory, by name, in order."""
+        """Return the rows so far of the sinks that are kept in memory, by name, in order."""
         return self._results()
 
     @property
@@ -211,17 +215,19 @@ def start(
     spark: Any = None,
     checkpoint: str | None = None,
     tasks: int | None = None,
-    epoch_rows: int = 1_000_000,
+    epoch_rows: int | None = None,
     every: str | float = 0.0,
     latency: str | float | None = None,
     end: bool = True,
-    threads: int | Literal["utilization"] | None = None,
+    threads: int | Literal["utilization"] | Controller[Any, Any] | None = None,
     model: ModelName | None = None,
     policy: str | Policy | None = None,
     replicas: int | Mapping[str, int] | Literal["auto"] | None = None,
     partitioned: Partitioned | None = None,
     batch_rows: int | None = None,
     quantum: str | float | None = None,
+    binding: Any = None,
+    reorder: MakeReorder | None = None,
     on_epoch: Callable[[Any], None] | None = None,
     page: bool | int | None = None,
     page_host: str = "127.0.0.1",
@@ -249,7 +255,9 @@ def start(
     runs. `partitioned` is how workers share a keyed operator: by a queue (hybrid, partitioned, shared), or as replicas,
     each with partitions of its own (executor), which move to where they are balanced. `quantum` is how long a worker
     stays with an operator before it looks for another that has work (by default "50 ms"): it changes behind a batch,
-    and in the middle of one where an operator is a co-routine.
+    and in the middle of one where an operator is a co-routine, unless the policy decides that itself. What the papers
+    compare with is in `penstock.lab`, and handed in: `binding` says what rebinds operators in the bound model,
+    `reorder` makes what puts batches back in order, and `threads` may be what finds the number of workers.
 
     `page=True`, or a port, serves a live page of the run on 127.0.0.1 (`run.page` is its address), or on `page_host`,
     where it asks for `page_token`. `history` is the directory that keeps what the page showed, for `penstock page`; a
@@ -258,6 +266,9 @@ def start(
     """
     _refuse_while_loading()
     plan = make_plan(flow)
+    if checkpoint is not None or engine == "spark":
+        plan.check_restarts("Spark moves its state between processes" if engine == "spark" else "checkpoint= saves it")
+    flow._started = True
     _refuse_options(
         engine,
         {"spark": spark, "checkpoint": checkpoint, "tasks": tasks, "every": every or None},
@@ -272,6 +283,8 @@ def start(
             "partitioned": partitioned,
             "batch_rows": batch_rows,
             "quantum": quantum,
+            "binding": binding,
+            "reorder": reorder,
         },
         only="threads",
     )
@@ -283,6 +296,12 @@ def start(
         raise FlowError('latency= needs engine="spark" or "threads"; the sequential engine is as fast as it is')
     if history is True and checkpoint is None:
         raise FlowError("history=True keeps the history in the checkpoint; give checkpoint=, or history= a directory")
+    if epoch_rows is not None and engine == "threads":
+        raise FlowError(
+            'epoch_rows= needs engine="spark" or "sequential"; engine="threads" has no epochs: batch_rows= bounds its '
+            "batches"
+        )
+    epoch_rows = EPOCH_ROWS if epoch_rows is None else epoch_rows
     if epoch_rows < 1:
         raise FlowError(f"epoch_rows={epoch_rows}; an epoch needs at least one row")
     run = Run(flow)
@@ -305,6 +324,8 @@ def start(
             quantum=None if quantum is None else seconds(quantum, "quantum"),
             latency=_target(latency),
             name_keys=name_keys,
+            binding=binding,
+            reorder=reorder,
         )
     elif engine == "spark":
         target = _spark(
@@ -422,7 +443,10 @@ def _spark(
     from penstock.spark.job import SparkBackend
     from penstock.spark.outputs import check_directories
     from penstock.spark.session import make_session
+    from penstock.store.identity import check_names
 
+    if checkpoint is not None:
+        check_names(plan)
     check_directories(plan, checkpoint)
     path = checkpoint or tempfile.mkdtemp(prefix=f"penstock-{_file_name(plan.name)}-")
     path = path if "://" in path else os.path.abspath(path)
@@ -430,7 +454,7 @@ def _spark(
     options = Options(path, tasks, epoch_rows, every, end, latency, threads, name_keys)
     engine = SparkEngine(plan, SparkBackend(session), options, run._took_epoch)
     run._engine = engine
-    run._results = lambda: dict(engine.outputs.results) if engine.outputs is not None else {}
+    run._results = lambda: {name: list(rows) for name, rows in engine.results.items()}
 
     def target() -> None:
         try:

@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import RowTypeError, SourceError, operator_error
+from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error
 from penstock.graph import Edge, Node
+from penstock.keys import as_key
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
 from penstock.operators.stateless import PerRow, Stateless
 from penstock.plan import Plan
@@ -52,6 +53,9 @@ class _KeyedState:
 class SequentialEngine:
     """Run a plan row by row. Feed it with `row` and `end`; read `results`."""
 
+    keeps_frames = True
+    """Whether co-routines go on after their waits; where they are saved between rows, they begin again instead."""
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks}
@@ -61,25 +65,49 @@ class SequentialEngine:
             name: [BEFORE] * max(1, len(node.inputs)) for name, node in plan.nodes.items()
         }
         self._keyed = {node.name: _KeyedState() for node in plan.keyed}
+        self._parts: dict[str, dict[int, Ticks]] = {node.name: {} for node in plan.sources}
+        """The watermark of each part of a source that is known."""
+        self._idle: set[tuple[str, int]] = set()
 
-    def row(self, source: str, row: Row) -> None:
-        """Take the next row of the input sequence through the whole graph."""
+    def row(self, source: str, row: Row, part: int = 0) -> None:
+        """Take the next row of the input sequence, of some part of its source, through the whole graph."""
         node = self.plan.nodes[source]
         operator = node.operator
         assert isinstance(operator, Source)
-        time = self._time(source, operator, row)
+        time = self._time(node, operator, row)
+        if time is None:
+            return
         if operator.time is not None:
-            self._mark(node, max(self._marks[source][0], time - operator.slack))
+            parts = self._parts[source]
+            parts[part] = max(parts.get(part, BEFORE), time - operator.slack)
+            self._settle_marks()
         self._drain(self._leave(node, 0, Item(row, time)))
+
+    def know(self, source: str, parts: Iterable[int]) -> None:
+        """Count parts of a source that have given no row yet: its watermark is the lowest of all."""
+        for part in parts:
+            self._parts[source].setdefault(part, BEFORE)
+
+    def idle(self, source: str, parts: Iterable[int]) -> None:
+        """Leave out parts of a source until they give a row again."""
+        self.know(source, parts)
+        self._idle |= {(source, part) for part in parts}
+        self._settle_marks()
+
+    def wake(self, source: str, part: int) -> None:
+        """Count a part of a source again that gives rows."""
+        self._idle.discard((source, part))
 
     def late(self, source: str, row: Row) -> None:
         """Take a row that came against the order of an epoch that is done."""
         node = self.plan.nodes[source]
         operator = node.operator
         assert isinstance(operator, Source)
-        if operator.on_error == "fail":
+        if not operator.diverts:
             raise SourceError(late_row_message(source, row))
-        self._drain(self._leave(node, 1, Item(row, self._time(source, operator, row))))
+        time = self._time(node, operator, row)
+        if time is not None:
+            self._drain(self._leave(node, 1, Item(row, time)))
 
     def mark(self, source: str, mark: Ticks) -> None:
         """Take word that a source will give nothing earlier."""
@@ -89,25 +117,51 @@ class SequentialEngine:
         """Take the end of a source: its final mark."""
         self._mark(self.plan.nodes[source], FOREVER)
 
+    def close(self) -> None:
+        """Close what waits: no more rows come."""
+        for node in self.plan.keyed:
+            assert isinstance(node.operator, Keyed)
+            for state in self._keyed[node.name].states.values():
+                node.operator.logic.let_go(state)
+
     def state(self, operator: str) -> dict[Any, Any]:
         """Return the state of an operator by key."""
         return dict(self._keyed[operator].states)
 
-    def _time(self, source: str, operator: Source, row: Row) -> Ticks:
+    def _time(self, node: Node, operator: Source, row: Row) -> Ticks | None:
+        """Return a row's event time; of a row that has none, do what the source says and return None."""
         if operator.time is None:
             return 0
+        value = any_getter([operator.time])(row)
         try:
-            return time_to_ticks(any_getter([operator.time])(row))
-        except TypeError as error:
-            raise SourceError(
-                f"source {source!r}: the field {operator.time!r} gives no event time: {error}; row: {row!r}; "
-                f"fill it in before the rows come in, or leave such rows out"
-            ) from None
+            return time_to_ticks(value)
+        except TypeError:
+            if operator.on_error == "fail":
+                raise SourceError(no_time_message(node.name, operator.time, value, row)) from None
+            self._drain(self._failed(node, operator.on_error, no_time(operator.time, value), Item(row, 0)))
+            return None
 
     def _mark(self, node: Node, mark: Ticks) -> None:
         if mark > self._marks[node.name][0]:
             self._marks[node.name][0] = mark
             self._drain(self._leave_all(node, mark))
+
+    def _settle_marks(self) -> None:
+        """Raise the watermarks of sources to the lowest of their parts, where those have risen.
+
+        A source of which all parts are idle goes along with the slowest of the others.
+        """
+        counting = {
+            name: [mark for part, mark in parts.items() if (name, part) not in self._idle]
+            for name, parts in self._parts.items()
+        }
+        for name, marks in counting.items():
+            if marks:
+                self._mark(self.plan.nodes[name], min(marks))
+        others = [self._marks[name][0] for name, parts in self._parts.items() if counting[name] or not parts]
+        for name, marks in counting.items():
+            if not marks and self._parts[name] and others and min(others) < FOREVER:
+                self._mark(self.plan.nodes[name], min(others))
 
     def _drain(self, deliveries: Iterator[Delivery]) -> None:
         """Deliver depth first: what a delivery causes comes before the next one."""
@@ -246,7 +300,7 @@ class SequentialEngine:
     def _context(self, node: Node, held: _KeyedState) -> Context:
         context = Context(node.time or "integer")
         marks = self._marks[node.name]
-        context.watermark = min(marks)
+        context.watermark, context.keeps_frames = min(marks), self.keeps_frames
         if isinstance(node.operator, Keyed) and node.operator.logic.waits:
             context.closed = frozenset(port for port, mark in enumerate(marks) if mark == FOREVER)
         return context
@@ -275,7 +329,7 @@ class SequentialEngine:
 
 def key_of(key: Key, row: Row) -> Any:
     """Read a row's key; one that other engines could not send to its shard is no key here either."""
-    found = key.function(row) if key.function is not None else any_getter(key.fields)(row)
+    found = as_key(key.function(row) if key.function is not None else any_getter(key.fields)(row))
     key.check(found)
     return found
 
@@ -290,10 +344,25 @@ def row_text(row: Row) -> str:
         return repr(row)
 
 
+def no_time(field: str, value: Any) -> PenstockError:
+    """Say that a row has no event time."""
+    return PenstockError(
+        f"the field {field!r} gives no event time: a time must be a datetime or an integer, not {value!r}"
+    )
+
+
+def no_time_message(source: str, field: str, value: Any, row: Row) -> str:
+    """Say that a row has no event time, and what can be done."""
+    return (
+        f"source {source!r}: {no_time(field, value)}; row: {row!r}; fill it in before the rows come in, or give the "
+        f'source on_error="skip" or "dead_letter"'
+    )
+
+
 def late_row_message(source: str, row: Row) -> str:
     """Say that a row came against the order of its source."""
     return (
-        f"source {source!r}: order_by goes back behind an epoch that is done, at the row {row!r}; use "
+        f"source {source!r}: order_by goes back at the row {row!r}; use "
         f'on_late="divert" to send such rows to stream.late, or leave order_by out and use sort(slack=...) '
         f"on an event time"
     )

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.errors import CheckpointError
-from penstock.spark.checkpoint import RETAIN, Checkpoint, ShardIndex
 from penstock.spark.deltas import apply_block
-from penstock.spark.files import read_json
 from penstock.spark.worker_state import FileReader
+from penstock.store.checkpoint import Checkpoint, ShardIndex
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,7 @@ class Change:
 
 def epochs(checkpoint: str) -> list[int]:
     """Return the committed epochs whose state can be read, ascending."""
-    if not Checkpoint(checkpoint).epochs():
-        raise CheckpointError(f"{checkpoint} is no checkpoint, or has no committed epoch yet")
-    found = [epoch for epoch in Checkpoint(checkpoint).epochs() if Checkpoint(checkpoint).manifest(epoch)]
-    return [epoch for epoch in found if epoch > found[-1] - RETAIN]
+    return list(_epochs(checkpoint))
 
 
 def shards(checkpoint: str, operator: str, epoch: int | None = None) -> list[ShardSize]:
@@ -142,7 +138,8 @@ def _index(checkpoint: str, operator: str, number: int, body: dict[str, Any]) ->
     """Return where an operator's shards are; one that has no state yet has none."""
     if operator in body["state"]:
         return ShardIndex.from_json(body["state"][operator])
-    known = (read_json(f"{checkpoint}/flow.json") or {"operators": {}})["operators"]
+    described = body.get("flow") or Checkpoint(checkpoint).description() or {"operators": {}}
+    known = described["operators"]
     if operator in known:
         return ShardIndex()
     names = ", ".join(sorted(known)) or "none"
@@ -150,16 +147,21 @@ def _index(checkpoint: str, operator: str, number: int, body: dict[str, Any]) ->
 
 
 def _manifest(checkpoint: str, epoch: int | None) -> tuple[int, dict[str, Any]]:
-    kept = Checkpoint(checkpoint)
-    readable = epochs(checkpoint)
-    number = readable[-1] if epoch is None else epoch
-    body = kept.manifest(number)
-    if number not in readable or body is None:
+    readable = _epochs(checkpoint)
+    number = max(readable) if epoch is None else epoch
+    if number not in readable:
         raise CheckpointError(
-            f"the state of epoch {number} is not kept in {checkpoint}; kept are the epochs {readable[0]} to "
-            f"{readable[-1]}"
+            f"the state of epoch {number} is not kept in {checkpoint}; kept are the epochs {min(readable)} to "
+            f"{max(readable)}"
         )
-    return number, body
+    return number, readable[number]
+
+
+def _epochs(checkpoint: str) -> dict[int, dict[str, Any]]:
+    found = Checkpoint(checkpoint).epochs()
+    if not found:
+        raise CheckpointError(f"{checkpoint} is no checkpoint, or has no committed epoch yet")
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,10 @@ import pyarrow as pa
 from penstock.errors import FlowError
 
 Ticks = int
-TimeKind = Literal["timestamp", "integer"]
+Unit = Literal["timestamp", "integer"]
+"""What durations are given in: microseconds, or whatever an integer field counts."""
+TimeKind = Literal["timestamp", "naive timestamp", "integer"]
+"""What an event time is for the user: a moment in UTC, a date and time of day without a zone, or a number."""
 FOREVER: Ticks = 1 << 62
 """The mark at the end of a source: later than every time."""
 BEFORE: Ticks = -(1 << 62)
@@ -38,11 +41,12 @@ _UNITS = {
 }
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NAIVE_EPOCH = dt.datetime(1970, 1, 1)
 
 Duration = str | int | dt.timedelta
 
 
-def ticks(duration: Duration, operator: str, option: str = "size") -> tuple[Ticks, TimeKind]:
+def ticks(duration: Duration, operator: str, option: str = "size") -> tuple[Ticks, Unit]:
     """Read a duration: "10 min", a timedelta, or an integer in the time field's own unit."""
     if isinstance(duration, bool) or not isinstance(duration, (str, int, dt.timedelta)):
         raise FlowError(
@@ -69,7 +73,7 @@ def ticks(duration: Duration, operator: str, option: str = "size") -> tuple[Tick
     return round(total), "timestamp"
 
 
-def same_unit(duration: Duration, kind: TimeKind, operator: str, option: str) -> Ticks:
+def same_unit(duration: Duration, kind: Unit, operator: str, option: str) -> Ticks:
     """Read a duration that must have the unit of another; nothing has every unit."""
     amount, unit = ticks(duration, operator, option)
     if unit != kind and amount != 0:
@@ -103,29 +107,36 @@ def ticks_to_time(value: Ticks, kind: TimeKind) -> Any:
     """Show ticks as the user knows them."""
     if kind == "integer":
         return value
-    return _EPOCH + dt.timedelta(microseconds=value)
+    return (_EPOCH if kind == "timestamp" else _NAIVE_EPOCH) + dt.timedelta(microseconds=value)
+
+
+def unit_of(kind: TimeKind | None) -> Unit | None:
+    """Tell what durations beside times of a kind are given in."""
+    return "timestamp" if kind == "naive timestamp" else kind
 
 
 def column_ticks(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Read a column of event times."""
-    if column.null_count:
-        time_to_ticks(None)  # raises: a row without a time has no place
+    """Read a column of event times; a null is 0."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False)
     elif pa.types.is_date(kind):
         column = column.cast(pa.timestamp("us"))
-    values: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    values: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return values
 
 
 def kind_of(data_type: pa.DataType) -> TimeKind | None:
     """Tell whether a field can hold event time."""
-    if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type):
-        return "timestamp"
+    if pa.types.is_timestamp(data_type):
+        return "naive timestamp" if data_type.tz is None else "timestamp"
+    if pa.types.is_date(data_type):
+        return "timestamp"  # the day in UTC
     return "integer" if pa.types.is_integer(data_type) else None
 
 
 def time_type(kind: TimeKind) -> pa.DataType:
     """Return the Arrow type of a time in rows that Penstock makes."""
-    return pa.timestamp("us", "UTC") if kind == "timestamp" else pa.int64()
+    if kind == "integer":
+        return pa.int64()
+    return pa.timestamp("us", "UTC" if kind == "timestamp" else None)

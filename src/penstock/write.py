@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,17 @@ def refuse_file(sink: str, writer: Directory) -> None:
     """Refuse to write a directory where there is a file."""
     if is_file(writer.path):
         raise FlowError(f"sink {sink!r}: {writer.path} is a file; give a directory")
+
+
+def refuse_strangers(sink: str, writer: Directory, names: Iterable[str]) -> None:
+    """Refuse a directory that holds files of somebody else, by the names in it: readers could not tell them apart."""
+    others = sorted(name for name in names if name != "_penstock" and not name.startswith(("epoch=", ".")))
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise FlowError(
+            f"sink {sink!r}: {writer.path} holds files that no run of Penstock has written ({others[0]}{more}), which "
+            f"whoever reads the directory would take for rows; write to a directory of its own, or move them away"
+        )
 
 
 def as_writer(value: Any) -> Writer:

@@ -12,9 +12,9 @@ from penstock.dashboard.page import FinishedPage
 from penstock.dashboard.server import PageServer
 from penstock.elastic.decisions import HOLD
 
-from ..local.test_engine import wait_for
+from ..local.support import wait_for
 from . import expectations as expect
-from .test_threads_page import orders, total
+from .flows import orders, total
 from .visiting import wait_for_text
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark]

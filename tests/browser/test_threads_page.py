@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -13,8 +11,9 @@ from penstock.dashboard.history import read_history
 from penstock.dashboard.page import FinishedPage
 from penstock.dashboard.server import PageServer
 
-from ..local.test_engine import wait_for
+from ..local.support import wait_for
 from . import expectations as expect
+from .flows import orders, total
 from .visiting import operator, wait_for_text
 
 pytestmark = pytest.mark.browser
@@ -27,15 +26,6 @@ KINDS = {
     "out": "sink",
     "last": "sink",
 }
-
-
-def orders(start: int, stop: int) -> pa.Table:
-    number = np.arange(start, stop)
-    return pa.table({"n": number, "k": number % 97})
-
-
-def total(state: int | None, row: Any) -> tuple[int, dict[str, int]]:
-    return (state or 0) + row.n, {"k": row.k, "total": (state or 0) + row.n}
 
 
 def make_flow() -> tuple[ps.Flow, ps.Stream]:

@@ -22,6 +22,9 @@ SOURCES = Path(ps.__file__).parents[1]
 PATIENCE = 900.0
 """Seconds without a line after which a driver counts as hung."""
 
+FAULTY = r"/data/|/ck/state/[0-9a-f.]|/staging/epoch.*part"
+"""What tasks read and write."""
+
 
 class Hung(Exception):
     """A driver did not go on."""
@@ -39,12 +42,12 @@ class Kill:
 class Life:
     """One process of the driver."""
 
-    def __init__(self, work: Path, master: str, tasks: int) -> None:
+    def __init__(self, work: Path, command: list[str]) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_WORKER_DIR": str(work / "workers")}
         self._errors = open(work / "errors.txt", "a")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, driver.__file__, str(SOURCES), str(work), master, str(tasks)],
+            [sys.executable, *command],
             env=environment,
             cwd=work,
             stdout=subprocess.PIPE,
@@ -90,8 +93,12 @@ class Chaos:
     victim: Victim
     seed: int
     kills: int
+    rate: float = 0.0
+    """Which share of the reads and writes of tasks fails, of sources, state and part files."""
     killed: list[Kill] = field(default_factory=list)
     lives: int = 0
+    epochs: int = 0
+    """How many the run has, at least."""
     _epoch: int = 0
     _pace: float = 0.3
     """Seconds from epoch to epoch, at the best."""
@@ -99,9 +106,16 @@ class Chaos:
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
         self._master = "local-cluster[2,1,1024]" if self.victim == "executor" else "local[*,4]"
-        self.epochs = 4 * self.kills + 10
+        self._faults = f"{self.seed} {self.rate} {self.work / 'faults.txt'} {FAULTY}" if self.rate else ""
+        self.epochs = self.epochs or 4 * self.kills + 10
         # The last epochs are left alone, so that nobody is killed who has come to the end.
         self._due = sorted(self._draw.choices(range(self.epochs - 8), k=self.kills))
+
+    def _command(self) -> list[str]:
+        """Return the driver of the next life, and its arguments."""
+        tasks = self._draw.choice([0, 1, 2, 3])
+        faults = [self._faults] if self._faults else []
+        return [driver.__file__, str(SOURCES), str(self.work), self._master, str(tasks), *faults]
 
     def run(self) -> None:
         """Run to the end."""
@@ -109,7 +123,7 @@ class Chaos:
         done = False
         try:
             while not done:
-                lives.append(Life(self.work, self._master, self._draw.choice([0, 1, 2, 3])))
+                lives.append(Life(self.work, self._command()))
                 try:
                     done = self._live(lives[-1])
                 finally:

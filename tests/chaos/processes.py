@@ -71,6 +71,16 @@ def kill(pid: int) -> bool:
         return False
 
 
+def state(pid: int) -> str:
+    """Return the letter of a process's state: T where it is stopped; nothing where it has ended."""
+    return (_fields(pid) or [""])[0]
+
+
+def wake(pid: int) -> None:
+    """Let a process that is stopped go on."""
+    os.kill(pid, signal.SIGCONT)
+
+
 def await_end(family: dict[int, str], seconds: float) -> list[int]:
     """Wait until processes, each with its birth, have ended; return those that have not."""
     until = time.monotonic() + seconds

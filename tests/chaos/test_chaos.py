@@ -33,8 +33,8 @@ def check(chaos: Chaos) -> None:
     assert state == {"running": expected.state("running"), "windows": {}}
 
 
-def run(work: Path, victim: Victim, seed: int, kills: int, count: Any) -> None:
-    chaos = Chaos(work, victim, seed, kills)
+def run(work: Path, victim: Victim, seed: int, kills: int, count: Any, rate: float = 0.0) -> None:
+    chaos = Chaos(work, victim, seed, kills, rate)
     write_files(work / "data", make_rows(chaos.epochs * driver.EPOCH_ROWS, keys=driver.KEYS), driver.FILE_ROWS)
     try:
         chaos.run()
@@ -57,6 +57,18 @@ def test_one_seed_of_each_kind(tmp_path, victim, seed, kills, count_kills):
 @pytest.mark.parametrize(("victim", "seed", "kills"), ALL)
 def test_all_seeds(tmp_path, victim, seed, kills, count_kills):
     run(tmp_path, victim, seed, kills, count_kills)
+
+
+@pytest.mark.spark
+def test_reads_and_writes_of_tasks_fail_and_a_worker_dies(tmp_path, count_kills):
+    run(tmp_path, "worker", 4, 1, count_kills, rate=0.02)
+    assert (tmp_path / "faults.txt").exists(), "no read or write has failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("victim", "seed"), [("worker", 401), ("worker", 402), ("executor", 403), ("executor", 404)])
+def test_reads_and_writes_of_tasks_fail_while_others_are_killed(tmp_path, victim, seed, count_kills):
+    run(tmp_path, victim, seed, 3, count_kills, rate=0.02)
 
 
 def test_there_are_enough_kills():

@@ -13,7 +13,8 @@ from penstock.cli.health import machine
 from penstock.cli.health.versions import fits, installed, known_range
 from penstock.plan import make_plan
 from penstock.spark.engine import Options, SparkEngine
-from penstock.spark.lease import Lease
+from penstock.store.lease import Lease
+from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend
 
@@ -111,7 +112,7 @@ def test_torn_manifests(checkpoint, capsys):
     code, findings = found(capsys, "--checkpoint", str(checkpoint))
     assert code == 0
     assert findings["epochs"]["state"] == "warning"
-    assert f"goes on behind epoch {len(epochs) - 1}" in findings["epochs"]["fix"]
+    assert f"goes on after epoch {len(epochs) - 1}" in findings["epochs"]["fix"]
     assert findings["epoch under way"]["found"].startswith(f"epoch {len(epochs)} was begun")
     for epoch in epochs:
         epoch.write_text("torn")
@@ -127,7 +128,7 @@ def test_what_is_no_checkpoint(tmp_path, capsys):
 
 def test_a_checkpoint_in_use_and_what_a_crash_left(checkpoint, capsys):
     (checkpoint / "state" / ".abc.tmp").write_text("")
-    lease = Lease(str(checkpoint))
+    lease = Lease(LocalStore(str(checkpoint)))
     lease.acquire()
     try:
         code, findings = found(capsys, "--checkpoint", str(checkpoint))

@@ -22,6 +22,7 @@ def test_it_is_refused(tmp_path, capsys):
     ("options", "message"),
     [
         ({"engine": "threads", "checkpoint": "x"}, "checkpoint= needs engine='spark'"),
+        ({"engine": "threads", "epoch_rows": 5}, "epoch_rows= needs engine="),
         ({"engine": "sequential", "tasks": 2}, "tasks= needs engine='spark'"),
         ({"engine": "sequential", "threads": 2}, "threads=2 needs engine="),
     ],

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.flow import Flow
+from penstock.ingress.sequence import InputSequence
+from penstock.lab import Locked
 from penstock.local.engine import LocalEngine, Options
-from penstock.operators.base import Source
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES
-from penstock.rows import any_getter
 from penstock.sequential import SequentialEngine
 
 from ..quick_spark import suite_session
-from .inline import CutFeed, Inline, run_cut
+from .inline import CutFeed, Inline, cut_feeds, run_cut
 
 Epochs = list[dict[str, list[Any]]]
 """For each epoch the new rows of each source; behind the last one all sources end."""
@@ -47,33 +47,23 @@ def sequential(flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
     """Run the reference engine: what SEMANTICS.md calls the input sequence, one row after the other."""
     plan = make_plan(flow)
     engine = SequentialEngine(plan)
-    floor: tuple[Any, ...] = ()
+    sequence = InputSequence(plan, engine)
     epochs = [epoch for epoch in epochs if any(epoch.values())]
     ended: set[str] = set()
-    for number_of_epoch, epoch in enumerate(epochs):
-        sequence = []
-        for number, node in enumerate(plan.sources):
-            source, declared = node.operator, node.types[0]
-            assert isinstance(source, Source)
-            for index, given in enumerate(epoch.get(node.name, [])):
-                row = given if declared is None else declared.roundtrip(given)
-                values = [any_getter([field])(row) for field in source.order_by]
-                order = tuple((value is not None, value) for value in values)  # null comes first
-                sequence.append((order, number, index, node.name, row))
-        sequence.sort(key=lambda item: item[:3])
-        before = floor
-        for order, _, _, name, row in sequence:
-            if order < before:
-                engine.late(name, row)
-            else:
-                engine.row(name, row)
-                floor = max(floor, order)
+    for number, epoch in enumerate(epochs):
+        for node in plan.sources:
+            for row in epoch.get(node.name, []):
+                sequence.give(node.name, row if node.types[0] is None else node.types[0].roundtrip(row))
+        if plan.layout.sequence != "own":
+            continue  # it matters not when rows come, so they may as well be there from the start
+        sequence.run()
         for node in plan.sources if alone else ():
-            if node.name not in ended and not any(later.get(node.name) for later in epochs[number_of_epoch:]):
+            if node.name not in ended and not any(later.get(node.name) for later in epochs[number:]):
                 ended.add(node.name)
                 engine.end(node.name)
     for node in plan.sources:
-        engine.end(node.name)
+        sequence.end(node.name)
+    sequence.run()
     return engine.results
 
 
@@ -94,7 +84,9 @@ class Threads:
         plan = make_plan(flow)
         epochs = [epoch for epoch in epochs if any(epoch.values())]
         engine = _CutLocalEngine(plan, Options(self._batch_rows, settings=Settings(**self._settings)))
-        engine.feeds = {node.name: CutFeed([e.get(node.name, []) for e in epochs], 2, alone) for node in plan.sources}
+        engine.feeds = cut_feeds(plan, epochs, 2, alone)
+        # Who comes first is what the epochs say: no source is held back for another.
+        engine._brakes.active = False
         engine.run()
         return engine.results
 
@@ -103,7 +95,7 @@ class _CutLocalEngine(LocalEngine):
     feeds: dict[str, CutFeed]
 
     def _feeds(self) -> Any:
-        return self.feeds
+        return self.feeds or super()._feeds()
 
 
 REFERENCE = Engine("sequential", sequential)
@@ -127,6 +119,12 @@ ENGINES = [
         Threads(2, model="bound", workers=2, partitions=4, partitioned="executor", replicas=2),
         every_cut=False,
         examples=10,
+    ),
+    Engine(
+        "threads-locked",
+        Threads(2, workers=3, partitions=3, capacity=2, in_flight=8, reorder=Locked()),
+        every_cut=False,
+        examples=15,
     ),
     *(
         Engine(

@@ -7,6 +7,7 @@ to happen.
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import random
 import tempfile
@@ -16,6 +17,7 @@ from unittest import mock
 
 import pyarrow as pa
 
+from penstock import read
 from penstock.flow import Flow
 from penstock.ingress.feeds import Json, Slice
 from penstock.ingress.splits import Split
@@ -58,9 +60,9 @@ class InlineBackend:
         """Send the flow: what cannot be pickled cannot run."""
         self._stages = Stages(unpack_plan(pack_plan(stages.plan, {})).plan)
 
-    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
         """Run an epoch, level after level."""
-        assert frame is None
+        assert not frames
         spec = pickle.loads(pickle.dumps(spec))
         inputs = {number: pa.table({"id": [number]}) for number in range(len(spec.splits))}
         sent = self._level(spec, 0, inputs)
@@ -74,6 +76,9 @@ class InlineBackend:
             sent = self._level(spec, level, inputs)
         rows = zip(sent.column("kind").to_pylist(), sent.column("payload").to_pylist(), strict=True)
         return gather(rows, [])
+
+    def close(self) -> None:
+        """Nothing is held between epochs."""
 
     def _level(self, spec: EpochSpec, level: int, inputs: dict[int, pa.Table]) -> pa.Table:
         batches = []
@@ -121,11 +126,21 @@ class CutFeed:
     def restore(self, offset: Json) -> None:
         raise AssertionError("nothing is restored here")
 
+    def undo(self) -> None:
+        raise AssertionError("nothing is looked at before it is taken")
+
     def exhausted(self) -> bool:
         return self._next > len(self._epochs) or (self._alone and not any(self._epochs[self._next :]))
 
     def close(self) -> None:
         pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Arriving(read.Items):
+    """Rows that come with time: where there are several sources, who came first is an input of its own."""
+
+    goes_on = True  # type: ignore[assignment]
 
 
 class _CutEngine(SparkEngine):
@@ -134,7 +149,19 @@ class _CutEngine(SparkEngine):
     feeds: dict[str, CutFeed]
 
     def _feeds(self) -> Any:
-        return self.feeds
+        return self.feeds or super()._feeds()
+
+
+def epoch_rows(epochs: list[dict[str, list[Any]]]) -> int:
+    """Return how many rows an epoch may take of each source, so that it is about these."""
+    return max((len(rows) for epoch in epochs for rows in epoch.values()), default=1)
+
+
+def cut_feeds(plan: Plan, epochs: list[dict[str, list[Any]]], pieces: int, alone: bool) -> dict[str, CutFeed]:
+    """Return feeds that give their rows in these epochs; none where the input does not depend on when rows come."""
+    if plan.layout.sequence != "own":
+        return {}
+    return {node.name: CutFeed([e.get(node.name, []) for e in epochs], pieces, alone) for node in plan.sources}
 
 
 def run_cut(
@@ -145,10 +172,8 @@ def run_cut(
     # An epoch in which nothing is new for any source does not happen.
     epochs = [epoch for epoch in epochs if any(epoch.values())]
     with tempfile.TemporaryDirectory(prefix="penstock-conformance-") as path:
-        engine = _CutEngine(plan, backend, Options(path, tasks))
-        engine.feeds = {
-            node.name: CutFeed([epoch.get(node.name, []) for epoch in epochs], tasks, alone) for node in plan.sources
-        }
+        engine = _CutEngine(plan, backend, Options(path, tasks, epoch_rows=epoch_rows(epochs)))
+        engine.feeds = cut_feeds(plan, epochs, tasks, alone)
         engine.run()
         assert engine.outputs is not None
         return dict(engine.outputs.results)

@@ -22,6 +22,7 @@ from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
 
 from .engines import Epochs
+from .inline import Arriving
 
 FIELDS = {"t": int, "k": int, "v": int}
 
@@ -51,6 +52,7 @@ class Drawn:
 
     inputs: tuple[Input, ...]
     ordered: bool
+    turns: bool
     steps: tuple[Step, ...]
 
     @property
@@ -67,11 +69,15 @@ class Drawn:
     def flow(self) -> Flow:
         """Build the flow."""
         flow = Flow("random")
-        order = "t" if self.ordered else ()
+        order = {"order_by": "t", "on_late": "divert"} if self.ordered else {}
+        # Where they have no order, sources go on: then their rows come in the epochs that were drawn.
+        reader = read.Items if self.ordered or self.turns else Arriving
         streams = [
-            flow.source(f"s{i}", read.items(rows, schema=FIELDS), time="t", slack=self.inputs[i].slack, order_by=order)
+            flow.source(f"s{i}", reader(rows, schema=FIELDS), time="t", slack=self.inputs[i].slack, **order)
             for i, rows in enumerate(self.rows.values())
         ]
+        if self.ordered:
+            streams = [each for stream in streams for each in (stream.late, stream)]
         for step in self.steps:
             chosen = [streams[number % len(streams)] for number in step.reads]
             streams += KINDS[step.kind].build(step, chosen)
@@ -84,7 +90,7 @@ class Drawn:
     def show(self) -> str:
         """Write the flow so that a person can follow it."""
         lines = [f"s{i}: slack={given.slack} epochs={given.epochs}" for i, given in enumerate(self.inputs)]
-        lines += [f"{'order_by=t' if self.ordered else ''}"]
+        lines += ["order_by=t" if self.ordered else "in turn" if self.turns else "as they come"]
         lines += [
             f"{name} <- {', '.join(f'{p.node}.{p.index}' for p in node.inputs)}: {type(node.operator).__name__}"
             for name, node in self.flow().nodes.items()
@@ -304,7 +310,7 @@ def joined(step: Step, streams: list[Stream]) -> list[Stream]:
     size = step.b + 2
     spec = Sliding(size, max(1, size // 2)) if step.choice else Tumbling(size)
     stream = streams[0].key_by("k").join(streams[1].key_by("k"), spec, combine, how=how, schema=FIELDS)
-    return [stream, stream.late_left, stream.late_right]
+    return [stream, stream.late]
 
 
 @kind()
@@ -347,29 +353,31 @@ _VALUES = st.tuples(st.integers(0, 25), st.integers(0, 2), st.integers(-2, 5))
 
 
 @st.composite
-def drawn_inputs(draw: st.DrawFn, sources: int | None) -> tuple[tuple[Input, ...], bool]:
-    """Draw the rows of some sources and the way they are cut; ordered ones never go back behind an epoch."""
+def drawn_inputs(draw: st.DrawFn, sources: int | None) -> tuple[tuple[Input, ...], bool, bool]:
+    """Draw the rows of some sources, the way they are cut, and whether they have an order, or take turns.
+
+    Most rows of ordered sources are in order; the others are late.
+    """
     count = sources or draw(st.integers(1, 3))
     epochs = draw(st.integers(1, 6))
     ordered = draw(st.booleans()) if sources is None else False
-    bounds = sorted(draw(st.lists(st.integers(0, 26), min_size=epochs - 1, max_size=epochs - 1)))
+    turns = not ordered and draw(st.booleans())
     inputs = []
     for _ in range(count):
         rows = draw(st.lists(_VALUES, min_size=draw(st.sampled_from([5, 0])), max_size=10))
+        if ordered and draw(st.booleans()):
+            rows.sort(key=lambda row: row[0])
         parts: list[list[tuple[int, int, int]]] = [[] for _ in range(epochs)]
         for row in rows:
-            if ordered:
-                parts[sum(row[0] >= bound for bound in bounds)].append(row)
-            else:
-                parts[draw(st.integers(0, epochs - 1))].append(row)
+            parts[draw(st.integers(0, epochs - 1))].append(row)
         inputs.append(Input(draw(st.integers(0, 6)), tuple(map(tuple, parts))))
-    return tuple(inputs), ordered
+    return tuple(inputs), ordered, turns
 
 
 @st.composite
 def drawn_flows(draw: st.DrawFn, *, sources: int | None = None, fails: bool = False, steps: int = 6) -> Drawn:
     """Draw a flow with its input."""
-    inputs, ordered = draw(drawn_inputs(sources))
+    inputs, ordered, turns = draw(drawn_inputs(sources))
     # Hypothesis likes what comes first in a list: that is what can go wrong in most ways.
     names = sorted(KINDS, key=lambda name: (name not in _TELLING, name))
     allowed = {name: KINDS[name].most for name in names if fails or name != "failing"}
@@ -381,4 +389,4 @@ def drawn_flows(draw: st.DrawFn, *, sources: int | None = None, fails: bool = Fa
         # Streams are counted from the newest: long chains are more telling than many short ones.
         reads = draw(st.lists(st.integers(-4, -1), min_size=low, max_size=high))
         chosen.append(Step(name, tuple(reads), draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.booleans())))
-    return Drawn(inputs, ordered, tuple(chosen))
+    return Drawn(inputs, ordered, turns, tuple(chosen))

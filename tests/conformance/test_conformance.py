@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+import random
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 
-from penstock.errors import PenstockError
-from penstock.flow import Flow
+from penstock import read
 from penstock.policies import POLICIES
 from penstock.testing.exact import assert_same
 
-from .engines import ENGINES, REFERENCE, Engine, Epochs, at_most, one_by_one, whole
-from .flows import CASES, Case
+from .checking import check, check_case, cuts, outcome
+from .engines import ENGINES, REFERENCE, Engine, one_by_one, whole
+from .flows import CASES
+from .kinds import WRITABLE, Wide
 from .strategies import Drawn, drawn_flows
 
 
@@ -25,48 +26,6 @@ def engines() -> list:
         pytest.param(engine, id=engine.name, marks=[getattr(pytest.mark, m) for m in engine.marks])
         for engine in ENGINES
     ]
-
-
-def cuts(case: Case) -> dict[str, Epochs]:
-    """Return the ways to cut a case's input: its own, one epoch, and one row at a time."""
-    return {"own": case.epochs(), "whole": whole(case.rows), "one by one": one_by_one(case.rows)}
-
-
-def outcome(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> dict[str, list] | str:
-    """Return what comes out at every sink, or what the flow fails with."""
-    try:
-        return engine.run(flow, epochs, **options)
-    except PenstockError as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def check(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> None:
-    """Hold an engine to the reference."""
-    compare(outcome(REFERENCE, flow, epochs, **options), outcome(engine, flow, epochs, **options))
-
-
-def compare(expected: dict[str, list] | str, found: dict[str, list] | str) -> None:
-    """Hold what came out, or failed, to what should."""
-    if isinstance(expected, str) or isinstance(found, str):
-        assert found == expected
-    else:
-        assert_same(expected, found)
-
-
-@cache  # the same for twenty engines
-def meant(name: str, label: str, most_epochs: int | None, alone: bool) -> dict[str, list] | str:
-    """Return what comes out of a case, by the reference."""
-    case = CASES[name]
-    return outcome(REFERENCE, case.flow(), at_most(cuts(case)[label], most_epochs), alone=alone)
-
-
-def check_case(engine: Engine, name: str, alone: bool = False) -> None:
-    """Hold an engine to the reference on a case, with all cuts that its speed allows."""
-    case = CASES[name]
-    for label, epochs in cuts(case).items():
-        if label == "own" or engine.every_cut:
-            found = outcome(engine, case.flow(), at_most(epochs, engine.most_epochs), alone=alone)
-            compare(meant(name, label, engine.most_epochs, alone), found)
 
 
 SINGLE = [name for name, case in CASES.items() if len(case.rows) == 1 and "order" not in name and not case.fails]
@@ -90,11 +49,39 @@ def ends_alone() -> list:
     ]
 
 
+WIDE = [engine for engine in ENGINES if engine.name in ("inline-3", "threads-dynamic-3")]
+
+
+def named() -> list:
+    """List all cases with every engine; on Spark those that `test_sources.py` does not run over other sources."""
+    return [
+        pytest.param(name, engine, id=f"{name}-{engine.name}", marks=[getattr(pytest.mark, m) for m in engine.marks])
+        for name in CASES
+        for engine in ENGINES
+        if "spark" not in engine.marks or name not in WRITABLE
+    ]
+
+
 class TestNamedFlows:
-    @pytest.mark.parametrize("engine", engines())
-    @pytest.mark.parametrize("name", CASES)
+    @pytest.mark.parametrize(("name", "engine"), named())
     def test_as_the_sequential_engine(self, name, engine):
         check_case(engine, name)
+
+    @pytest.mark.parametrize(
+        "engine", [e for e in ENGINES if e.name in ("inline-3", "threads-dynamic-3")], ids=lambda e: e.name
+    )
+    @pytest.mark.parametrize("name", CASES)
+    def test_with_wide_positions(self, name, engine):
+        """Every operator knows how long the positions of its rows are, whatever the sources."""
+        check(engine, CASES[name].flow(Wide), CASES[name].epochs())
+
+    @pytest.mark.parametrize("engine", WIDE, ids=lambda engine: engine.name)
+    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.rows) > 1])
+    def test_sources_that_take_turns(self, name, engine):
+        """Sources that have all their rows take turns, and their ends have their turn, too, however all is cut."""
+        case = CASES[name]
+        flow, label = case.flow(read.items), random.Random(name).choice(["own", "whole", "one by one"])
+        check(engine, flow, cuts(case)[label])
 
     @pytest.mark.parametrize(("name", "engine"), ends_alone())
     def test_where_each_source_ends_alone(self, name, engine):

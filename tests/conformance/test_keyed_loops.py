@@ -22,9 +22,9 @@ from penstock.operators.windows import Session, Sliding, Tumbling
 from penstock.rows import record_type
 from penstock.testing.exact import assert_same
 
+from .checking import check
 from .engines import REFERENCE, Engine, Epochs, Threads, cut, whole
 from .inline import Inline
-from .test_conformance import check
 
 ENGINES = [
     Engine("threads", Threads(50, model="manual")),

@@ -33,9 +33,12 @@ def feed(engine: SequentialEngine, source: str, *rows: Any) -> None:
         engine.row(source, row if declared is None else declared.roundtrip(row))
 
 
-def run(flow: Flow, sequence: Iterable[tuple[str, Any]] | None = None, *, end: bool = True) -> dict[str, list[Any]]:
+def run(
+    flow: Flow, sequence: Iterable[tuple[str, Any]] | None = None, *, end: bool = True, keeps_frames: bool = True
+) -> dict[str, list[Any]]:
     """Run a sequence of (source, row), by default all rows of each source in turn; then end all sources."""
     engine = started(flow)
+    engine.keeps_frames = keeps_frames
     sources = [node.name for node in engine.plan.sources]
     if sequence is None:
         items = ((name, engine.plan.nodes[name].operator.reader.items) for name in sources)  # type: ignore[attr-defined]

@@ -55,6 +55,12 @@ def numbers_of_keys():
     return left.key_by("name").join(source(left.flow, "other").key_by("name", "ok"), 10, name="pairs")
 
 
+def zones_joined():
+    left = clock()
+    schema = {"ts": pa.timestamp("us"), "name": str}
+    return join_of(left, left.flow.source("wall", read.items([], schema=schema), time="ts"), "1 min")
+
+
 def join_of(left: Stream, right: Stream, window):
     return left.key_by("name").join(right.key_by("name"), window, name="pairs")
 
@@ -126,6 +132,7 @@ REFUSED = {
         "of type string",
         "convert it in the source",
     ),
+    "idle_after": (lambda: source(idle_after=0), "operator 'calls'", "idle_after=0", "a positive number of seconds"),
     "order_by of undeclared rows": (
         lambda: Flow("f").source("s", iter(ROWS), order_by="ts"),
         "source 's'",
@@ -478,28 +485,43 @@ REFUSED = {
         "different flows",
     ),
     "a forward connected twice": (twice_connected, "stream 'later' is connected already, to 'calls'"),
+    "sum of an expression": (
+        lambda: source().window(2).aggregate(total=agg.sum(pc.field("price") * 2), name="w"),
+        "operator 'w'",
+        "total is sum(",
+        "neither a field nor a function",
+        "select(",
+    ),
+    "running sum of an expression": (
+        lambda: source().key_by("name").aggregate(total=agg.mean(pc.field("price")), name="a"),
+        "operator 'a'",
+        "select(",
+    ),
+    "an aggregate of a number": (lambda: source().aggregate(n=agg.max(5), name="a"), "operator 'a'", "max(5)"),
+    "a join of times with and without a zone": (
+        zones_joined,
+        "operator 'pairs'",
+        "timestamp and",
+        "naive timestamp times",
+    ),
+    "a window over rows that a source could not take": (
+        lambda: source(on_error="dead_letter").errors.window(5).count(name="w"),
+        "operator 'w'",
+        "needs event time",
+    ),
+    "an error policy of a source that there is not": (lambda: source(on_error="ignore"), 'use "fail", "skip"'),
     # Ports
     "late of a map": (
         lambda: source().map(same, name="m").late,
         "operator 'm'",
         "no output 'late'",
-        "windows, sort, merge",
+        "windows, joins, sort, merge",
     ),
     "late of a source that fails": (lambda: source().late, "operator 'calls'", 'on_late="divert"'),
     "late of a count window": (
         lambda: source().window(Count(2)).count(name="w").late,
         "operator 'w'",
         "no output 'late'",
-    ),
-    "late_left of a window": (
-        lambda: source().window(2).count(name="w").late_left,
-        "operator 'w'",
-        "joins have one",
-    ),
-    "late_right of a window": (
-        lambda: source().window(2).count(name="w").late_right,
-        "operator 'w'",
-        "joins have one",
     ),
     "errors of an operator that fails": (
         lambda: source().map(same, name="m").errors,

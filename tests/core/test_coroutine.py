@@ -307,8 +307,107 @@ class TestEnds:
         assert one(process, []) == []
 
 
+class TestFrames:
+    """Where nothing is saved, a co-routine is an ordinary function: it goes on after its wait."""
+
+    def test_locals_last(self):
+        async def process(self, ctx):
+            count = 0
+            while await ctx.wait_for_all({0: 1}):
+                count += 1
+                ctx.state["count"] = ctx.state.get("count", 0) + 1
+                await ctx.emit((ctx.pop(), count, ctx.state["count"]))
+
+        assert one(process, "xyz") == [("x", 1, 1), ("y", 2, 2), ("z", 3, 3)]
+
+    def test_waits_may_be_anywhere(self):
+        class Pair(Operator):
+            inputs = 2
+
+            async def take(self, ctx, port):
+                return ctx.pop(port) if await ctx.wait_for_all({port: 1}) else None
+
+            async def process(self, ctx):
+                while (left := await self.take(ctx, 0)) is not None:
+                    for _ in range(2):
+                        right = await self.take(ctx, 1)
+                        await ctx.emit((left, right))
+
+        text = "a1 a2 b1 b2 b3 a3 b4"
+        assert operated(Pair(), text) == [
+            ("a1", "b1"), ("a1", "b2"), ("a2", "b3"), ("a2", "b4"), ("a3", None), ("a3", None),
+        ]  # fmt: skip
+
+    def test_code_before_the_loop_runs_once(self):
+        async def process(self, ctx):
+            ctx.state["starts"] = ctx.state.get("starts", 0) + 1
+            while await ctx.wait_for_all({0: 2}):
+                ctx.pop(), ctx.pop()
+                await ctx.emit(ctx.state["starts"])
+
+        assert one(process, range(6)) == [1, 1, 1]
+
+    def test_a_finally_block_runs_once_at_the_end_or_at_a_stop(self):
+        done = []
+
+        async def process(self, ctx):
+            try:
+                while await ctx.wait_for_all({0: 2}):
+                    ctx.pop(), ctx.pop()
+            finally:
+                done.append(self.name)
+
+        for name, end in (("ended", True), ("stopped", False)):
+            operator = made(process)
+            operator.name = name
+            engine = started(operate(operator, numbers([])).sink("out"))
+            feed(engine, "in", 1, 2, 3)
+            if end:
+                engine.end("in")
+            engine.close()
+        assert done == ["ended", "stopped"]
+
+    def test_what_fails_while_it_is_closed_is_said(self, caplog):
+        async def process(self, ctx):
+            try:
+                await ctx.wait_for_all({0: 2})
+            finally:
+                ctx.pop()
+
+        engine = started(operate(made(process), numbers([])).sink("out"))
+        feed(engine, "in", 1)
+        engine.close()
+        assert "Made.process failed while it was closed" in caplog.text
+        assert "used after process() was left at a wait" in caplog.text
+
+    def test_one_inside_a_feedback_is_closed_too(self):
+        done = []
+
+        class Forward(Operator):
+            inputs, control = 2, (1,)
+
+            async def process(self, ctx):
+                count = 0
+                try:
+                    while await ctx.wait_for_any({0: 1, 1: 1}):
+                        count += 1
+                        await ctx.emit((ctx.pop(0 if ctx.len(0) else 1), count))
+                finally:
+                    done.append(count)
+
+        def body(stream, back):
+            passed = operate(Forward(), stream, back)
+            return passed, passed.filter(lambda row: False)
+
+        engine = started(feedback(body, numbers([])).sink("out"))
+        feed(engine, "in", "x", "y")
+        assert engine.results["out"] == [("x", 1), ("y", 2)]
+        engine.close()
+        assert done == [2]
+
+
 class TestRestarts:
-    """A co-routine begins again from its start at every wait: state and ports are what it has."""
+    """Where state is saved, it begins again from its start at every wait: state and ports are what it has."""
 
     def test_code_before_the_first_wait_runs_again(self):
         async def process(self, ctx):
@@ -318,7 +417,7 @@ class TestRestarts:
                 await ctx.emit(ctx.state["starts"])
 
         # At the first row, and then whenever two are there.
-        assert one(process, range(6)) == [2, 3, 4]
+        assert out(operate(made(process), numbers(range(6))), keeps_frames=False) == [2, 3, 4]
 
     def test_locals_do_not_last_and_state_does(self):
         async def process(self, ctx):
@@ -328,7 +427,9 @@ class TestRestarts:
                 ctx.state["count"] = ctx.state.get("count", 0) + 1
                 await ctx.emit((ctx.pop(), count, ctx.state["count"]))
 
-        assert one(process, "xyz") == [("x", 1, 1), ("y", 1, 2), ("z", 1, 3)]
+        assert out(operate(made(process), numbers("xyz")), keeps_frames=False) == [
+            ("x", 1, 1), ("y", 1, 2), ("z", 1, 3),
+        ]  # fmt: skip
 
     def test_where_it_was_is_kept_in_state(self):
         async def process(self, ctx):
@@ -491,7 +592,8 @@ class TestRefused:
             finally:
                 ctx.pop()
 
-        self.fails(process, "used after .* wait, for example in a finally block")
+        with pytest.raises(OperatorError, match=r"used after .* wait, for example in a finally block"):
+            out(operate(made(process), numbers([1, 2])), keeps_frames=False)
 
     def test_what_the_operator_raises_names_its_line(self):
         async def process(self, ctx):

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -178,7 +178,7 @@ class TestTypes:
             "v_right": pa.float64(),
         }
         assert schema(joined) == kinds
-        assert schema(joined.late_right) == schema(source())
+        assert schema(joined.late) == schema(source())
 
     def test_of_dead_letters(self):
         letters = source().map(str, on_error="dead_letter").errors
@@ -296,3 +296,43 @@ def test_a_flow_can_be_planned_twice():
     stream = source()
     stream.window(Sliding(10, 5)).count(name="w").sink("out")
     assert make_plan(stream.flow).nodes.keys() == make_plan(stream.flow).nodes.keys() == {"in", "w", "out"}
+
+
+class TestFieldsNamedAsOptions:
+    """A computed field may be called as an option of its operator is."""
+
+    def test_in_select(self):
+        stream = source().select("k", name=pc.field("t") + 1, on_error=pc.field("t"))
+        assert list(schema(stream)) == ["k", "name", "on_error"]
+        assert stream.node.name == "select"
+
+    @pytest.mark.parametrize("windowed", [False, True])
+    def test_in_aggregate(self, windowed):
+        keyed = source().key_by("k")
+        stream = (keyed.window(5) if windowed else keyed).aggregate(name=agg.last("k"), n=agg.count())
+        assert list(schema(stream))[-2:] == ["name", "n"]
+
+    def test_the_option_is_still_there(self):
+        assert source().select("k", name="mine").node.name == "mine"
+        assert source().aggregate(n=agg.count(), name="mine", on_error="skip").node.operator.on_error == "skip"
+
+
+class TestKindsOfTime:
+    KINDS: ClassVar = {
+        pa.timestamp("us"): ("naive timestamp", pa.timestamp("us")),
+        pa.timestamp("ms"): ("naive timestamp", pa.timestamp("us")),
+        pa.date32(): ("timestamp", pa.timestamp("us", "UTC")),
+        pa.timestamp("s", "Europe/Berlin"): ("timestamp", pa.timestamp("us", "UTC")),
+        pa.int32(): ("integer", pa.int64()),
+    }
+
+    @pytest.mark.parametrize("kind", KINDS, ids=str)
+    def test_of_windows(self, kind):
+        stream = Flow("f").source("in", read.items([], schema={"at": kind}), time="at")
+        assert stream.time == self.KINDS[kind][0]
+        counts = stream.window(5 if stream.time == "integer" else "5 min").count()
+        assert schema(counts)["window_start"] == self.KINDS[kind][1]
+
+    def test_rows_that_a_source_could_not_take_have_none(self):
+        stream = Flow("f").source("in", read.items([], schema={"at": int}), time="at", on_error="dead_letter")
+        assert (stream.time, stream.errors.time, stream.errors.map(str).time) == ("integer", None, None)

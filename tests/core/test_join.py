@@ -35,11 +35,10 @@ def values(left, right):
 
 
 def joined(sequence, how="inner", window=10, slack=0):
-    """Join a sequence of (side, row) and return the pairs of values, and the late rows of each side."""
+    """Join a sequence of (side, row) and return the pairs of values, and the late rows."""
     left, right = two([], [], slack=slack)
     stream = left.join(right, window, values, how=how)
-    stream.late_left.sink("late L")
-    stream.late_right.sink("late R")
+    stream.late.sink("late")
     return run(stream.sink("out"), sequence)
 
 
@@ -99,7 +98,7 @@ class TestOrder:
         ]
         found = joined([*sequence, ("L", row(9, "a", 5)), ("R", row(8, "a", 6))])
         assert found["out"] == [(1, 2), (3, 4)]
-        assert (found["late L"], found["late R"]) == ([(9, "a", 5)], [(8, "a", 6)])
+        assert found["late"] == [(9, "a", 5), (8, "a", 6)]
 
     def test_the_slower_side_keeps_windows_open(self):
         sequence = [

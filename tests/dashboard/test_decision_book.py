@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.clock import as_real
 from penstock.dashboard.decisions import KEPT, DecisionBook, wall_time
 from penstock.elastic.decisions import Decision, Pilot
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
@@ -48,6 +49,6 @@ def test_times_of_engines_become_times_of_day():
     def at(time):
         return wall_time(Decision("c", 1, "tasks", time=time), lambda: 2_000_000_000.0, lambda: 500.0)
 
-    assert at(490.0) == 2_000_000_000.0 - 10
+    assert at(490.0) == 2_000_000_000.0 - as_real(10)
     assert at(1_999_999_990.0) == 1_999_999_990.0
     assert at(None) == 2_000_000_000.0

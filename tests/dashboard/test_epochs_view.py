@@ -111,11 +111,20 @@ def test_the_split_of_an_epoch_adds_up_to_its_seconds():
     assert operator_seconds(timings)["sum"] == pytest.approx((0.69, 0.6))
 
 
-def test_a_section_inside_another_is_not_counted_twice():
+def test_a_section_inside_another_is_not_counted_twice(monkeypatch):
+    now = {"perf_counter": 0.0, "thread_time": 0.0}
+    for clock in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(f"penstock.spark.spent.{clock}", lambda clock=clock: now[clock])
+
+    def work(wall: float, cpu: float) -> None:
+        now["perf_counter"] += wall
+        now["thread_time"] += cpu
+
     spent = Spent()
     with spent.on("user", "a"):
-        sum(range(1000))
+        work(2.0, 1.0)
         with spent.on("state"):
-            sum(range(200_000))
-    assert spent.parts["state"] > spent.parts["user"] > 0
-    assert spent.operators["a"][0] == pytest.approx(spent.parts["user"])
+            work(16.0, 8.0)
+        work(4.0, 0.5)
+    assert spent.parts == {"state": 16.0, "user": 6.0}
+    assert spent.operators == {"a": (6.0, 1.5)}

@@ -12,7 +12,7 @@ from penstock.dashboard import history, run_directories
 from penstock.dashboard.history import HistoryWriter, read_history
 from penstock.elastic.decisions import Decision, Pilot, replay
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StorageError
 
 GRAPH = {"flow": "f", "engine": "threads", "started": 1.0, "graph": {"nodes": [], "edges": []}}
 
@@ -55,6 +55,16 @@ def test_a_local_path_may_be_a_uri(tmp_path):
     writer.write_sample(sample(1))
     writer.close()
     assert read_history(str(tmp_path)).samples == read_history(f"file://{tmp_path}").samples != []
+
+
+def test_what_could_not_be_read_is_not_taken_for_absent(tmp_path):
+    writer = HistoryWriter(str(tmp_path / "history"))
+    writer.write_graph(GRAPH)
+    writer.close()
+    (tmp_path / "history" / history.SAMPLES).unlink(missing_ok=True)
+    (tmp_path / "history" / history.SAMPLES).mkdir()  # opening it fails
+    with pytest.raises(StorageError, match=r"reading .* failed"):
+        read_history(str(tmp_path / "history"))
 
 
 def test_a_second_run_goes_on_in_the_same_files(tmp_path):

@@ -15,8 +15,8 @@ from penstock.dashboard.page import FinishedPage, LivePage
 from penstock.dashboard.recorder import Recorder
 from penstock.elastic.decisions import replay, to_json
 
+from ..spark.piloting import Busy
 from ..spark.running import make_engine, write_files
-from ..spark.test_pilot import Busy
 
 SECRET = "ann@example.org"
 

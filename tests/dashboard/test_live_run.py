@@ -15,8 +15,8 @@ from penstock.dashboard.history import read_history
 from penstock.dashboard.page import FinishedPage
 from penstock.elastic.decisions import replay
 
-from ..local.test_engine import wait_for
-from ..local.test_queries import Paced
+from ..local.pacing import Paced
+from ..local.support import wait_for
 
 SECRET = "nobody-must-see-this"
 
@@ -107,14 +107,18 @@ def test_a_slow_sink_is_named_as_the_cause(tmp_path):
     )
     run = ps.start(flow, engine="threads", threads=1, batch_rows=1, page=0)
     try:
-        wait_for(lambda: get(run, "api/page")["sample"]["pressure"]["causes"] != [])
-        found = get(run, "api/page")["sample"]["pressure"]
-        assert [each["operator"] for each in found["causes"]] == ["out"]
-        assert set(found["held"]) == {"in", "copy", "all"}
+        # In one of the samples: at first, or while the machine has other work, something else may be what is slow.
+        wait_for(lambda: pressure(run) == (["out"], {"in", "copy", "all"}))
     finally:
         run.stop()
         run.await_end(30)
         run.close_page()
+
+
+def pressure(run: ps.Run) -> tuple[list[str], set[str]]:
+    """Return what holds a run up just now, and what it holds."""
+    found = get(run, "api/page")["sample"]["pressure"]
+    return [each["operator"] for each in found["causes"]], set(found["held"])
 
 
 def numbers(start: int, stop: int) -> Any:

@@ -53,6 +53,7 @@ from penstock.elastic import (
     replay,
     to_json,
 )
+from penstock.elastic.batch_work import BatchWork, WorkDone
 from penstock.elastic.catalogue import CONTROLLERS
 from penstock.elastic.codec import build, plain
 from penstock.elastic.decisions import HOLD, START, Decision
@@ -96,6 +97,8 @@ def statistics_for(name: str, chance: random.Random) -> Any:
         return ExecutorStatistics(chance.randint(1, 4), 2, 1 + fraction(), 8 * fraction())
     if name == "one_task":
         return WorkStatistics(chance.randrange(10**5), fraction(), chance.randrange(10**5), 4)
+    if name == "batch_work":
+        return WorkDone(chance.randrange(10**6), 10 * fraction())
     assert name == "batch_size"
     return BatchStatistics(rate(), fraction(), rate(), rate())
 
@@ -103,6 +106,7 @@ def statistics_for(name: str, chance: random.Random) -> Any:
 CONTROLLERS_TO_RUN: list[Any] = [
     Assignment(),
     BatchSize(target=0.5),
+    BatchWork(),
     CoreAllocation(0.01),
     EpochTasks(target=0.2, high=8),
     EpochWait(target=1.5),

@@ -299,3 +299,34 @@ def test_any_statistics_change_a_replica_at_a_time_within_bounds(
             assert action.before == now[action.target]
             assert abs(int(action.after or 0) - int(action.before)) == 1
             assert 1 <= int(action.after or 0) <= 6
+
+
+def test_replicas_follow_workers_whose_number_is_searched() -> None:
+    controller = Replicas(high=8)
+    operators = (
+        OperatorStatistics("one", (0.0,), 0.0, 100.0),
+        OperatorStatistics("keyed", (0.0, 0.0), 0.0, 100.0, kind="partitioned", shards=3),
+        OperatorStatistics("whole", (0.5,), 0.0, 100.0, kind="stateful"),
+        OperatorStatistics("two", (0.0,) * 6, 0.0, 100.0),
+    )
+    state, actions = controller.step(controller.start(), ReplicaStatistics(operators, workers=6))
+    assert [(each.target, each.before, each.after) for each in actions] == [("one", 1, 6), ("keyed", 2, 3)]
+    assert all("6 workers" in each.why for each in actions)
+    # The other way too, and with what was learned before forgotten.
+    assert [each.after for each in controller.step(state, ReplicaStatistics(operators, workers=1))[1]] == [1, 1]
+
+
+def test_replicas_that_are_idle_are_given_back_once_the_workers_have_settled() -> None:
+    controller = Replicas(high=8)
+    state = controller.start()
+    replicas = 1
+    for workers in (2, 4, 4, *[None] * 40):
+        busy = min(1.0, 1.6 / replicas)
+        seen = ReplicaStatistics((OperatorStatistics("op", (0.0,) * replicas, 0.0, 100.0, busy),), workers=workers)
+        state, actions = controller.step(state, seen)
+        for action in actions:
+            assert isinstance(action.after, int)
+            replicas = action.after
+        if workers == 4:
+            assert replicas == 4
+    assert replicas == 2

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import OperatorError
-from penstock.local.engine import LocalEngine, Options
 from penstock.pe.chains import LONGEST, find_chains
-from penstock.pe.element import Settings
 from penstock.pe.row_chains import make_loop
 from penstock.plan import make_plan
 
-from .test_queries import Paced, wait_for
+from .pacing import Paced
+from .support import ran, wait_for
 
 STEPS = {
     "add": ("map", lambda v: v + 1),
@@ -35,12 +34,6 @@ def built(names: list[str], rows: int = 40) -> ps.Flow:
         stream = getattr(stream, kind)(function, name=f"{name}-{number}")
     stream.sink("out")
     return flow
-
-
-def ran(flow: ps.Flow, *, fuse: bool, batch_rows: int) -> LocalEngine:
-    engine = LocalEngine(make_plan(flow), Options(batch_rows, settings=Settings(workers=2, fuse=fuse)))
-    engine.run()
-    return engine
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=2, max_size=7), st.sampled_from([1, 7, 40]))

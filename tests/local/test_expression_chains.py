@@ -15,7 +15,7 @@ from penstock.pe.chains import find_chains
 from penstock.pe.expression_chains import make_segments
 from penstock.plan import make_plan
 
-from .test_chains import ran
+from .support import ran
 
 A, B = pc.field("a"), pc.field("b")
 STEPS: dict[str, tuple[str, Any]] = {

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +15,6 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe import pausing_station
 from penstock.pe.element import Element, Settings
 from penstock.pe.ports import OperatorGate
 from penstock.pe.rebinding import Binding
@@ -21,10 +23,10 @@ from penstock.policies import POLICIES
 from penstock.testing.flows import around_stage
 from penstock.testing.torture import reference
 from penstock.testing.trial import Trial, input_sequence
+from tests.conformance.checking import check_case
 from tests.conformance.engines import Engine, Threads
 from tests.conformance.flows import CASES
-from tests.conformance.test_conformance import check_case
-from tests.testing.test_torture_library import ONE_INPUT, ROWS, TWO, TWO_INPUTS
+from tests.testing.library_flows import ONE_INPUT, ROWS, TWO, TWO_INPUTS
 
 SOON = 60.0
 """Seconds for what happens at once, unless it never happens."""
@@ -104,7 +106,9 @@ class Noting(ps.Operator):
                 await ctx.emit(row)
 
 
-def made_ready(flow: ps.Flow, rows: list[Any], **settings: Any) -> tuple[Element, list[Any]]:
+def made_ready(
+    flow: ps.Flow, rows: list[Any], clock: Callable[[], float] = time.perf_counter, **settings: Any
+) -> tuple[Element, list[Any]]:
     """Make an element that has one batch to run, before it has workers; and the list of what it publishes."""
     published: list[Any] = []
     plan = make_plan(flow)
@@ -114,7 +118,7 @@ def made_ready(flow: ps.Flow, rows: list[Any], **settings: Any) -> tuple[Element
     def publish(header: Any, chunks: list[Any]) -> None:
         published.extend((name, chunk.get_rows()) for name, chunk in zip(header.sinks, chunks, strict=True) if chunk)
 
-    element = Element(plan, publish, Settings(**settings))
+    element = Element(plan, publish, Settings(**settings), clock=clock)
     (cut,) = trial.parts([("in", row) for row in rows])
     assert element.submit(cut.rows, cut.marks, cut.steps)
     return element, published
@@ -152,25 +156,20 @@ class TestOthersHaveTheirTurn:
         element.close()
         assert events.index("other") == 50
 
-    def test_and_their_time_is_not_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_and_their_time_is_not_counted(self) -> None:
         """What an operator takes is what its workers spend in it, not the time for which it lies aside."""
         events: list[str] = []
         now = [0.0]
 
-        class Clock:
-            @staticmethod
-            def perf_counter() -> float:
-                now[0] += 1.0
-                return now[0]
+        def clock() -> float:
+            now[0] += 1.0
+            return now[0]
 
-            thread_time = perf_counter
-
-        monkeypatch.setattr(pausing_station, "time", Clock)
         flow = ps.Flow("two ways")
         rows = flow.source("in", ps.read.items([]))
         ps.operate(Noting(events, 1), rows, name="slow").sink("a")
         rows.map(lambda row: now.__setitem__(0, now[0] + 1e6) or row).sink("b")
-        element, _ = made_ready(flow, list(range(5)), workers=1, quantum=0.0)
+        element, _ = made_ready(flow, list(range(5)), clock, workers=1, quantum=0.0)
         element.start()
         element.drain()
         (slow,) = (each for each in element.statistics().operators if each.name == "slow")
@@ -334,3 +333,53 @@ class TestTheOption:
     def test_is_refused(self, flow: ps.Flow, options: dict[str, Any], message: str) -> None:
         with pytest.raises(FlowError, match=message):
             ps.run(flow, **options)
+
+
+class Counts(ps.Operator):
+    """Count in a local variable; tell when it is closed."""
+
+    def __init__(self):
+        self.closed = []
+
+    async def process(self, ctx):
+        count = 0
+        try:
+            while await ctx.wait_for_all({0: 1}):
+                count += 1
+                await ctx.emit((ctx.pop(), count))
+        finally:
+            self.closed.append(count)
+
+
+@pytest.mark.parametrize("model", ["manual", "dedicated", "dynamic", "bound"])
+class TestFrames:
+    def engine(self, operator, rows, **settings):
+        flow = ps.Flow("frames")
+        made = ps.operate(operator, flow.source("in", rows), name="op").sink("out")
+        return LocalEngine(make_plan(made), Options(2, settings=Settings(**settings)))
+
+    def test_live_on_across_batches(self, model):
+        operator = Counts()
+        engine = self.engine(operator, list("abcde"), model=model, quantum=0.0)
+        engine.run()
+        assert engine.results["out"] == [(row, number + 1) for number, row in enumerate("abcde")]
+        assert operator.closed == [5]
+
+    def test_begin_again_where_state_is_saved(self, model):
+        engine = self.engine(Counts(), list("abc"), model=model, keeps_frames=False)
+        engine.run()
+        assert engine.results["out"] == [("a", 1), ("b", 1), ("c", 1)]
+
+    def test_are_closed_at_a_stop(self, model):
+        operator = Counts()
+        engine = self.engine(operator, itertools.count(), model=model)
+        thread = threading.Thread(target=engine.run)
+        thread.start()
+        deadline = time.monotonic() + 60
+        while not engine.results["out"] and time.monotonic() < deadline:
+            time.sleep(0.001)
+        engine.stop_now()
+        thread.join(60)
+        assert not thread.is_alive()
+        (count,) = operator.closed
+        assert count >= len(engine.results["out"]) > 0

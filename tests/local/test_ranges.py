@@ -14,7 +14,7 @@ from penstock.pe.element import Settings
 from penstock.pe.stations import Partitioned
 from penstock.plan import make_plan
 
-from .test_engine import MODELS, no_thread_is_left, numbers  # noqa: F401
+from .support import MODELS, numbers
 
 KEYS, ROWS = 23, 400
 BOUNDS = [4, 8, 20]

@@ -249,7 +249,7 @@ class LooksAtItsOwnPortOnly(PortScheduler[int]):
 class UnlistsTooLate(PortScheduler[int]):
     """Look into the queue before others can list the port again."""
 
-    def find(self) -> Port[int] | None:
+    def find(self, worker: int = 0) -> Port[int] | None:
         while (port := self._free.pop()) is not EMPTY:
             waiting = port.size()
             port.listed.release()
@@ -295,7 +295,7 @@ class ForgetsWhatItPutAside(PortScheduler[int]):
 class FindsBatchesOnly(PortScheduler[int]):
     """Take a port without a batch for one without work."""
 
-    def find(self) -> Port[int] | None:
+    def find(self, worker: int = 0) -> Port[int] | None:
         while (port := self._free.pop()) is not EMPTY:
             port.listed.release()
             if not self.claim(port):

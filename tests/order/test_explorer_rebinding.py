@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -157,11 +158,71 @@ class FinishesWhatItPutsAside(Binding[str]):
 class StartsBeforeAllHaveArrived(BarrierBinding[str]):
     """Let the first to arrive rewrite the table."""
 
-    def _serve_requests(self, worker: int) -> None:
+    def _serve_requests(self, worker: int) -> bool:
         if self._meeting.load():
             self._meeting.store(False)
             while isinstance(rebind := self._wanted.pop(), Rebind):
                 self._owners[rebind.operator].store(rebind.to)
+        return True
+
+
+class NeverReleases(BarrierBinding[str]):
+    """Leave those who wait at a meeting to themselves when the others have gone."""
+
+    def release(self) -> None:
+        pass
+
+
+class RunsWhenReleased(BarrierBinding[str]):
+    """Let one who was let go run on, although the table may be being rewritten."""
+
+    def _serve_requests(self, worker: int) -> bool:
+        super()._serve_requests(worker)
+        return True
+
+
+def stopping(make: type[Binding[str]], *, workers: int = 2) -> Callable[[World], Program]:
+    """End the workers while an operator moves; all of them must end, and none may run what another one may run."""
+
+    def build(world: World) -> Program:
+        parkers = [world.parker(f"parker[{worker}]") for worker in range(workers)]
+        leaving = world.cell("leaving", False)
+        binding = make(world, [0], workers, lambda worker: parkers[worker].unpark())
+        binding.submit(0, 0, "")
+
+        def work(worker: int) -> None:
+            while not leaving.load():
+                world.landmark("work")
+                with closing(binding.work(worker)) as tasks:
+                    for task in tasks:
+                        owner = binding.owners()[task.operator]
+                        assert owner == worker, f"worker {worker} runs an operator that worker {owner} may run"
+                        if leaving.load():
+                            return
+                if not leaving.load():
+                    parkers[worker].park(None)
+
+        def stop() -> None:
+            binding.rebind(0, 1)
+            leaving.store(True)
+            for parker in parkers:
+                parker.unpark()
+            binding.release()
+
+        threads: list[Callable[[], None]] = [lambda worker=worker: work(worker) for worker in range(workers)]
+        return Program([*threads, stop], lambda: None)
+
+    return build
+
+
+@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+def test_a_stop_in_the_middle_of_a_move(make: type[Binding[str]], sound: Any) -> None:
+    sound(explore(stopping(make), preemptions=3))
+
+
+@pytest.mark.parametrize(("make", "symptom"), [(NeverReleases, "gate"), (RunsWhenReleased, "may run")])
+def test_planted_bugs_of_a_stop_are_found(make: Any, symptom: str, broken: Any) -> None:
+    broken(explore(stopping(make), preemptions=3), symptom)
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,19 @@ from penstock.policies import (
     Policy,
     QueueSizeThrottling,
     RandomChoice,
+    Snapshot,
     VirtualTime,
     by_name,
-    rows_for_slice,
 )
-from penstock.policies.current_throughput import normalized_rows
-from penstock.policies.estimated_time import priority
-from penstock.policies.max_running_time import running_time
+from penstock.policies.rules import normalized_rows, priority, running_time
 
 
 def moment(seed: int = 0, time_slice: float = 0.05) -> Moment:
     return Moment(now=100.0, worker=0, random=Random(seed), time_slice=time_slice)
 
 
-def view(order: int, **measured: object) -> OperatorView:
-    return OperatorView(name=f"o{order}", order=order, **measured)  # type: ignore[arg-type]
+def view(order: int, **measured: object) -> Snapshot:
+    return Snapshot(name=f"o{order}", order=order, **measured)  # type: ignore[arg-type]
 
 
 def chosen(policy: Policy, ready: Sequence[OperatorView], at: Moment | None = None) -> str:
@@ -169,12 +167,6 @@ def test_virtual_time_takes_the_earliest_batch_and_of_equals_the_later_operator(
     assert chosen(VirtualTime(), [*ready, view(3, front_number=6)]) == "o3"
 
 
-def test_a_time_slice_is_cut_into_rows_by_the_cost() -> None:
-    assert rows_for_slice(view(0, cost=0.002), 0.05) == 25
-    assert rows_for_slice(view(0, cost=1.0), 0.05) == 1
-    assert rows_for_slice(view(0), 0.05) == 1
-
-
 def test_an_unknown_policy_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ValueError, match="least-recent, random"):
         by_name("fastest")
@@ -193,7 +185,7 @@ def test_a_user_can_write_one() -> None:
 
 
 views = st.builds(
-    OperatorView,
+    Snapshot,
     name=st.just("o"),
     order=st.integers(0, 9),
     is_source=st.booleans(),

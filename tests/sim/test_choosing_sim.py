@@ -26,7 +26,7 @@ def query(permits: int | None = None) -> Graph:
 
 def run(name: str, graph: Graph, level: int = 4, seconds: float = 0.5) -> tuple[PE, float, float]:
     """Return the PE, the rows a second at the sink, and the mean latency, without the first fifth."""
-    chooser = PolicyChooser(by_name(name), graph, seed=1)
+    chooser = PolicyChooser(by_name(name), seed=1)
     pe = PE(graph, MACHINE, level=level, rows=16, capacity=32, time_slice=0.002, chooser=chooser)
     pe.run(seconds / 5)
     before, seen = pe.processed[-1], len(pe.latencies)

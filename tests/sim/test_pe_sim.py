@@ -204,7 +204,7 @@ def test_order_is_kept_and_nothing_lost_under_any_schedule(
         pe.run(0.3)
         assert all(a <= b for a, b in pairwise(born_at_the_sink(pe)))
         assert all(len(queue) <= 4 for queue in pe.ports.queues)
-        made = pe.ports.arrived[1]
+        made = pe.made_rows
     # Everything that was made is in a queue, in a worker's hands, in a reorder buffer, or out.
     assert pe.processed[length + 1] + in_all(pe) <= made
     for _ in range(20):  # one worker that chooses by chance may take its time

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.ingress.feeds import make_feed
-from penstock.ingress.sequence import epoch_sequence
+from penstock.ingress.sequence import InputSequence
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.spark import task
@@ -25,6 +25,8 @@ from penstock.spark.envelope import SCHEMA
 from penstock.spark.job import JobLost, Outcome
 from penstock.spark.spec import EpochSpec
 from penstock.spark.worker_state import ShardCache
+from penstock.store import documents
+from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend, run_on_table
 
@@ -46,8 +48,8 @@ class Workers(InlineBackend):
         self.caches = [ShardCache() for _ in range(count)]
         self._choose, self._lost = choose, set(lost)
 
-    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
-        outcome = super().run(spec, frame)
+    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
+        outcome = super().run(spec, frames)
         if spec.epoch in self._lost:
             self._lost.remove(spec.epoch)
             raise JobLost("an executor went away")
@@ -60,6 +62,18 @@ class Workers(InlineBackend):
                 made = task.Task(self._stages, spec, level, number)
                 batches += run_on_table(made, spec, level, inputs[number], 1000)
         return pa.Table.from_batches(batches, SCHEMA)
+
+
+def read_document(path: Path | str) -> dict[str, Any]:
+    """Read a document of a checkpoint."""
+    body = documents.read(LocalStore(str(Path(path).parent)), Path(path).name)
+    assert body is not None
+    return body
+
+
+def change_document(path: Path | str, **changes: Any) -> None:
+    """Change a document of a checkpoint as no driver would."""
+    documents.write(LocalStore(str(Path(path).parent)), Path(path).name, {**read_document(path), **changes})
 
 
 def running(state: tuple[int, float], row: Any) -> tuple[tuple[int, float], tuple[int, int, int, float]]:
@@ -82,9 +96,9 @@ def write_files(directory: Path, rows: list[dict[str, Any]], size: int, *, first
         os.utime(path, ns=(number * 10**9, number * 10**9))
 
 
-def two_sinks(data: Path, out: Path, *, window: int = 10) -> ps.Flow:
+def two_sinks(data: Path, out: Path, *, window: int = 10, shards: int = 256) -> ps.Flow:
     """Build a flow with a keyed scan, keyed windows and two Parquet sinks."""
-    flow = ps.Flow("recovery")
+    flow = ps.Flow("recovery", shards=shards)
     rows = flow.source("rows", ps.read.parquet(str(data)), time="t")
     scan = rows.key_by("k").scan(running, (0, 0.0), schema=RUNNING, name="running")
     scan.sink("scanned", ps.write.parquet(str(out / "scanned")))
@@ -115,9 +129,11 @@ def sequential(flow: ps.Flow, *, end: bool = True) -> SequentialEngine:
     engine = SequentialEngine(plan)
     feeds = {n.name: make_feed(n.operator.reader, n.name, lambda: 0.0) for n in plan.sources}  # type: ignore[attr-defined]
     slices = {name: found for name, feed in feeds.items() if (found := feed.poll(1 << 40)) is not None}
-    epoch_sequence(plan, slices, engine, None)
+    sequence = InputSequence(plan, engine)
+    sequence.give_all(slices)
     for name in feeds if end else ():
-        engine.end(name)
+        sequence.end(name)
+    sequence.run()
     return engine
 
 

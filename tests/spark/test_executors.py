@@ -16,7 +16,7 @@ from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
 from penstock.spark.steering.measured import Measured
 
-from .test_pilot import scanned
+from .piloting import scanned
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
 

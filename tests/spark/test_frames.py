@@ -20,6 +20,7 @@ from penstock.plan import make_plan
 from penstock.spark.engine import Options, SparkEngine
 from penstock.spark.frames import takes_all
 from penstock.spark.job import SparkBackend
+from penstock.store.objects import LocalStore
 
 pytestmark = pytest.mark.spark
 
@@ -84,9 +85,62 @@ def test_a_streaming_frame_of_files_keeps_its_order_and_goes_on_after_a_stop(spa
         write_rows(data, f"{number}.parquet", rows_of(start, stop))
         run = ps.start(flow_over(frame, out), spark=spark, checkpoint=str(tmp_path / "ck"))
         run.on_epoch(partial(stop_after_rows, run))
-        assert run.await_end(120)
+        assert run.await_end(600)
     assert read_back(out) == expected(rows_of(0, 55))
     assert ps.state.values(str(tmp_path / "ck"), "running").keys() == {0, 1, 2, 3, 4}
+
+
+def test_windows_over_a_streaming_frame(spark: Any, tmp_path: Path) -> None:
+    """The place of a row takes several numbers there, and windows must know: marks are put among the rows by them."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(3):
+        write_rows(data, f"{number}.parquet", rows_of(20 * number, 20 * number + 20))
+        os.utime(data / f"{number}.parquet", (number + 1, number + 1))
+
+    def flow_of(reader: Any) -> ps.Flow:
+        flow = ps.Flow("windows")
+        stream = flow.source("events", reader, time="serial")
+        stream.key_by("key").window(10).aggregate(n=ps.agg.count(), s=ps.agg.sum("value")).sink("windows")
+        stream.key_by("key").scan(running, (0, 0.0), schema=OUT).sink("counts")
+        return flow
+
+    rows = [dict(zip(("serial", "key", "value"), row, strict=True)) for row in rows_of(0, 60)]
+    meant = ps.run(flow_of(ps.read.items(rows)), engine="sequential", end=False).results
+    frame = spark.readStream.schema("serial long, key long, value double").parquet(str(data))
+    run = ps.start(flow_of(frame), spark=spark)
+    run.on_epoch(partial(stop_after_rows, run))
+    assert run.await_end(600)
+    assert run.results == meant
+    assert len(meant["windows"]) == 25
+
+
+def test_a_streaming_frame_and_a_list_come_in_one_order(spark: Any, tmp_path: Path) -> None:
+    """Rows of a batch that Spark has handed over wait, in the checkpoint, for those of another source."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(2):
+        write_rows(data, f"{number}.parquet", [(n, 0, 0.0) for n in range(20 * number, 20 * number + 20, 2)])
+        os.utime(data / f"{number}.parquet", (number + 1, number + 1))
+    frame = spark.readStream.schema("serial long, key long, value double").option("maxFilesPerTrigger", 1)
+    flow = ps.Flow("merged")
+    stream = flow.source("stream", frame.parquet(str(data)), order_by="serial").map(lambda r: ("stream", r.serial))
+    rows = [{"serial": n} for n in range(30)]
+    listed = flow.source("list", ps.read.items(rows), order_by="serial").map(lambda r: ("list", r.serial))
+    stream.union(listed).sink("out")
+    seen = [0]
+    run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / "ck"), epoch_rows=7)
+
+    def after(stats: Any) -> None:
+        seen[0] += stats.rows_in
+        if seen[0] >= 50:
+            run.stop()
+
+    run.on_epoch(after)
+    assert run.await_end(300)
+    merged = sorted([(n, 0, "stream") for n in range(0, 40, 2)] + [(n, 1, "list") for n in range(30)])
+    assert run.results["out"] == [(name, n) for n, _, name in merged]
+    assert len(run.epochs) > 4
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
@@ -104,15 +158,33 @@ def test_a_streaming_frame_of_text_files_keeps_its_order(spark: Any, tmp_path: P
     frame = spark.readStream.schema("serial long, key long, value double").format(form).load(str(data))
     run = ps.start(flow_over(frame, out), spark=spark)
     run.on_epoch(partial(stop_after_rows, run))
-    assert run.await_end(120)
+    assert run.await_end(600)
     assert read_back(out) == expected(rows_of(0, 60))
 
 
 def test_a_batch_frame_is_read_in_epochs(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(rows_of(0, 100), "serial long, key long, value double").repartition(3, "key")
     run = ps.run(flow_over(frame, tmp_path / "out", order_by="serial"), spark=spark, epoch_rows=30)
-    assert [stats.rows_in for stats in run.epochs] == [30, 30, 30, 10, 0]
+    assert [stats.rows_in for stats in run.epochs] == [30, 30, 30, 10]
     assert read_back(tmp_path / "out") == expected(rows_of(0, 100))
+
+
+def test_a_batch_frame_is_not_written_again_because_the_disk_fails(
+    spark: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    frame = spark.createDataFrame(rows_of(0, 30), "serial long, key long, value double").repartition(3, "key")
+    flow, checkpoint = flow_over(frame, tmp_path / "out", order_by="serial"), str(tmp_path / "ck")
+    ps.run(flow, spark=spark, checkpoint=checkpoint, end=False)
+    written = sorted((tmp_path / "ck/sources").rglob("*.parquet"))
+    assert written
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.store.objects._FIRST_PAUSE", 100.0)  # longer than anyone is patient
+        patch.setattr(LocalStore, "_exists", lambda *_: (_ for _ in ()).throw(OSError("Input/output error")))
+        with pytest.raises(ps.StorageError, match=r"looking for .*/sources/events/_SUCCESS"):
+            ps.run(flow, spark=spark, checkpoint=checkpoint)
+    assert sorted((tmp_path / "ck/sources").rglob("*.parquet")) == written
+    ps.run(flow, spark=spark, checkpoint=checkpoint)
+    assert read_back(tmp_path / "out") == expected(rows_of(0, 30))
 
 
 def test_a_streaming_frame_behind_a_shuffle_needs_an_order(spark: Any, tmp_path: Path) -> None:
@@ -151,8 +223,9 @@ def test_a_target_makes_epochs_of_a_streaming_frame_wait_for_rows(spark: Any, tm
 
     put(0)
     frame = spark.readStream.schema("serial long, key long, value double").parquet(str(data))
-    # A minute leaves room for an epoch on any machine.
-    options = Options(str(tmp_path / "ck"), latency=60.0)
+    # Nobody waits for it here, and a day leaves room for an epoch on any machine.
+    day = 86_400.0
+    options = Options(str(tmp_path / "ck"), latency=day)
     rows: list[int] = []
 
     def after(stats: Any) -> None:
@@ -164,13 +237,13 @@ def test_a_target_makes_epochs_of_a_streaming_frame_wait_for_rows(spark: Any, tm
 
     def put_while_held(number: int) -> None:
         assert engine._frames is not None
-        assert engine._frames._current is not None, "Spark could cut the next batch before the wait is over"
+        assert engine._frames._batches._taken, "Spark could cut the next batch before the wait is over"
         put(number)
 
     engine._stop = meanwhile = Meanwhile([partial(put_while_held, number) for number in (2, 4, 6)])
     engine.run()
     assert rows == [20, 40, 40, 40]
-    assert all(0 < waited < 60 for waited in meanwhile.waited)
+    assert all(0 < waited < day for waited in meanwhile.waited)
     assert len(meanwhile.waited) == 4
     assert read_back(out) == expected(rows_of(0, 140))
     assert "every" in {line.what for line in engine.decisions}
@@ -189,3 +262,22 @@ def test_a_reader_that_bounds_its_batches_leaves_rows(spark: Any, tmp_path: Path
 def test_only_readers_that_are_known_take_everything(spark: Any) -> None:
     assert takes_all(spark.readStream.format("rate").load())
     assert not takes_all(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load())
+
+
+@pytest.mark.parametrize("source", ["rate-micro-batch", "rate"])
+def test_a_run_can_be_stopped_at_any_moment(spark: Any, tmp_path: Path, source: str, capfd: Any) -> None:
+    """Batches come without a pause, so that a stop meets them wherever they are; and nothing is logged as an error."""
+    options = {"rowsPerBatch": "5"} if source == "rate-micro-batch" else {"rowsPerSecond": "1000"}
+    frame = spark.readStream.format(source).options(**options).load()
+    for number in range(8):
+        flow = ps.Flow("rates")
+        rows = flow.source("in", frame).key_by("value")
+        rows.scan(lambda state, row: (state + 1, row.value), 0, name="count").sink("out")
+        run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / f"ck{number}"))
+        enough = threading.Event()
+        run.on_epoch(lambda stats, enough=enough, least=number % 3 + 1: stats.epoch >= least and enough.set())
+        assert enough.wait(300) or run.error is None
+        run.stop()
+        assert run.await_end(300), "the stop hangs"
+    out, err = capfd.readouterr()
+    assert [line[:200] for line in (out + err).splitlines() if "ERROR" in line or "Exception" in line] == []

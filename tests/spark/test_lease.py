@@ -15,14 +15,23 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.spark import lease as leases
 from penstock.spark import routing
-from penstock.spark.files import read_json, write_json
-from penstock.spark.lease import EXPIRE_SECONDS, Lease
 from penstock.spark.outputs import Outputs
+from penstock.store.lease import EXPIRE_SECONDS, Lease
+from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend
-from .running import Crash, assert_as_sequential, make_engine, make_rows, run_inline, two_sinks, write_files
+from .running import (
+    Crash,
+    assert_as_sequential,
+    change_document,
+    make_engine,
+    make_rows,
+    read_document,
+    run_inline,
+    two_sinks,
+    write_files,
+)
 
 
 class Clock:
@@ -41,7 +50,7 @@ def make_lease(tmp_path: Path) -> Iterator[Callable[..., Lease]]:
     made: list[Lease] = []
 
     def make(**options: Any) -> Lease:
-        made.append(Lease(str(tmp_path), **options))
+        made.append(Lease(LocalStore(str(tmp_path)), **options))
         return made[-1]
 
     yield make
@@ -76,8 +85,10 @@ class TestLease:
             [
                 sys.executable,
                 "-c",
-                "import sys, time; from penstock.spark.lease import Lease\n"
-                f"Lease({str(tmp_path)!r}).acquire(); print('held', flush=True); time.sleep(600)",
+                "import sys, time\n"
+                "from penstock.store.lease import Lease\n"
+                "from penstock.store.objects import LocalStore\n"
+                f"Lease(LocalStore({str(tmp_path)!r})).acquire(); print('held', flush=True); time.sleep(600)",
             ],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdout=subprocess.PIPE,
@@ -102,8 +113,7 @@ class TestLease:
         lease = make_lease()
         lease.acquire()
         lease._stop.set()
-        path = tmp_path / "lease/000000001.json"
-        write_json(str(path), {**read_json(str(path)), "born": "long ago"})
+        change_document(tmp_path / "lease/000000001.json", born="long ago")
         make_lease().acquire()
 
     def test_a_driver_on_another_machine_has_it_until_it_is_not_seen_for_a_while(self, make_lease, tmp_path):
@@ -111,8 +121,7 @@ class TestLease:
         lease = make_lease(clock=clock)
         lease.acquire()
         lease._stop.set()
-        path = str(tmp_path / "lease/000000001.json")
-        write_json(path, {**read_json(path), "host": "elsewhere"})
+        change_document(tmp_path / "lease/000000001.json", host="elsewhere", machine="elsewhere")
         clock.now += EXPIRE_SECONDS - 1
         with pytest.raises(ps.LeaseError, match="on elsewhere"):
             make_lease(clock=clock).acquire()
@@ -121,8 +130,7 @@ class TestLease:
         with pytest.raises(ps.LeaseError, match=r"another driver has taken over .* stops without writing"):
             lease.check()
 
-    def test_it_is_renewed_while_it_is_held(self, make_lease, tmp_path, monkeypatch):
-        monkeypatch.setattr(leases, "RENEW_SECONDS", 0.001)
+    def test_it_is_renewed_while_it_is_held(self, make_lease, tmp_path):
         renewed = threading.Event()
         moments = iter(range(1000, 1_000_000))
 
@@ -132,11 +140,17 @@ class TestLease:
                 renewed.set()
             return now
 
-        lease = make_lease(clock=clock)
+        lease = make_lease(clock=clock, expire=0.006)
         lease.acquire()
         assert renewed.wait(30)
         lease.release()
-        assert read_json(str(tmp_path / "lease/000000001.json"))["renewed"] > 1005
+        assert read_document(tmp_path / "lease/000000001.json")["renewed"] > 1005
+
+    @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf"])
+    def test_a_time_that_is_none_is_refused(self, make_lease, monkeypatch, text):
+        monkeypatch.setenv("PENSTOCK_LEASE_SECONDS", text)
+        with pytest.raises(ps.LeaseError, match=r"PENSTOCK_LEASE_SECONDS is .* seconds above 0"):
+            make_lease()
 
     def test_of_two_at_once_one_gets_it(self, make_lease, tmp_path):
         outcomes: list[Any] = []
@@ -162,8 +176,8 @@ class TestLease:
 def take_over(checkpoint: Path) -> None:
     """Take the lease as a driver does that holds the first one for dead."""
     path = sorted((checkpoint / "lease").glob("*.json"))[-1]
-    write_json(str(path), {**read_json(str(path)), "released": True})
-    lease = Lease(str(checkpoint))
+    change_document(path, released=True)
+    lease = Lease(LocalStore(str(checkpoint)))
     lease.acquire()
     lease.release()
 
@@ -186,6 +200,28 @@ def test_a_second_run_on_a_checkpoint_is_refused_and_does_the_first_no_harm(tmp_
     assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
 
+def test_a_lease_that_cannot_be_given_back_does_not_fail_a_run_that_is_done(tmp_path, monkeypatch, caplog):
+    write_files(tmp_path / "data", make_rows(60), 10)
+    flow = two_sinks(tmp_path / "data", tmp_path / "out")
+    release, put = Lease.release, LocalStore._put
+
+    def failing(store: LocalStore, name: str, content: bytes) -> None:
+        if name.startswith("lease/"):
+            raise OSError("Input/output error")
+        put(store, name, content)
+
+    def released_in_vain(lease: Lease) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.store.objects._FIRST_PAUSE", 100.0)  # longer than anyone is patient
+            patch.setattr(LocalStore, "_put", failing)
+            release(lease)
+
+    monkeypatch.setattr(Lease, "release", released_in_vain)
+    run_inline(flow, tmp_path / "ck", epoch_rows=20)
+    assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+    assert "could not be given back, and runs out by itself" in caplog.text
+
+
 class TestFencing:
     """A driver that slept through its own replacement wakes up at the worst moment."""
 
@@ -193,7 +229,7 @@ class TestFencing:
     def test_it_cannot_commit(self, tmp_path, monkeypatch, moment):
         write_files(tmp_path / "data", make_rows(60), 10)
         flow = two_sinks(tmp_path / "data", tmp_path / "out")
-        owner, name = {"during the job": (InlineBackend, "run"), "during the sinks": (Outputs, "publish")}[moment]
+        owner, name = {"during the job": (InlineBackend, "run"), "during the sinks": (Outputs, "deliver")}[moment]
         original = getattr(owner, name)
 
         def sleeping(self: Any, *arguments: Any) -> Any:
@@ -215,11 +251,11 @@ class TestFencing:
         write_files(tmp_path / "data", make_rows(60), 10)
         engine = run_inline(two_sinks(tmp_path / "data", tmp_path / "out"), tmp_path / "ck", epoch_rows=20)
         before = (tmp_path / "ck/epochs/000000002.json").read_bytes()
-        engine._position.epoch = 2
-        with pytest.raises(ps.CheckpointError, match=r"epoch 2 .* committed by another driver"):
+        engine._position.epoch, engine._position.entry = 2, 1
+        with pytest.raises(ps.LeaseError, match=r"another driver has taken over .* ahead of epoch 2"):
             engine._checkpoint.commit(engine._position, 9, {}, False, {})
-        with pytest.raises(ps.CheckpointError, match=r"epoch 2 .* begun by another driver"):
-            engine._checkpoint.write_intent(2, {})
+        with pytest.raises(ps.LeaseError, match=r"epoch 2 .* begun by another driver"):
+            engine._checkpoint.write_intent(2, 1, {})
         assert (tmp_path / "ck/epochs/000000002.json").read_bytes() == before
 
     def test_its_tasks_write_where_nobody_looks(self, tmp_path, monkeypatch):

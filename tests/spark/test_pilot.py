@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -17,26 +16,14 @@ from penstock.keys import SHARDS, hash_value
 from penstock.pe.hot_keys import HotKeys
 from penstock.plan import make_plan
 from penstock.reports import EpochStats
-from penstock.spark import task
-from penstock.spark.job import Outcome
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
 from penstock.spark.routing import even_table
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
 from penstock.spark.steering.measured import Measured, ShardLoads, level_seconds
 
-from ..conformance.inline import InlineBackend, run_on_table
+from .piloting import Busy, scanned
 from .running import assert_as_sequential, make_engine, make_rows, two_sinks, write_files
-
-
-def scanned() -> ps.Flow:
-    """Build a flow of one keyed stage behind a function that waits."""
-    flow = ps.Flow("scanned")
-    rows = flow.source("rows", ps.read.items([]), schema={"k": int})
-    looked = rows.map(lambda row: row, waits=True, schema={"k": int}, name="looked up")
-    asked = looked.map(lambda row: row, in_flight=7, schema={"k": int}, name="asked")
-    asked.key_by("k").scan(lambda n, row: (n + 1, n), 0, schema=int, name="counted").sink("out")
-    return flow
 
 
 class Play:
@@ -228,6 +215,14 @@ class TestTasks:
         assert not play.run(dict.fromkeys(range(SHARDS), 1000)).solo
         assert play.run({0: 100}).solo
 
+    def test_small_epochs_go_back_to_one_task_behind_a_slow_one(self):
+        """As where a worker still imports."""
+        play, rows = Play(), dict.fromkeys(range(100), 1)
+        for row_seconds in (5e-3, 1e-6, 1e-6):
+            play.row_seconds = row_seconds
+            play.run(rows)
+        assert [line.after for line in play.pilot.decisions if line.what == "one_task"] == [True, False, True]
+
     def test_an_epoch_of_one_task_says_nothing_of_the_tasks_of_a_level(self):
         play = Play()
         play.row_seconds = 2e-6
@@ -412,34 +407,6 @@ class TestDecisions:
         decisions = self.played().pilot.decisions
         assert min(line.epoch or 0 for line in decisions) >= 12
         assert replay(from_json(to_json(line)) for line in decisions).same
-
-
-class Busy(InlineBackend):
-    """Report what tasks would on a machine where each row of a keyed operator costs a millisecond."""
-
-    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
-        self._timings: list[dict[str, Any]] = []
-        outcome = super().run(spec, frame)
-        return dataclasses.replace(outcome, timings=self._timings)
-
-    def _level(self, spec: EpochSpec, level: int, inputs: Any) -> Any:
-        import pyarrow as pa
-
-        from penstock.spark.envelope import SCHEMA
-
-        batches = []
-        for number in self._shuffled(inputs):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(task, "CACHE", self._caches[self._random.randrange(len(self._caches))])
-                made = task.Task(self._stages, spec, level, number)
-                batches += run_on_table(made, spec, level, inputs[number], 1000)
-            timing = made.timings()
-            timing["load"] = {
-                name: [(shard, rows, rows * 1e-3) for shard, rows, _ in load] for name, load in timing["load"].items()
-            }
-            spent = sum(seconds for load in timing["load"].values() for _, _, seconds in load)
-            self._timings.append({**timing, "wall": spent, "cpu": spent})
-        return pa.Table.from_batches(batches, SCHEMA)
 
 
 class TestEngine:

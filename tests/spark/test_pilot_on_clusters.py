@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,74 +16,18 @@ import pytest
 import penstock as ps
 
 from .cluster import elastic_driver
+from .cluster.standalone import Standalone, standalone
 from .running import read_back, sequential
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SOURCES = Path(ps.__file__).parents[1]
-DEPLOY = "org.apache.spark.deploy"
-PORTS = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-"""Any free port, which the log tells."""
-
-
-def _serve(*arguments: str, work: Path, log: str) -> subprocess.Popen[bytes]:
-    """Start a process of a standalone cluster."""
-    import pyspark
-
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
-    environment = os.environ | {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(work / "workers"),
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    with open(work / log, "wb") as file:
-        return subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=work)
-
-
-def _await_line(path: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
-    """Wait until a log has a line that matches; return its first group."""
-    while True:
-        match = re.search(pattern, path.read_text(errors="replace"))
-        if match is not None:
-            return match[1]
-        try:
-            process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError(path.read_text(errors="replace")[-2000:])
-
-
-@dataclass
-class Standalone:
-    """A master on the loopback interface, and the workers that it has got."""
-
-    address: str
-    work: Path
-    running: list[subprocess.Popen[bytes]]
-
-    def add_workers(self) -> None:
-        """Start two workers of one core."""
-        for number in range(2):
-            limits = ("--cores", "1", "--memory", "700m")
-            log = f"{number}.log"
-            worker = _serve(f"{DEPLOY}.worker.Worker", *PORTS, *limits, self.address, work=self.work, log=log)
-            self.running.append(worker)
-            _await_line(self.work / log, r"(Successfully registered with master)", worker)
 
 
 @pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[Standalone]:
+def master(tmp_path: Path) -> Iterator[Standalone]:
     """Run a master that has no worker yet."""
-    master = _serve(f"{DEPLOY}.master.Master", *PORTS, work=tmp_path, log="master.log")
-    made = Standalone("", tmp_path, [master])
-    try:
-        pattern = r"Starting Spark master at (spark://127\.0\.0\.1:\d+)"
-        made.address = _await_line(tmp_path / "master.log", pattern, master)
+    with standalone(tmp_path, "127.0.0.1") as made:
         yield made
-    finally:
-        for process in reversed(made.running):
-            process.terminate()
-            process.wait()
 
 
 def _run(work: Path, master: str, begun: Callable[[], None]) -> Iterator[dict[str, Any]]:
@@ -136,6 +78,6 @@ def test_on_a_local_cluster(tmp_path, monkeypatch):
     _check(tmp_path, "local-cluster[2,1,1024]", monkeypatch)
 
 
-def test_on_a_standalone_master_whose_two_workers_come_behind_the_start(tmp_path, standalone, monkeypatch):
-    first = _check(tmp_path, standalone.address, monkeypatch, standalone.add_workers)
+def test_on_a_standalone_master_whose_two_workers_come_behind_the_start(tmp_path, master, monkeypatch):
+    first = _check(tmp_path, master.address, monkeypatch, lambda: master.add_workers(2, "700m"))
     assert first == {"begun_with": 0}

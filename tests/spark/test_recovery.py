@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,21 +16,25 @@ from unittest import mock
 import pytest
 
 import penstock as ps
-from penstock.spark import checkpoint as checkpoints
-from penstock.spark import lease as leases
-from penstock.spark import outputs, routing
-from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.files import read_json, write_json
+from penstock.spark import routing
 from penstock.spark.outputs import Outputs
+from penstock.store import lease as leases
+from penstock.store.checkpoint import Checkpoint
+from penstock.store.documents import DamagedError
+from penstock.store.keeper import Keeper
+from penstock.store.objects import LocalStore
+from penstock.store.publication import Publication
 
 from ..conformance.inline import InlineBackend
 from .running import (
     RUNNING,
     Crash,
     assert_as_sequential,
+    change_document,
     make_engine,
     make_rows,
     read_back,
+    read_document,
     run_inline,
     running,
     sequential,
@@ -57,8 +62,12 @@ def of_number(_: Any, epoch: int, *__: Any) -> int:
     return epoch
 
 
-def of_second_sink(_: Any, node: Any, epoch: int, *__: Any) -> int:
-    return epoch if node.name == "windowed" else -1
+def of_staged(_: Any, staged: Any) -> int:
+    return -1 if staged is None else int(staged["epoch"])
+
+
+def of_second_sink(_: Any, source: str, target: str, names: Any) -> int:
+    return int(target.removeprefix("epoch=")) if "windowed" in str(_.root) else -1
 
 
 class TestCrashAtAStep:
@@ -67,9 +76,12 @@ class TestCrashAtAStep:
         "before the intent": (Checkpoint, "write_intent", of_number, True),
         "before the job": (InlineBackend, "run", of_spec, True),
         "after the job": (InlineBackend, "run", of_spec, False),
-        "between the sinks": (Outputs, "_publish_one", of_second_sink, True),
-        "after the sinks": (Outputs, "publish", of_number, False),
-        "after the manifest": (Checkpoint, "commit", of_position, False),
+        "before the sinks that are called": (Outputs, "deliver", of_number, True),
+        "after the sinks that are called": (Outputs, "deliver", of_number, False),
+        "after the commit": (Checkpoint, "commit", of_position, False),
+        "between the directories": (LocalStore, "_publish", of_second_sink, True),
+        "after the directories": (Publication, "publish", of_staged, False),
+        "before the cleaning": (Keeper, "commit", of_position, False),
     }
     """For each step of an epoch: a method, how to tell the epoch, and whether the end comes before or after it."""
 
@@ -102,11 +114,8 @@ class Disk:
     def __init__(self, patch: pytest.MonkeyPatch, root: Path, *, crash_at: int) -> None:
         self.changes, self._root, self._crash_at = 0, str(root), crash_at
         patch.setattr(leases, "_exists", lambda pid: False)  # who held the lease is dead by now
-        for name in ("replace", "link", "unlink"):
+        for name in ("replace", "link", "unlink", "rename", "rmdir"):
             self._watch(patch, os, name)
-        for module in (outputs, checkpoints):
-            self._watch(patch, module, "remove")
-        self._watch(patch, outputs, "move")
 
     def _watch(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         original = getattr(owner, name)
@@ -168,22 +177,32 @@ class TestDamage:
         last = sorted((tmp_path / "ck/epochs").iterdir())[-1]
         whole = last.read_bytes()
         last.write_bytes(whole[: len(whole) // 2])
-        assert Checkpoint(str(tmp_path / "ck")).manifest(int(last.stem)) is None
-        assert max(ps.state.epochs(str(tmp_path / "ck"))) == int(last.stem) - 1
+        with pytest.raises(DamagedError, match=f"{last} is damaged"):
+            Checkpoint(str(tmp_path / "ck")).entry(int(last.stem))
+        committed = int(last.stem)  # of a first run, the number in the log is that of the epoch
+        assert max(ps.state.epochs(str(tmp_path / "ck"))) == committed - 1
         run_inline(flow, tmp_path / "ck", epoch_rows=20)
-        assert Checkpoint(str(tmp_path / "ck")).manifest(int(last.stem)) is not None
+        assert max(ps.state.epochs(str(tmp_path / "ck"))) == committed
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
     def test_unfinished_files_are_no_epochs_and_go_away(self, data, tmp_path):
         flow = two_sinks(data, tmp_path / "out")
         run_inline(flow, tmp_path / "ck", epoch_rows=20)
         done = ps.state.epochs(str(tmp_path / "ck"))
-        for place in ("epochs", "intents"):
-            (tmp_path / "ck" / place / f"{done[-1] + 1:09d}.json.ab12.tmp").write_text("half of")
-        (tmp_path / "ck/state/.ab12.state.cd34.tmp").write_text("half of")
+        left = [
+            tmp_path / "ck/epochs" / f"{done[-1] + 1:09d}.json.ab12.tmp",
+            tmp_path / "ck/intents" / f".{done[-1] + 1:09d}.json.ab12.tmp",
+            tmp_path / "ck/state/.ab12.state.cd34.tmp",
+        ]
+        for path in left:
+            path.write_text("half of")
         assert ps.state.epochs(str(tmp_path / "ck")) == done
         checkpoint = Checkpoint(str(tmp_path / "ck"))
-        checkpoint.clean(checkpoint.open(make_engine(flow, tmp_path / "ck")._plan))
+        checkpoint.clean(checkpoint.latest(), 2, lambda: None)
+        assert all(path.exists() for path in left)  # a driver at work may be about to finish them
+        for path in left:
+            os.utime(path, (0, 0))
+        checkpoint.clean(checkpoint.latest(), 2, lambda: None)
         assert not list((tmp_path / "ck").rglob("*.tmp"))
 
     def test_a_lost_description_of_the_flow_is_named(self, data, tmp_path):
@@ -201,6 +220,7 @@ class TestOutput:
         def with_leftovers(self: Any, spec: Any, frame: Any) -> Any:
             outcome = original(self, spec, frame)
             staged = tmp_path / f"out/scanned/_penstock/staging/epoch={spec.epoch:09d}.{spec.fence}"
+            staged.mkdir(parents=True, exist_ok=True)
             (staged / ".part-00000.ab12").write_bytes(b"half of")
             return outcome
 
@@ -355,10 +375,11 @@ class TestChangesOnRestart:
         engine = make_engine(flow, tmp_path / "ck", epoch_rows=40)
         engine._listener = lambda stats: engine.stop()
         engine.run()
-        identity = read_json(f"{tmp_path}/ck/flow.json")
-        for operator in identity["operators"].values():
+        (entry,) = (tmp_path / "ck/epochs").iterdir()
+        described = read_document(entry)["flow"]
+        for operator in described["operators"].values():
             del operator["ranges"]
-        write_json(f"{tmp_path}/ck/flow.json", identity)
+        change_document(entry, flow=described)
         run_inline(flow, tmp_path / "ck")
         assert read_back(tmp_path / "out") == [tuple(row) for row in sequential(build()).results["out"]]
 
@@ -367,11 +388,15 @@ class TestChangesOnRestart:
         with pytest.raises(ps.CheckpointError, match=r"'windows' are without their rows .* now keeps them with.*slack"):
             run_inline(build(window=ps.session(3), slack=2), tmp_path / "ck")
 
-    def test_another_number_of_shards_is_refused(self, build, tmp_path, monkeypatch):
+    def test_another_number_of_shards_is_refused(self, build, tmp_path):
         self.begin(build, tmp_path)
-        monkeypatch.setattr(checkpoints, "SHARDS", 64)
-        with pytest.raises(ps.CheckpointError, match=r"has 256 shards, .* uses 64; set the number back"):
-            run_inline(build(), tmp_path / "ck")
+        flow = build()
+        fewer = ps.Flow(flow.name, shards=64)
+        fewer._nodes = {name: replace(node, shards=64) for name, node in flow.nodes.items()}
+        with pytest.raises(
+            ps.CheckpointError, match=r"has 256 shards, the flow now has 64; give Flow\('\w+', shards=256\)"
+        ):
+            run_inline(fewer, tmp_path / "ck")
 
 
 class Reminder(ps.Process):

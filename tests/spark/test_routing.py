@@ -58,6 +58,21 @@ class TestEngine:
 
         self.run(data, tmp_path, dict.fromkeys(range(12), change))
 
+    @pytest.mark.parametrize("shards", [1, 5, 1000])
+    def test_a_flow_has_the_shards_that_it_says(self, data, tmp_path, shards):
+        flow = two_sinks(data, tmp_path / "out", shards=shards)
+        tables: list[int] = []
+        engine = make_engine(flow, tmp_path / "ck", tasks=3, epoch_rows=24)
+
+        def after(stats: Any) -> None:
+            tables.append(len(engine._position.tables["running"]))
+            engine.set_tasks(2 + stats.epoch % 2)
+
+        engine._listener = after
+        engine.run()
+        assert set(tables) == {shards}
+        assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
+
     def test_a_table_stays_until_the_number_of_tasks_changes(self, data, tmp_path):
         engines: list[Any] = []
         table = [2] * SHARDS
@@ -76,7 +91,7 @@ class TestEngine:
         for tasks, expected in ((2, table), (2, table), (4, even_table(SHARDS, 4))):
             engine = make_engine(flow, tmp_path / "ck", tasks=tasks, epoch_rows=24)
             engine._listener = lambda stats, engine=engine: engine.stop()
-            if engine._checkpoint.epochs() == []:
+            if not list(engine._checkpoint.epochs()):
                 engine.set_table("running", table)
             engine.run()
             assert engine._position.tables["running"] == expected

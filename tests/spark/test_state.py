@@ -11,10 +11,12 @@ import pytest
 import penstock as ps
 from penstock.keys import SHARDS, hash_value
 from penstock.pe.shards import Shard
-from penstock.spark import checkpoint as checkpoints
 from penstock.spark import worker_state
-from penstock.spark.checkpoint import RETAIN, Checkpoint
-from penstock.spark.worker_state import CHAIN_LIMIT, ShardCache, _Cached
+from penstock.spark.spec import CHAIN_LIMIT
+from penstock.spark.worker_state import ShardCache, _Cached
+from penstock.store.checkpoint import RETAIN, Checkpoint
+from penstock.store.keeper import Keeper
+from penstock.store.objects import LocalStore
 
 from .running import (
     Crash,
@@ -214,24 +216,29 @@ class TestRetention:
             engine = make_engine(flow, tmp_path / "ck", epoch_rows=2)
             engine._listener = lambda stats, engine=engine, at=stop_at: engine.stop() if stats.epoch == at else None
             engine.run()
-        assert Checkpoint(str(tmp_path / "ck")).epochs()[0] > 50  # older manifests are gone
+        assert Checkpoint(str(tmp_path / "ck")).entries()[0] > 50  # older manifests are gone
         run_inline(flow, tmp_path / "ck", epoch_rows=2)
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
 
     def test_a_crash_while_cleaning_loses_nothing(self, tmp_path, monkeypatch):
         write_files(tmp_path / "data", make_rows(70), 70)
         flow = two_sinks(tmp_path / "data", tmp_path / "out")
-        original = checkpoints.remove
+        original, clean = LocalStore._delete, Keeper.clean
         for crash_at in range(1, 12):
             removed: list[str] = []
 
-            def crashing(path: str, removed: list[str] = removed, at: int = crash_at) -> None:
-                removed.append(path)
+            def crashing(store: Any, name: str, removed: list[str] = removed, at: int = crash_at) -> None:
+                removed.append(name)
                 if len(removed) == at:
                     raise Crash
-                original(path)
+                original(store, name)
 
-            monkeypatch.setattr(checkpoints, "remove", crashing)
+            def cleaning(keeper: Keeper, position: Any, crashing: Any = crashing) -> None:
+                with monkeypatch.context() as patch:
+                    patch.setattr(LocalStore, "_delete", crashing)
+                    clean(keeper, position)
+
+            monkeypatch.setattr(Keeper, "clean", cleaning)
             try:
                 run_inline(flow, tmp_path / "ck", epoch_rows=1)
                 break

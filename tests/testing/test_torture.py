@@ -110,6 +110,22 @@ def test_an_attribute_of_a_co_routine_is_found():
         torture(lambda s: ps.operate(Attribute(), s), ROWS)
 
 
+class Local(ps.Operator):
+    """Remembers in a local variable, which lives on where nothing is saved."""
+
+    async def process(self, ctx):
+        total = 0.0
+        while await ctx.wait_for_all({0: 1}):
+            total += ctx.pop().amount
+            await ctx.emit(total)
+
+
+def test_a_co_routine_is_begun_again_at_each_wait_unless_it_never_is():
+    with pytest.raises(AssertionError, match="state saved and read again"):
+        torture(lambda s: ps.operate(Local(), s, restartable=True), ROWS)
+    assert torture(lambda s: ps.operate(Local(), s), ROWS, restarts=False)
+
+
 def remember_globally(row):
     SEEN.append(row)
     return len(SEEN)

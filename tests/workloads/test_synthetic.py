@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError
 from penstock.workloads.catalogue import WORKLOADS, make_workload
-from penstock.workloads.synthetic import SHAPES, graph, make_work
+from penstock.workloads.synthetic import SHAPES, busy, graph, make_work
 from penstock.workloads.synthetic.calculator import PARTS, calculator
 from penstock.workloads.synthetic.draws import ZipfKeys, copies, normals, uniform, uniforms
 from penstock.workloads.synthetic.matrix import PRIME, matrix, square
@@ -92,11 +92,24 @@ class TestGraph:
 
 
 class TestWork:
-    @pytest.mark.parametrize("kind", ["numpy", "python", "blocking"])
-    def test_heavier_work_takes_longer(self, kind):
-        light, heavy = make_work(kind, 20), make_work(kind, 2_000)
-        light_us, heavy_us = (min(_clock(work) for _ in range(5)) for work in (light, heavy))
-        assert heavy_us > 10 * light_us
+    def test_how_much_work_is_found_by_the_clock(self, monkeypatch):
+        monkeypatch.setattr(busy, "_clocked", lambda work: 10.0)
+        assert busy.Loop(20)._turns == 2_000  # a thousand turns are seen to take 10 us
+        assert busy.Loop(2_000)._turns == 200_000
+        found = {weight: busy.Kernel(weight) for weight in (5, 20, 2_000)}
+        assert {weight: kernel._calls for weight, kernel in found.items()} == {5: 1, 20: 2, 2_000: 200}
+        assert [len(found[weight]._values) for weight in (5, 20)] == [busy.Kernel.LARGEST // 2, busy.Kernel.LARGEST]
+
+    def test_the_clock_counts_the_time_of_one_call(self, monkeypatch):
+        now = [0.0]
+        monkeypatch.setattr(busy.time, "perf_counter", lambda: now[0])
+        assert busy._clocked(lambda: now.__setitem__(0, now[0] + 3e-6)) == pytest.approx(3.0)
+
+    def test_blocking_work_sleeps(self):
+        work = make_work("blocking", 2_000)
+        began = time.perf_counter()
+        work()
+        assert time.perf_counter() - began >= 2_000 / 1e6
 
     def test_numpy_lets_others_run_and_python_does_not(self):
         """Seen by who gets a turn: a speed-up would need two free cores."""
@@ -106,12 +119,6 @@ class TestWork:
     def test_it_is_shipped_as_it_is(self):
         work = make_work("python", 50)
         assert pickle.loads(pickle.dumps(work)).__dict__ == work.__dict__
-
-
-def _clock(work) -> float:
-    began = time.thread_time() if work.__class__.__name__ != "Sleep" else time.perf_counter()
-    work()
-    return (time.thread_time() if work.__class__.__name__ != "Sleep" else time.perf_counter()) - began
 
 
 def _steps_beside(work) -> int:

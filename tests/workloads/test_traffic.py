@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.errors import FlowError, PenstockError
 from penstock.workloads.catalogue import make_workload
 from penstock.workloads.traffic import car_following, queries, sumo, trace
-from penstock.workloads.traffic.trace import END, LANES, SCHEMA, TICK_MS
+from penstock.workloads.traffic.trace import END, LANES, SCHEMA, TICK_MS, VEHICLE
 
 ENGINES = ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)]
 NO_SUMO = pytest.mark.skipif(
@@ -28,7 +28,7 @@ SIMULATORS = {"model": car_following.frames, "sumo": sumo.frames}
 
 def oracle(table: pa.Table, k: int = 10, ticks: range | None = None) -> dict[str, list[tuple]]:
     """Ask the three questions of the whole trace, tick by tick."""
-    rows = {name: table[name].to_numpy() for name in SCHEMA}
+    rows = {name: table[name].to_numpy() for name in VEHICLE}
     answers: dict[str, list[tuple]] = {"agents": [], "average": [], "top": []}
     for time in np.unique(rows["time"][rows["id"] != END]).tolist():
         if ticks is not None and time // TICK_MS not in ticks:
@@ -62,6 +62,16 @@ class TestQueries:
         assert answers(run, 0) == answers(run, 1) == expected
         assert len(expected["top"]) == 12
 
+    def test_the_count_per_road_does_not_depend_on_the_number_of_vehicles(self):
+        """It reads one row per tick, which the simulator has counted; the other two read every vehicle's."""
+        ticks, vehicles = 5, 40
+        table = trace.record(car_following.frames(vehicles, ticks, "constant", seed=3))
+        reader = ps.read.generate(Piece(table), schema=SCHEMA, rows=len(table))
+        run = ps.run(queries.build(reader), engine="threads", threads=1)
+        rows = {operator.name: operator.rows_in for operator in run.stats.operators}
+        assert rows["agents-0.roads"] == rows["agents-0.ticks"] == ticks
+        assert rows["average-0.speeds"] == rows["top-0.ranked"] == ticks * vehicles
+
     @NO_SUMO
     def test_they_answer_over_sumo(self):
         table = trace.record(sumo.frames(40, 15, seed=2))
@@ -89,13 +99,13 @@ class TestQueries:
         table = trace.record(frames, multiple=26)
         gate = Gated(table)
         flow = ps.Flow("traffic")
-        stream = queries.vehicles(flow, ps.read.generate(gate, schema=SCHEMA, rows=len(table)))
+        asked = queries.trace_of(flow, ps.read.generate(gate, schema=SCHEMA, rows=len(table)))
         for kind in queries.QUERIES:
-            queries.add_query(stream, kind, 0)
+            queries.add_query(asked, kind, 0)
         run = ps.start(flow, engine="threads", threads=2, batch_rows=26)
         with gate:
             for kind in queries.QUERIES:
-                queries.add_query(stream, kind, 1)
+                queries.add_query(asked, kind, 1)
             began = {kind: run.add_query(f"{kind}-1") for kind in queries.QUERIES}
             ended = {kind: run.cancel_query(f"{kind}-1") for kind in ("agents", "top")}
             gone = run.cancel_query("average-0")

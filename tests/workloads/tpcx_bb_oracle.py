@@ -56,15 +56,32 @@ WITH clicks AS (
 SELECT start, start + {{span}}, viewed, cnt FROM ranked WHERE rank <= {{limit}} ORDER BY start, rank
 """
 
+Q2_ALL_PAIRS = f"""
+WITH clicks AS (
+  SELECT * FROM web_clickstreams WHERE wcs_user_sk IS NOT NULL AND wcs_item_sk IS NOT NULL
+), visited AS (
+  SELECT DISTINCT wcs_user_sk, session, wcs_item_sk AS item,
+    floor((max(at) OVER (PARTITION BY wcs_user_sk, session) + {{timeout}}) / {{span}}) * {{span}} AS start
+  FROM ({SESSIONS})
+), counted AS (
+  SELECT a.start, a.item AS item_1, b.item AS item_2, count(*) AS cnt
+  FROM visited a JOIN visited b ON a.wcs_user_sk = b.wcs_user_sk AND a.session = b.session AND a.item < b.item
+  GROUP BY ALL
+), ranked AS (
+  SELECT *, row_number() OVER (PARTITION BY start ORDER BY cnt DESC, item_1, item_2) AS rank FROM counted
+)
+SELECT start, start + {{span}}, item_1, item_2, cnt FROM ranked WHERE rank <= {{limit}} ORDER BY start, rank
+"""
+
 Q3 = """
 WITH clicks AS (
   SELECT * FROM web_clickstreams WHERE wcs_user_sk IS NOT NULL AND wcs_item_sk IS NOT NULL
 ), before AS (
   SELECT bought.wcs_item_sk AS purchased, bought.at, seen.wcs_item_sk AS viewed, seen.at AS seen_at,
-    row_number() OVER (PARTITION BY bought.wcs_sales_sk ORDER BY seen.at DESC, seen.place DESC) AS back
+    row_number() OVER (PARTITION BY bought.place ORDER BY seen.at DESC, seen.place DESC) AS back
   FROM clicks bought JOIN clicks seen ON bought.wcs_user_sk = seen.wcs_user_sk
     AND (seen.at < bought.at OR seen.at = bought.at AND seen.place < bought.place)
-  WHERE bought.wcs_sales_sk IS NOT NULL AND seen.wcs_sales_sk IS NULL
+  WHERE bought.wcs_sales_sk IS NOT NULL
 ), counted AS (
   SELECT purchased, floor(at / {span}) * {span} AS start, viewed, count(*) AS cnt
   FROM before JOIN item ON viewed = i_item_sk

@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Any, get_args
 
+from penstock import lab
 from penstock.cli import DONE, FAILED, UsageError, values
 from penstock.cli.displays import Display, make_display
 from penstock.cli.loading import describe_workloads, load_target
@@ -41,7 +42,7 @@ ENDED = (
 )
 ENGINE_OPTIONS = {
     "spark": ("checkpoint", "tasks", "every", "master"),
-    "threads": ("model", "policy", "replicas", "partitioned", "batch_rows", "quantum"),
+    "threads": ("model", "policy", "replicas", "partitioned", "batch_rows", "quantum", "binding", "reorder"),
 }
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 10.0
@@ -76,9 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads",
         type=values.threads,
-        metavar="N|utilization",
+        metavar="N|utilization|streams-rules",
         help="workers of the threads engine (default: found while it runs, by throughput; utilization: by how busy "
-        "they are), or threads of each Spark task",
+        "they are; streams-rules: as Streams published it), or threads of each Spark task",
     )
     parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
     parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
@@ -97,6 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows of a batch (default: found from what rows take)",
     )
+    parser.add_argument(
+        "--binding", choices=tuple(lab.BINDINGS), help="what rebinds operators with --model bound (default: Penstock's)"
+    )
+    parser.add_argument(
+        "--reorder", choices=tuple(lab.REORDERS), help="how batches are put back in order (default: without waiting)"
+    )
     parser.add_argument("--quantum", metavar="TIME", help='how long a worker stays with an operator (default: "50 ms")')
     parser.add_argument(
         "--tasks", type=values.positive, metavar="N", help="tasks of the keyed stages (default: found while it runs)"
@@ -108,7 +115,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epoch-rows",
         type=values.positive,
         metavar="N",
-        default=1_000_000,
         help="the most rows that an epoch reads from a source (default: 1000000)",
     )
     parser.add_argument("--every", metavar="TIME", help='the least time from epoch to epoch, such as 2 or "500 ms"')
@@ -195,11 +201,16 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     for name in {"every", "latency", "quantum"} & options.keys():
         options[name] = values.duration(options[name], f"--{name}")
     if args.threads is not None and (
-        args.engine == "sequential" or (args.engine == "spark" and args.threads == "utilization")
+        args.engine == "sequential" or (args.engine == "spark" and isinstance(args.threads, str))
     ):
         raise UsageError(f"--threads {args.threads} needs --engine threads; this run is with --engine {args.engine}")
-    if args.threads == "utilization" and args.model not in (None, "dynamic"):
-        raise UsageError(f"--threads utilization needs --model dynamic; --model {args.model} has a fixed number")
+    if isinstance(args.threads, str) and args.model not in (None, "dynamic"):
+        raise UsageError(f"--threads {args.threads} needs --model dynamic; --model {args.model} has a fixed number")
+    if args.binding is not None and args.model != "bound":
+        raise UsageError(f"--binding {args.binding} needs --model bound; else operators belong to no worker")
+    for name, known in (("threads", lab.LEVELS), ("binding", lab.BINDINGS), ("reorder", lab.REORDERS)):
+        if options.get(name) in known:
+            options[name] = known[options[name]]()  # what the papers compare with is handed in as an object
     return options
 
 
@@ -215,8 +226,11 @@ def _refuse_names(replicas: Any, flow: Flow) -> None:
 def _session(flow: Flow, checkpoint: str, master: str | None) -> Any:
     from penstock.spark.outputs import check_directories
     from penstock.spark.session import make_session
+    from penstock.store.identity import check_names
 
-    check_directories(make_plan(flow), checkpoint)  # a mistake is told at once, not after Spark has started
+    plan = make_plan(flow)
+    check_names(plan)  # a mistake is told at once, not after Spark has started
+    check_directories(plan, checkpoint)
     return make_session(f"penstock: {flow.name}", master=master)
 
 

@@ -6,6 +6,7 @@ import argparse
 
 from penstock.cli import UsageError
 from penstock.errors import FlowError
+from penstock.lab import LEVELS
 from penstock.timing import seconds
 
 
@@ -22,7 +23,8 @@ def positive(text: str, wanted: str = "a whole number, at least 1") -> int:
 
 def threads(text: str) -> int | str:
     """Read a number of threads, or how it is found."""
-    return text if text == "utilization" else positive(text, "a whole number, at least 1, or utilization")
+    names = ("utilization", *LEVELS)
+    return text if text in names else positive(text, f"a whole number, at least 1, or {' or '.join(names)}")
 
 
 def replicas(text: str) -> int | str | dict[str, int]:

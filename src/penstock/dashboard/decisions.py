@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.clock import as_real, perf_counter
 from penstock.elastic.codec import plain
 from penstock.elastic.decisions import HOLD, START, Decision
 
@@ -95,7 +96,7 @@ def plain_or_text(value: Any) -> Any:
 def wall_time(
     decision: Decision,
     wall: Callable[[], float] = time.time,
-    ticks: Callable[[], float] = time.perf_counter,
+    ticks: Callable[[], float] = perf_counter,
 ) -> float:
     """Return the time of day of a decision: engines log the time of their own clock, or none."""
     now, inside = wall(), ticks()
@@ -103,5 +104,5 @@ def wall_time(
         return now
     if decision.time > 1e9:  # it is the time of day already
         return decision.time
-    ago = inside - decision.time
+    ago = as_real(inside - decision.time)
     return now - ago if 0 <= ago < now else now

@@ -15,17 +15,17 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from dataclasses import dataclass, field
 
 from pyarrow import fs
 
+from penstock.clock import monotonic
 from penstock.dashboard.decision_log import MOST_BYTES, DecisionLog, file_name, lines_before, read_log
 from penstock.dashboard.lines import Json, count_lines, end_line, parse
 from penstock.dashboard.run_directories import META, find_history
 from penstock.dashboard.thinning import thin
 from penstock.elastic.decisions import Decision
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StorageError
 from penstock.ingress.paths import locate
 
 VERSION = 1
@@ -51,7 +51,7 @@ class HistoryWriter:
         system, inside = locate(path)
         self._remote = system.type_name != "local"
         self._directory = tempfile.mkdtemp(prefix="penstock-history-") if self._remote else inside
-        self._copied = time.monotonic()
+        self._copied = monotonic()
         os.makedirs(self._directory, exist_ok=True)
         if self._remote:
             self._fetch()
@@ -77,7 +77,7 @@ class HistoryWriter:
         self._lines += 1
         if self._lines > self._most_samples or size > self._most_bytes:
             self._thin()
-        if self._remote and time.monotonic() - self._copied > COPY_SECONDS:
+        if self._remote and monotonic() - self._copied > COPY_SECONDS:
             self._copy()
 
     def _thin(self) -> None:
@@ -121,7 +121,7 @@ class HistoryWriter:
         # Behind the copies: who is stopped in between leaves a file too many, and not one too few.
         for name in set(_log_names(self.path)) - set(self._log.names):
             system.delete_file(f"{inside}/{name}")
-        self._copied = time.monotonic()
+        self._copied = monotonic()
 
 
 @dataclass(frozen=True)
@@ -164,5 +164,8 @@ def _read(path: str) -> bytes | None:
         with system.open_input_file(inside) as file:
             content: bytes = file.read()
             return content
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        # Not absent: whoever goes on with a history would write a shorter one over it.
+        raise StorageError("reading", path, 1, str(error), "it is of the history of a run; try again") from error

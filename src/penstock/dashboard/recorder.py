@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock.clock import waiting_time
 from penstock.dashboard.decisions import DecisionBook, wall_time
 from penstock.dashboard.history import HistoryWriter
 from penstock.dashboard.sampling import Sampler
@@ -83,10 +83,10 @@ class Recorder:
                 self._keep(self._writer.close)
 
     def _loop(self) -> None:
-        due = time.monotonic() + self._period
-        while not self._end.wait(max(0.0, due - time.monotonic())):
+        due = waiting_time() + self._period
+        while not self._end.wait(max(0.0, due - waiting_time())):
             self.tick()
-            due = max(due + self._period, time.monotonic())  # on time again, but never one on top of another
+            due = max(due + self._period, waiting_time())  # on time again, but never one on top of another
 
     def tick(self, state: str | None = None) -> None:
         """Take one sample. Whatever goes wrong here must not touch the flow."""

@@ -50,6 +50,10 @@ class Journal:
         self._pilots[name], line = Pilot.begin(name, controller, *_stamp(moment, time))
         self._book[2].append(line)
 
+    def has(self, name: str) -> bool:
+        """Tell whether a controller of that name decides."""
+        return name in self._pilots
+
     def end(self, name: str) -> None:
         """Let a controller go: later chapters begin without it."""
         self._pilots.pop(name, None)

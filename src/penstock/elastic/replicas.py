@@ -17,6 +17,9 @@ Beyond the paper:
 - partitioned operators take part, up to one replica a shard; the engine moves the shards and their state;
 - while operators are short of threads, which another controller then adds, a replica cannot show what it gains:
   a caller that knows says so (`short_of_threads`), and nothing is done or judged;
+- one worker gains nothing by a second replica, nor one replica by a second worker: who waits for the other waits for
+  ever. So while the number of workers is being searched (`workers`), every operator has as many replicas as there are
+  workers, and they are judged together; once that has settled, replicas that are idle are given back one by one;
 - every operator whose input stays free, and whose replicas would still not be full with one fewer, gives one
   back; if that proves too few, the replica returns and that size is remembered.
 """
@@ -77,8 +80,10 @@ class ReplicaStatistics:
     short_of_threads: bool = False
     """The threads are all busy and more may still come: a replica could not show yet what it gains.
 
-    The simulator says so. The threads engine does not: it reports nothing at all until the workers have settled.
+    The simulator says so. The threads engine gives `workers` instead.
     """
+    workers: int | None = None
+    """The workers, while their number is being searched; None where it stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,8 @@ class Replicas:
         """Judge what is on trial, then let one operator grow and those that are idle shrink."""
         if statistics.short_of_threads:
             return state, ()
+        if statistics.workers is not None:
+            return self._follow(state, statistics, statistics.workers)
         memory = {each.name: each for each in state.operators}
         actions: list[Action] = []
         settled = []
@@ -178,6 +185,19 @@ class Replicas:
             # What one has gained may show in another: samples from before and after are not of one kind.
             memory = {name: replace(own, slow=None, idle=None, last=0.0) for name, own in memory.items()}
         return ReplicaState(tuple(memory.values())), tuple(actions)
+
+    def _follow(self, state: ReplicaState, statistics: ReplicaStatistics, workers: int) -> tuple[ReplicaState, Actions]:
+        """Have as many replicas as workers, and forget what was learned with another number of them."""
+        known = {each.name: each for each in state.operators}
+        actions = []
+        for operator in statistics.operators:
+            wanted = max(1, min(workers, self._limit(operator)))
+            if operator.replicas != wanted:
+                why = f"{workers} workers are tried, and as many replicas with them: neither can show its gain alone"
+                actions.append(Action("replicas", operator.name, operator.replicas, wanted, why))
+            own = known.get(operator.name, OperatorMemory(operator.name))
+            known[operator.name] = OperatorMemory(operator.name, noise=own.noise, compared=own.compared)
+        return ReplicaState(tuple(known.values())), tuple(actions)
 
     def _limit(self, operator: OperatorStatistics) -> int:
         if operator.kind == STATEFUL or operator.inputs != 1 or operator.outputs != 1:

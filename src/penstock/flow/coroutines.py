@@ -19,11 +19,14 @@ def operate(
     schema: Any = None,
     name: str | None = None,
     max_pending: int | None = None,
+    restartable: bool | None = None,
 ) -> Any:
     """Run a co-routine operator over streams, one for each of its input ports; see `penstock.Operator`.
 
     Returns the stream that leaves it, or a tuple of streams where it has several output ports. `schema` is that of
-    every output port; a list has one for each. `max_pending` is how many rows may wait in one input port.
+    every output port; a list has one for each. `max_pending` is how many rows may wait in one input port. On Spark, and
+    with a checkpoint, `process` begins again from its start at every wait: it must be proven that this makes no
+    difference, or you say so with `restartable=True`.
     """
     if not streams or not all(isinstance(stream, Stream) for stream in streams):
         raise FlowError(f"operate({operator!r}) needs the streams that it reads, each without key_by, got {streams!r}")
@@ -31,7 +34,7 @@ def operate(
     name = flow._free_name(name, operator if isinstance(operator, type) else type(operator), "operate")
     operator = coroutine.checked(operator, name, len(streams))
     checks.one_flow(streams, name)
-    times = [stream.node.time for stream in streams]
+    times = [stream.time for stream in streams]
     operator.check(name, times)
     most = operator.max_pending if max_pending is None else max_pending
     if most < 1:
@@ -43,7 +46,8 @@ def operate(
         types = tuple(row_type(each, name) for each in (schema if isinstance(schema, list) else [schema] * count))
     if len(types) != count:
         raise FlowError(f"operator {name!r} has {count} output ports and is given {len(types)} schemas")
-    logic = coroutine.CoroutineLogic(operator, types, len(streams), most)
+    again = operator.restartable if restartable is None else restartable
+    logic = coroutine.CoroutineLogic(operator, types, len(streams), most, again)
     ports = ("out",) if count == 1 else tuple(f"out{index}" for index in range(count))
     flow._add(
         name,

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow.naming import AutomaticName, automatic_name, numbered
 from penstock.flow.stream import Stream
 from penstock.graph import Graph, Node, Port
-from penstock.operators.base import Operator, Source, Union
+from penstock.keys import SHARDS
+from penstock.operators.base import OnError, Operator, Source, Union
 from penstock.read import as_reader, reader_type
 from penstock.rows import RowType, row_type
-from penstock.timing import Duration, TimeKind, kind_of, ticks
+from penstock.timing import Duration, TimeKind, kind_of, ticks, unit_of
 
 
 class Flow:
-    """A named flow. Begin with `source`, end with `sink`, then hand it to `penstock.run`."""
+    """A named flow. Begin with `source`, end with `sink`, then hand it to `penstock.run`.
 
-    def __init__(self, name: str) -> None:
+    `shards` is how many shards the keys of each keyed operator are cut into: the most tasks that can share it on Spark,
+    and what moves between them. It is kept in the flow's checkpoint, and stays.
+    """
+
+    def __init__(self, name: str, *, shards: int = SHARDS) -> None:
         checks.flow_name(name)
-        self.name = name
+        checks.shards(name, shards)
+        self.name, self.shards = name, shards
         self._nodes: dict[str, Node] = {}
+        self._streams: WeakSet[Stream] = WeakSet()
+        """The streams that users hold, which know operators by name."""
+        self._started = False
+        """Whether it runs, so that operators must be called as they are."""
 
     @property
     def nodes(self) -> MappingProxyType[str, Node]:
@@ -43,30 +56,37 @@ class Flow:
         slack: Duration = 0,
         schema: Any = None,
         on_late: str = "fail",
+        on_error: OnError = "fail",
+        idle_after: float | None = None,
     ) -> Stream:
         """Bring rows in.
 
-        `order_by` gives the order across the source's partitions; `time` names the field with the event time,
-        and `slack` how far it may be behind the latest seen. A row that `order_by` puts before an epoch that
-        is done fails the flow, or goes to `stream.late` with `on_late="divert"`.
+        `order_by` gives the order across sources and their parts; `time` names the field with the event time,
+        and `slack` how far it may be behind the latest seen. A row that `order_by` puts before one that its part of
+        the source gave earlier fails the flow, or goes to `stream.late` with `on_late="divert"`. A part of the source
+        that gives nothing for `idle_after` seconds, by the wall clock, holds nobody back until it gives a row again.
+        `on_error` is for rows without an event time: they fail the flow, are skipped, or are dead letters on
+        `stream.errors`.
         """
         reader = checks.wrap(name, as_reader, reader)
         declared = row_type(schema, name) if schema is not None else reader_type(reader, name)
+        declared = None if declared is None else declared.lenient()
         fields = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         for field in fields:
             checks.field(declared, field, name, "order_by")
             checks.orderable(declared, field, name)
         kind = self._time_kind(declared, time, name) if time else None
-        amount, unit = ticks(slack, name, "slack") if slack else (0, kind)
-        if slack and kind != unit:
+        amount, unit = ticks(slack, name, "slack") if slack else (0, None)
+        if slack and unit_of(kind) != unit:
             raise FlowError(checks.unit_mismatch(name, "slack", slack, kind))
         checks.not_negative(amount, name, "slack", slack)
         if on_late not in ("fail", "divert"):
             raise FlowError(f'source {name!r}: on_late={on_late!r}; use "fail" or "divert"')
-        if on_late == "fail":
-            return self._add(name, Source(reader, fields, time, amount), (), (declared,), kind)
-        operator = Source(reader, fields, time, amount, on_error="skip", outputs=("out", "late"))
-        return self._add(name, operator, (), (declared, declared), kind)
+        checks.seconds(idle_after, name, "idle_after")
+        outputs = ("out",) if on_late == "fail" else ("out", "late")
+        source = Source(reader, fields, time, amount, idle_after, on_error=on_error, outputs=outputs)
+        operator, letters = checks.with_errors(source, name)
+        return self._add(name, operator, (), (*[declared] * len(outputs), *letters), kind)
 
     def forward(self, name: str) -> Forward:
         """Return a stream that is read before it is defined; give it its rows with `connect`."""
@@ -93,20 +113,36 @@ class Flow:
         types: tuple[RowType | None, ...],
         time: TimeKind | None,
     ) -> Stream:
+        naming = name.naming if isinstance(name, AutomaticName) else None
+        if naming is None and name in self._nodes and not self._started:
+            inputs = self._give_way(name, inputs)
         checks.operator_name(self._nodes, name)
-        self._nodes[name] = Node(name, operator, inputs, types, time)
+        name = str(name)
+        self._nodes[name] = Node(name, operator, inputs, types, time, self.shards, naming)
         return Stream(self, Port(name))
 
     def _free_name(self, given: str | None, function: Any, kind: str) -> str:
-        if given is not None:
-            return given
-        named = getattr(function, "__name__", type(function).__name__ if function is not None else kind)
-        base = named if named.isidentifier() and function is not None else kind
-        name, number = base, 1
-        while name in self._nodes:
-            number += 1
-            name = f"{base}_{number}"
-        return name
+        return automatic_name(function, kind, self._nodes) if given is None else given
+
+    def _give_way(self, name: str, inputs: tuple[Port, ...]) -> tuple[Port, ...]:
+        """Give an operator with an automatic name another one, because the user wants it; return ports renamed."""
+        naming = self._nodes[name].naming
+        if naming is None:
+            return inputs
+        free = str(numbered(naming, self._nodes))
+
+        def renamed(ports: tuple[Port, ...]) -> tuple[Port, ...]:
+            return tuple(replace(port, node=free) if port.node == name else port for port in ports)
+
+        self._nodes = {
+            (free if key == name else key): replace(
+                node, name=free if key == name else key, inputs=renamed(node.inputs)
+            )
+            for key, node in self._nodes.items()
+        }
+        for stream in list(self._streams):
+            (stream.port,) = renamed((stream.port,))
+        return renamed(inputs)
 
     def __repr__(self) -> str:
         return f"Flow({self.name!r}, {len(self._nodes)} operators)"
@@ -130,5 +166,5 @@ class Forward(Stream):
         if node.inputs:
             raise FlowError(f"stream {node.name!r} is connected already, to {node.inputs[0].node!r}")
         checks.one_flow((self, stream), node.name)
-        changed = Node(node.name, node.operator, (stream.port,), (stream.type,), stream.node.time)
+        changed = Node(node.name, node.operator, (stream.port,), (stream.type,), stream.time, node.shards)
         self.flow._nodes[node.name] = changed

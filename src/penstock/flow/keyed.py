@@ -13,7 +13,7 @@ from penstock.operators.join import Combine, How, Join, SideBySide
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
 from penstock.rows import Row
-from penstock.timing import Duration
+from penstock.timing import Duration, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -80,11 +80,11 @@ class KeyedStream:
         logic, unit = window_logic(as_spec(window), ApplyFold(_no_fold, None), self.key, name)
         if not isinstance(logic, TimeWindows):
             raise FlowError(f"operator {name!r}: a join needs a tumbling or sliding window, not {window!r}")
-        checks.has_time(stream.node, name, "a join window")
-        checks.has_time(other.stream.node, name, "a join window")
-        checks.same_time(stream.node, other.stream.node, name)
-        if unit != stream.node.time:
-            raise FlowError(checks.unit_mismatch(name, "window", window, stream.node.time))
+        checks.has_time(stream, name, "a join window")
+        checks.has_time(other.stream, name, "a join window")
+        checks.same_time(stream, other.stream, name)
+        if unit != unit_of(stream.time):
+            raise FlowError(checks.unit_mismatch(name, "window", window, stream.time))
         if combine is None:
             left = checks.known_type(stream.type, name, "a join without combine=")
             right = checks.known_type(other.stream.type, name, "a join without combine=")
@@ -99,7 +99,7 @@ class KeyedStream:
             Join(logic, combine, how, returns),
             self.key,
             on_error,
-            extra_ports=("late_left", "late_right"),
+            extra_ports=("late",),
             other=other.stream,
             other_key=other.key,
         )

@@ -14,7 +14,7 @@ from penstock.flow.keyed import KeyedStream
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
-from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Union
+from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.initial import state_maker
 from penstock.operators.process import Process, ProcessLike, ProcessLogic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
@@ -34,7 +34,7 @@ from penstock.operators.stateless import (
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
 from penstock.rows import Row, RowType, record_type, row_type
-from penstock.timing import Duration, ticks
+from penstock.timing import Duration, TimeKind, ticks, unit_of
 from penstock.write import as_writer
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Stream:
         self.flow = flow
         self.port = port
         self._key = key
+        flow._streams.add(self)
 
     @property
     def node(self) -> Node:
@@ -64,19 +65,15 @@ class Stream:
         return self.node.types[self.port.index]
 
     @property
+    def time(self) -> TimeKind | None:
+        """Tell what the event time of the rows is; None where they have none, as rows that a source could not take."""
+        unread = isinstance(self.node.operator, Source) and self.node.operator.outputs[self.port.index] == "errors"
+        return None if unread else self.node.time
+
+    @property
     def late(self) -> Stream:
-        """Return the rows that came too late for their window, or against `order_by`."""
-        return self._other_port("late", 'windows, sort, merge and sources with on_late="divert" have one')
-
-    @property
-    def late_left(self) -> Stream:
-        """Return the left rows that came too late for their join window."""
-        return self._other_port("late_left", "joins have one")
-
-    @property
-    def late_right(self) -> Stream:
-        """Return the right rows that came too late for their join window."""
-        return self._other_port("late_right", "joins have one")
+        """Return the rows that came too late for their window, or against `order_by`; of a join those of both sides."""
+        return self._other_port("late", 'windows, joins, sort, merge and sources with on_late="divert" have one')
 
     @property
     def errors(self) -> Stream:
@@ -168,7 +165,8 @@ class Stream:
         return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
 
     def select(self, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any) -> Stream:
-        """Keep fields, and compute others by `pyarrow.compute` expressions."""
+        """Keep fields, and compute others by `pyarrow.compute` expressions, whose fields may have any name."""
+        name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
         name = self.flow._free_name(name, None, "select")
         known = checks.known_type(self.type, name, "select")
         for field in fields:
@@ -224,7 +222,7 @@ class Stream:
         streams = (self, *others)
         checks.one_flow(streams, name)
         types = {stream.type for stream in streams}
-        kinds = {stream.node.time for stream in streams}
+        kinds = {stream.time for stream in streams}
         return self.flow._add(
             name,
             Union(),
@@ -245,10 +243,10 @@ class Stream:
     def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream:
         """Release rows in event-time order, each once the watermark is `slack` past it."""
         name = self.flow._free_name(name, None, "sort")
-        amount, unit = ticks(slack, name, "slack") if slack else (0, self.node.time)
-        checks.has_time(self.node, name, "sort")
-        if unit != self.node.time:
-            raise FlowError(checks.unit_mismatch(name, "slack", slack, self.node.time))
+        amount, unit = ticks(slack, name, "slack") if slack else (0, unit_of(self.time))
+        checks.has_time(self, name, "sort")
+        if unit != unit_of(self.time):
+            raise FlowError(checks.unit_mismatch(name, "slack", slack, self.time))
         checks.not_negative(amount, name, "slack", slack)
         return self._stateful(name, Sort(amount), None, "fail", extra_ports=("late",))
 
@@ -311,6 +309,7 @@ class Stream:
 
     def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
+        name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.flow._free_name(name, None, "aggregate")
         bundle = aggregates.aggregation(results, name, self.type)
         key = self._key
@@ -339,7 +338,7 @@ class Stream:
     def sink(self, name: str, writer: Any = None) -> Flow:
         """Take rows out under a name; without a writer they are kept in memory. Returns the flow."""
         writer = checks.wrap(name, as_writer, writer)
-        self.flow._add(name, Sink(writer), (self.port,), (), self.node.time)
+        self.flow._add(name, Sink(writer), (self.port,), (), self.time)
         return self.flow
 
     # Building -----------------------------------------------------------------------------------------------
@@ -349,7 +348,7 @@ class Stream:
 
     def _apply(self, name: str, operator: Operator, *types: RowType | None) -> Stream:
         operator, letters = checks.with_errors(operator, name)
-        return self.flow._add(name, operator, (self.port,), (*types, *letters), self.node.time)
+        return self.flow._add(name, operator, (self.port,), (*types, *letters), self.time)
 
     def _stateful(
         self,
@@ -367,10 +366,11 @@ class Stream:
         keys = None if key is None else tuple(k for k in (key, other_key) if k is not None)
         if logic.needs_time:
             for stream in inputs:
-                checks.has_time(stream.node, name, "a time window")
-        time = self.node.time
+                checks.has_time(stream, name, "a time window")
+        time = self.time
         result = logic.output_type([stream.type for stream in inputs], keys, time or "integer")
         keyed = Keyed(logic, keys, on_error=on_error, outputs=("out", *extra_ports))
         operator, letters = checks.with_errors(keyed, name)
-        late = [inputs[min(i, len(inputs) - 1)].type for i in range(len(extra_ports))]
+        types = {stream.type for stream in inputs}
+        late = [types.pop() if len(types) == 1 else None] * len(extra_ports)
         return self.flow._add(name, operator, tuple(s.port for s in inputs), (result, *late, *letters), time)

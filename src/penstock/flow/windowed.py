@@ -22,7 +22,7 @@ from penstock.operators.windows import (
     window_logic,
 )
 from penstock.rows import Row
-from penstock.timing import Duration
+from penstock.timing import Duration, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -41,6 +41,7 @@ class WindowedStream:
 
     def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
+        name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.stream.flow._free_name(name, None, "window")
         bundle = aggregates.aggregation(results, name, self.stream.type)
         counting = isinstance(self.spec, Count)
@@ -97,7 +98,7 @@ class WindowedStream:
         in_time = marks_keep_up(self.stream.flow.nodes, self.stream.port)
         logic, unit = window_logic(self.spec, fold, self.key, name, in_time)
         if unit is not None:
-            checks.has_time(self.stream.node, name, "a time window")
-            if unit != self.stream.node.time:
-                raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.node.time))
+            checks.has_time(self.stream, name, "a time window")
+            if unit != unit_of(self.stream.time):
+                raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.time))
         return self.stream._stateful(name, logic, self.key, on_error, extra_ports=("late",) if unit else ())

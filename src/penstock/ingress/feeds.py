@@ -8,17 +8,19 @@ import queue
 import socket
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import SourceError
-from penstock.ingress.paths import exists, list_files, open_path
-from penstock.ingress.splits import Split
+from penstock.ingress.paths import absolute, exists, list_files, open_path
+from penstock.ingress.retries import retried
+from penstock.ingress.splits import Split, count_rows
 from penstock.read import Files, Generated, Items, Reader, Socket
+from penstock.rows import RowType
 
 Json = dict[str, Any]
 
@@ -36,13 +38,18 @@ class Slice:
     """How many rows, where that is known."""
     backlog: int | None = None
     """How many rows are known to wait behind this slice."""
+    parts: tuple[int, ...] = ()
+    """The parts of the source that are known by now, with rows in this slice or not; none where it has one part."""
 
 
 class Feed(Protocol):
     """A source as the driver sees it."""
 
     def poll(self, limit: int) -> Slice | None:
-        """Return about `limit` new rows, or None where there are none now."""
+        """Return about `limit` new rows, or None where there are none now.
+
+        Sources that do not go on give exactly as many while they have them, text files only where they are counted.
+        """
 
     def replay(self, logged: Json, offset: Json) -> Slice:
         """Return a slice that was logged before a crash."""
@@ -50,8 +57,11 @@ class Feed(Protocol):
     def restore(self, offset: Json) -> None:
         """Go on behind what was committed."""
 
+    def undo(self) -> None:
+        """Stand where the last poll began, if one is to be taken back."""
+
     def exhausted(self) -> bool:
-        """Tell whether no more rows will come; asked after a poll that returned None."""
+        """Tell whether no more rows will come; asked after a poll that returned fewer than it was asked for."""
 
     def close(self) -> None:
         """Let go of what is held open."""
@@ -63,6 +73,7 @@ class ItemFeed:
     def __init__(self, reader: Items, source: str) -> None:
         self._reader, self._source, self._taken = reader, source, 0
         self._iterator: Iterator[Any] | None = None
+        self._last: list[Any] = []
 
     def poll(self, limit: int) -> Slice | None:
         if self._iterator is None:
@@ -73,7 +84,7 @@ class ItemFeed:
                     f"source {self._source!r}: {self._taken} rows were processed before the restart, but "
                     f"the iterable now has {skipped}; give one that repeats its rows"
                 )
-        rows = list(itertools.islice(self._iterator, limit))
+        self._last = rows = list(itertools.islice(self._iterator, limit))
         if not rows:
             return None
         start, self._taken = self._taken, self._taken + len(rows)
@@ -93,11 +104,16 @@ class ItemFeed:
         if offset["taken"] != self._taken:  # a replay has brought the iterator there, and one may not iterate twice
             self._iterator, self._taken = None, offset["taken"]
 
+    def undo(self) -> None:
+        if self._iterator is not None:
+            self._iterator = itertools.chain(self._last, self._iterator)
+            self._taken, self._last = self._taken - len(self._last), []
+
     def exhausted(self) -> bool:
         return True
 
     def close(self) -> None:
-        self._iterator = None
+        self._iterator, self._last = None, []
 
     def _slice(self, start: int, rows: list[Any]) -> Slice:
         split = Split(0, start, start + len(rows), payload=pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
@@ -109,11 +125,11 @@ class GeneratedFeed:
     """Rows made by a function of their numbers, at a rate or as fast as they are taken."""
 
     def __init__(self, reader: Generated, clock: Callable[[], float]) -> None:
-        self._reader, self._clock, self._taken = reader, clock, 0
+        self._reader, self._clock, self._taken, self._before = reader, clock, 0, 0
         self._began: tuple[float, int] | None = None
 
     def poll(self, limit: int) -> Slice | None:
-        stop = self._available(limit)
+        stop, self._before = self._available(limit), self._taken
         if stop <= self._taken:
             return None
         taken = min(stop, self._taken + limit)
@@ -127,6 +143,9 @@ class GeneratedFeed:
 
     def restore(self, offset: Json) -> None:
         self._taken = offset["taken"]
+
+    def undo(self) -> None:
+        self._taken = self._before
 
     def exhausted(self) -> bool:
         return self._reader.rows is not None and self._taken >= self._reader.rows
@@ -156,11 +175,13 @@ class SocketFeed:
         self._lines: queue.Queue[str | None] = queue.Queue(maxsize=1_000_000)
         self._socket: socket.socket | None = None
         self._ended = False
+        self._last: list[str] = []
+        self._undone: list[str] = []
 
     def poll(self, limit: int) -> Slice | None:
         if self._socket is None and not self._ended:
             self._connect()
-        lines: list[str] = []
+        lines, self._undone = self._undone[:limit], self._undone[limit:]
         while len(lines) < limit and not self._ended:
             try:
                 line = self._lines.get_nowait()
@@ -170,6 +191,7 @@ class SocketFeed:
                 self._ended = True
             else:
                 lines.append(line)
+        self._last = lines
         return self._slice(self._taken, lines) if lines else None
 
     def replay(self, logged: Json, offset: Json) -> Slice:
@@ -178,8 +200,12 @@ class SocketFeed:
     def restore(self, offset: Json) -> None:
         self._taken = offset["taken"]
 
+    def undo(self) -> None:
+        self._undone = [*self._last, *self._undone]
+        self._taken, self._last = self._taken - len(self._last), []
+
     def exhausted(self) -> bool:
-        return self._ended
+        return self._ended and not self._undone
 
     def close(self) -> None:
         if self._socket is not None:
@@ -191,7 +217,11 @@ class SocketFeed:
         rows = pickle.dumps([(line,) for line in lines], pickle.HIGHEST_PROTOCOL)
         split = Split(0, start, self._taken, payload=rows)
         return Slice(
-            (split,), {"taken": self._taken}, {"start": start, "lines": lines}, len(lines), self._lines.qsize()
+            (split,),
+            {"taken": self._taken},
+            {"start": start, "lines": lines},
+            len(lines),
+            self._lines.qsize() + len(self._undone),
         )
 
     def _connect(self) -> None:
@@ -219,11 +249,12 @@ class FileFeed:
     """Files of a directory: each is taken once, in the order of modification time and then name.
 
     `aligned` slices end with a row group, and may have more rows than they were asked for: what is cut inside of one
-    is decoded twice.
+    is decoded twice. With the type of the rows, `counted`, text files are counted when they are first seen, and cut by
+    row like Parquet; otherwise they are taken whole.
     """
 
-    def __init__(self, reader: Files, source: str, *, aligned: bool = False) -> None:
-        self._reader, self._source, self._aligned = reader, source, aligned
+    def __init__(self, reader: Files, source: str, *, aligned: bool = False, counted: RowType | None = None) -> None:
+        self._reader, self._source, self._aligned, self._counted = reader, source, aligned, counted
         self._seen: set[str] = set()
         self._waiting: list[tuple[str, list[int] | None]] = []
         """Files that were listed and not yet taken, with the rows up to the end of each row group where they are known.
@@ -231,10 +262,14 @@ class FileFeed:
         self._next_row = 0
         """Where in the first waiting file the next slice begins."""
         self._began: str | None = None
+        self._known: dict[str, int] = {}
+        """The rows of the text file that was begun: it is not counted again."""
+        self._before: tuple[list[tuple[str, list[int] | None]], int] = ([], 0)
 
     def poll(self, limit: int) -> Slice | None:
         if not self._waiting:
             self._list()
+        self._before = (list(self._waiting), self._next_row)
         if not self._waiting:
             return None
         splits: list[Split] = []
@@ -257,13 +292,17 @@ class FileFeed:
                 if stop == ends[-1]:
                     self._take_first()
             ordinal += 1
-        rows = sum(s.stop - s.start for s in splits) if all(s.stop for s in splits) else None
+        rows = _counted_rows(splits)
         backlog = sum(ends[-1] for _, ends in self._waiting if ends) - self._next_row
         return Slice(tuple(splits), self._offset(splits), {"splits": [s.to_json() for s in splits]}, rows, backlog)
 
     def replay(self, logged: Json, offset: Json) -> Slice:
         splits = tuple(Split(**split) for split in logged["splits"])
-        return Slice(splits, offset, logged, None)
+        return Slice(splits, offset, logged, _counted_rows(splits))
+
+    def undo(self) -> None:
+        self._waiting, self._next_row = self._before
+        self._seen.difference_update(path for path, _ in self._waiting)
 
     def restore(self, offset: Json) -> None:
         """Take in one committed offset; called for each that was logged, in order."""
@@ -273,7 +312,14 @@ class FileFeed:
         self._waiting, self._next_row, self._began = [], 0, None
         if partial:
             self._began, self._next_row = partial["path"], partial["row"]
+            self._known = {partial["path"]: partial["rows"]} if "rows" in partial else {}
             self._seen.discard(self._began)
+
+    def has_taken(self, directory: str) -> bool:
+        """Tell whether files of a directory were taken, and none of them is waiting."""
+        inside = absolute(directory).rstrip("/") + "/"
+        waits = any(path.startswith(inside) for path, _ in self._waiting) or (self._began or "").startswith(inside)
+        return not waits and any(path.startswith(inside) for path in self._seen)
 
     def full_offset(self) -> Json:
         """Return an offset that needs no earlier one."""
@@ -290,8 +336,14 @@ class FileFeed:
 
     def _partial(self) -> Json:
         """Tell which file was begun and not finished."""
-        path = self._waiting[0][0] if self._waiting else self._began
-        return {"partial": {"path": path, "row": self._next_row}} if self._next_row else {}
+        if not self._next_row:
+            return {}
+        if not self._waiting:
+            known = {"rows": self._known[self._began]} if self._began in self._known else {}
+            return {"partial": {"path": self._began, "row": self._next_row, **known}}
+        path, ends = self._waiting[0]
+        known = {} if ends is None or self._reader.format == "parquet" else {"rows": ends[-1]}
+        return {"partial": {"path": path, "row": self._next_row, **known}}
 
     def _take_first(self) -> None:
         path, _ = self._waiting.pop(0)
@@ -299,11 +351,13 @@ class FileFeed:
         self._next_row = 0
 
     def _list(self) -> None:
-        if not exists(self._reader.path):
+        where, listing = self._reader.path, f"source {self._source!r}: listing"
+        if not retried(lambda: exists(where), listing, where):
             if self._reader.follow:
                 return
-            raise SourceError(f"source {self._source!r}: there is no {self._reader.path}")
-        found = [file for file in list_files(self._reader.path) if file.path not in self._seen]
+            raise SourceError(f"source {self._source!r}: there is no {where}")
+        listed = retried(lambda: list_files(where), listing, where)
+        found = [file for file in listed if file.path not in self._seen]
         if self._began is not None and all(file.path != self._began for file in found):
             raise SourceError(
                 f"source {self._source!r}: the file {self._began} is gone, of which {self._next_row} rows were "
@@ -312,17 +366,19 @@ class FileFeed:
         # A file that an earlier epoch began comes first, whatever its time.
         found.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
         self._waiting = [(file.path, self._row_groups(file.path)) for file in found]
-        self._waiting = [(path, ends) for path, ends in self._waiting if ends is None or (ends and ends[-1])]
+        # Files without rows are not looked at again.
+        self._seen.update(path for path, ends in self._waiting if ends is not None and not sum(ends))
+        self._waiting = [(path, ends) for path, ends in self._waiting if path not in self._seen]
         self._began = None
 
     def _row_groups(self, path: str) -> list[int] | None:
         if self._reader.format != "parquet":
-            return None
+            if self._counted is None:
+                return None
+            rows = self._known.get(path)
+            return [count_rows(self._reader, self._counted, path, self._source) if rows is None else rows]
         try:
-            with open_path(path) as file:
-                metadata = pq.ParquetFile(file).metadata
-                groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-                return list(itertools.accumulate(groups))
+            return retried(lambda: _count_row_groups(path), f"source {self._source!r}: reading", path)
         except (OSError, pa.ArrowInvalid) as error:
             raise SourceError(
                 f"source {self._source!r}: the file {path} cannot be read as parquet: "
@@ -331,8 +387,29 @@ class FileFeed:
             ) from None
 
 
-def make_feed(reader: Reader, source: str, clock: Callable[[], float], *, aligned: bool = False) -> Feed:
-    """Make the feed of a reader that the driver reads itself; `aligned` is for files."""
+def _count_row_groups(path: str) -> list[int]:
+    """Return the rows up to the end of each row group of a Parquet file."""
+    with open_path(path) as file:
+        metadata = pq.ParquetFile(file).metadata
+        groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        return list(itertools.accumulate(groups))
+
+
+def _counted_rows(splits: Iterable[Split]) -> int | None:
+    """Return the rows of splits, None where some are not counted."""
+    counts = [split.rows for split in splits]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def make_feed(
+    reader: Reader,
+    source: str,
+    clock: Callable[[], float],
+    *,
+    aligned: bool = False,
+    counted: RowType | None = None,
+) -> Feed:
+    """Make the feed of a reader that the driver reads itself; `aligned` and `counted` are for files."""
     if isinstance(reader, Items):
         return ItemFeed(reader, source)
     if isinstance(reader, Generated):
@@ -340,26 +417,25 @@ def make_feed(reader: Reader, source: str, clock: Callable[[], float], *, aligne
     if isinstance(reader, Socket):
         return SocketFeed(reader, source)
     if isinstance(reader, Files):
-        return FileFeed(reader, source, aligned=aligned)
+        return FileFeed(reader, source, aligned=aligned, counted=counted)
     raise TypeError(f"source {source!r}: {reader!r} is fed by Spark")
 
 
 def cut_splits(splits: tuple[Split, ...], pieces: int) -> list[list[Split]]:
     """Divide splits in about equal contiguous groups, one a task, cutting those whose rows are counted."""
-    counted = all(split.path is None or split.stop for split in splits)
-    if not counted or any(split.payload for split in splits):
+    counts = [split.rows for split in splits]
+    if None in counts or any(split.payload for split in splits):
         groups: list[list[Split]] = [[] for _ in range(min(pieces, len(splits)))]
         for index, split in enumerate(splits):
             groups[index * len(groups) // len(splits)].append(split)
         return groups
-    total = sum(split.stop - split.start for split in splits)
-    size = max(1, -(-total // pieces))
+    size = max(1, -(-sum(count or 0 for count in counts) // pieces))
     groups, room = [[]], size
     for split in splits:
         start = split.start
         while start < split.stop:
             stop = min(split.stop, start + room)
-            groups[-1].append(replace(split, start=start, stop=stop))
+            groups[-1].append(split.cut(start, stop))
             room -= stop - start
             start = stop
             if room == 0:

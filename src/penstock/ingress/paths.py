@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ def _filesystem(prefix: str) -> fs.FileSystem:
 def locate(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path inside it."""
     if "://" in path:
-        system, inside = fs.FileSystem.from_uri(path)
+        # Hadoop's names for S3, which Spark users write.
+        system, inside = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", path))
         return system, inside
     return _local(), str(Path(path).absolute())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from penstock.errors import RowTypeError, SourceError
+from penstock.errors import RowTypeError, SourceError, operator_error
 from penstock.ingress.paths import open_path
+from penstock.ingress.retries import retried_pieces
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
 
@@ -37,33 +38,74 @@ class Split:
     path: str | None = None
     payload: bytes | None = None
     """Rows that only the driver has, pickled."""
+    place: int | None = None
+    """The place of the first row in its source, where that is not told by `ordinal` and `start`."""
+    part: int = 0
+    """The part of the source that all rows are of; see `Piece`."""
+    floor: tuple[int, ...] | None = None
+    """The highest order_by values of its part before the split: rows below them are late."""
 
     def to_json(self) -> dict[str, Any]:
         """Describe the split for the log; rows are left out unless nothing else can bring them back."""
         return {"ordinal": self.ordinal, "start": self.start, "stop": self.stop, "path": self.path}
 
+    @property
+    def first(self) -> int:
+        """Return the place of the first row in its source."""
+        return (self.ordinal << ROW_BITS) + self.start if self.place is None else self.place
+
+    @property
+    def rows(self) -> int | None:
+        """Return how many rows there are; None for a file that is not counted."""
+        return None if self.path is not None and self.stop == 0 else self.stop - self.start
+
+    def cut(self, start: int, stop: int) -> Split:
+        """Return rows `start` to `stop` of the source's piece, as rows of it are counted; for what has no payload."""
+        assert self.payload is None
+        place = None if self.place is None else self.place + start - self.start
+        return replace(self, start=start, stop=stop, place=place)
+
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a split as they are read: columns, or Python rows where the type is not declared."""
+    """Rows of a split as they are read: columns, or Python rows where the type is not declared.
+
+    A source has one or more *parts*: what writes at its own pace, such as a partition of Kafka. Each has a watermark,
+    and that of the source is the lowest of them. A part is named by any 64-bit number that is the same in every epoch
+    and every run (the partition's number; a hash of topic and partition where there are several topics).
+    """
 
     positions: Positions
+    """The place of each row in its source: one number a row, or a matrix with one row of numbers per component."""
     columns: pa.RecordBatch | None
     rows: list[Any] | None
     in_order: bool = True
     """Whether the positions are ascending."""
+    parts: Positions | None = None
+    """The part that each row belongs to; None where all rows are of the part 0, as in a source with one part."""
 
 
 def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -> Iterator[Piece]:
     """Read a split in order."""
+    for piece in _read(reader, row, split, source):
+        yield piece if split.part == 0 else replace(piece, parts=np.full(piece.positions.shape[-1], split.part))
+
+
+def _read(reader: Reader, row: RowType | None, split: Split, source: str) -> Iterator[Piece]:
     if isinstance(reader, Files):
         assert row is not None
-        yield from _read_file(reader, row, split, source)
+        files, declared = reader, row
+        yield from retried_pieces(
+            lambda: _read_file(files, declared, split, source), f"source {source!r}: reading", str(split.path)
+        )
     elif isinstance(reader, Generated):
         assert row is not None
         for start in range(split.start, split.stop, BATCH_ROWS):
             stop = min(start + BATCH_ROWS, split.stop)
-            table = reader.function(start, stop)
+            try:
+                table = reader.function(start, stop)
+            except Exception as error:  # the user's function, whatever it reads
+                raise operator_error(source, error, range(start, stop)) from None
             if table.num_rows != stop - start:
                 raise SourceError(
                     f"source {source!r}: the generator gave {table.num_rows} rows for the row numbers "
@@ -93,7 +135,7 @@ def item_pieces(row: RowType | None, rows: list[Any], split: Split, source: str)
 
 
 def _positions(split: Split, start: int, count: int) -> Positions:
-    first = (split.ordinal << ROW_BITS) + split.start + start
+    first = split.first + start
     return np.arange(first, first + count, dtype=np.int64)
 
 
@@ -142,23 +184,32 @@ def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterat
             if reader.format == "parquet":
                 yield from _read_parquet(row, file, split, source)
                 return
-            batches = _open_text(reader, row, file)
-            start = 0
-            for batch in batches:
-                if batch.num_rows:
-                    yield Piece(
-                        _positions(split, start, batch.num_rows), cast_table(row, batch, source, split.path), None
-                    )
-                    start += batch.num_rows
+            at, stop = 0, split.stop or None
+            for batch in _open_text(reader, row, file):
+                # Rows before the split are read again: nothing else tells where a row of text begins.
+                low, high = max(split.start - at, 0), batch.num_rows if stop is None else min(stop - at, batch.num_rows)
+                at += batch.num_rows
+                if low < high:
+                    columns = cast_table(row, batch.slice(low, high - low), source, split.path)
+                    yield Piece(_positions(split, at - batch.num_rows + low - split.start, high - low), columns, None)
+                if stop is not None and at >= stop:
+                    break
     except FileNotFoundError:
         raise SourceError(
             f"source {source!r}: the file {split.path} is gone; it was there when the epoch was planned, "
             f"so restore it, or start with a new checkpoint"
         ) from None
+    except PermissionError as error:
+        raise SourceError(f"source {source!r}: the file {split.path} may not be read: {error}") from None
     except pa.ArrowInvalid as error:
         raise SourceError(
             f"source {source!r}: the file {split.path} cannot be read as {reader.format}: {str(error).splitlines()[0]}"
         ) from None
+
+
+def count_rows(reader: Files, row: RowType, path: str, source: str) -> int:
+    """Count the rows of a text file, as they are read later."""
+    return sum(len(piece.positions) for piece in _read_file(reader, row, Split(0, 0, 0, path), source))
 
 
 def _read_parquet(row: RowType, file: Any, split: Split, source: str) -> Iterator[Piece]:

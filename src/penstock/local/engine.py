@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Literal
+from typing import Any, Literal
 
+from penstock.clock import monotonic, perf_counter, process_time, thread_time
+from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision
+from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
 from penstock.graph import Node
 from penstock.ingress.feeds import Feed, Slice, make_feed
+from penstock.local.brakes import Brakes
+from penstock.local.collecting import fewer_collections
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
+from penstock.local.reporting import Report, rows_since
 from penstock.local.sizing import FIRST_ROWS, Sizing
 from penstock.local.steering.base import Steering
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.cores import CoreSteering
 from penstock.local.steering.pool import PoolSteering
-from penstock.local.steering.rebinding import RebindingSteering
+from penstock.local.steering.rebinding import Binding, RebindingSteering
 from penstock.local.steering.replicas import ReplicaSteering
 from penstock.local.steering.shards import ShardSteering
 from penstock.local.steering.threads import ThreadSteering
@@ -48,8 +52,6 @@ REPORT_SECONDS = 0.5
 FILE_ROWS = 131_072
 FEW = 2
 """Batches in flight below which a source that has little is asked for more."""
-COLLECT_EVERY = 100_000
-"""Objects that may be made before the cycle collector looks at the young ones, while a flow runs."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class Options:
     """How long a batch may take, in seconds: for the workers, the batches, and what is steered as `cores`."""
     name_keys: bool = False
     """Whether hot keys are named; they are values of rows."""
+    binding: Binding = field(default_factory=Binding)
+    """What rebinds operators, where `rebinding` is steered."""
+    level: Controller[Any, ThreadStatistics] | None = None
+    """What finds the number of workers, where that is found by throughput; None is Penstock's own."""
 
 
 class LocalEngine:
@@ -81,7 +87,7 @@ class LocalEngine:
         plan: Plan,
         options: Options,
         listener: Callable[[EpochStats], None] = lambda stats: None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         refuse_frames(plan, "threads")
         self._plan, self._options, self._listener, self._clock = plan, options, listener, clock
@@ -92,28 +98,39 @@ class LocalEngine:
         self._outputs.add(plan)
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
         self._sizing = Sizing(waiting) if options.batch_rows is None else None
-        self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS)
+        self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
         self._backlogs: dict[str, int | None] = {}
         """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
         self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
         self._waited = 0.0
-        self._report = _Report(clock())
+        self._report = Report(clock())
         self.element = Element(plan, self._publish, options.settings, clock=clock)
+        self._brakes = Brakes(self.element, plan)
+        self._begun: dict[str, Iterator[Cut]] = {}
+        """What is left of slices whose sources can be held back in the middle."""
+        self._drained = False
+        """Whether all that was read of a source has just been cut: it may have more."""
         self._steered: dict[str, Steering] = {}
         """What is found for single operators, by their names."""
         self._own_replicas: set[str] = set()
         """The operators whose replicas somebody has set."""
         self.pilot = FlowPilot(self.statistics, self._steerings(), period=options.period)
+        if self._sizing is not None:
+            self.pilot.begin(self._sizing.name, self._sizing.controller)
 
     def _steerings(self) -> list[Steering]:
         """Return what finds settings while the flow runs, in the order of its turns."""
         steer, target, found = self._options.steer, self._options.latency, list[Steering]()
         # Whoever sets the number of workers comes first: all others wait until it has settled.
         if self._options.elastic:
-            found.append(PoolSteering(self.element) if "pool" in steer else ThreadSteering(self.element, target=target))
+            found.append(
+                PoolSteering(self.element)
+                if "pool" in steer
+                else ThreadSteering(self.element, target=target, controller=self._options.level)
+            )
         if "rebinding" in steer:
-            found.append(RebindingSteering(self.element))
+            found.append(RebindingSteering(self.element, self._options.binding.controller))
         if "cores" in steer:
             assert target is not None
             found.append(CoreSteering(self.element, self.ask, target, left_alone=self._own_replicas))
@@ -121,7 +138,9 @@ class LocalEngine:
             found.append(ReplicaSteering(self.element, self.ask, left_alone=self._own_replicas))
         found += self._steer_operators()
         if "batches" in steer:
-            found.append(BatchSteering(self._steer_batch_rows, self._batch_rows, self._batch_rows(), target))
+            found.append(
+                BatchSteering(self.set_batch_rows, self._batch_rows, self._batch_rows(), target, self._size_no_more)
+            )
         return found
 
     def _steer_operators(self) -> list[Steering]:
@@ -160,10 +179,11 @@ class LocalEngine:
         self.pilot.leave(("threads", "pool"))
         self.element.set_workers(threads)  # a decision may just have been carried out
 
-    def _steer_batch_rows(self, rows: int) -> None:
-        """Set what a controller has found; from now on nobody else does."""
-        self._sizing = None
-        self.set_batch_rows(rows)
+    def _size_no_more(self) -> None:
+        """Leave the size of batches to the controller that sees whole periods; for the pilot, in its turn."""
+        if self._sizing is not None:
+            self.pilot.journal.end(self._sizing.name)
+            self._sizing = None
 
     def _batch_rows(self) -> int:
         return self._cutter.batch_rows
@@ -175,7 +195,7 @@ class LocalEngine:
 
     def statistics(self) -> ElementStats:
         """Tell what the flow is doing."""
-        return replace(self.element.statistics(), waited=self._waited, computed=time.process_time())
+        return replace(self.element.statistics(), waited=self._waited, computed=process_time())
 
     def stop(self) -> None:
         """Take nothing more in, and end when everything that came in is out."""
@@ -210,7 +230,7 @@ class LocalEngine:
 
     def _feeds(self) -> dict[str, Feed]:
         return {
-            node.name: make_feed(node.operator.reader, node.name, time.monotonic, aligned=True)
+            node.name: make_feed(node.operator.reader, node.name, monotonic, aligned=True)
             for node in self._plan.sources
             if isinstance(node.operator, Source)
         }
@@ -226,31 +246,60 @@ class LocalEngine:
         idle, longest = IDLE_SECONDS
         while open_sources and not self._stop.is_set():
             self._make_changes()
-            slices = self._poll({name: feeds[name] for name in open_sources})
-            ended = [name for name in open_sources if name not in slices and feeds[name].exhausted()]
-            if slices:
-                idle = IDLE_SECONDS[0]
-            rows = 0
-            for cut in self._cutter.cut(slices):
-                rows += cut.count
+            held = self._brakes.held(open_sources)
+            asked = [
+                name
+                for name in open_sources
+                if name not in held and name not in self._begun and self._cutter.wants(name)
+            ]
+            slices = self._poll({name: feeds[name] for name in asked})
+            ended = [name for name in asked if name not in slices and feeds[name].exhausted()]
+            rows, taken = 0, bool(slices)
+            for cut in self._cuts(slices, ended, open_sources):
+                rows, taken = rows + cut.count, True
                 if not self._submit(cut):
                     return
+            if taken:
+                idle = IDLE_SECONDS[0]
+            open_sources = [name for name in open_sources if name not in ended]
+            drained, self._drained = self._drained, False
+            if drained:
+                continue
             if rows < self._cutter.batch_rows:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
                 self.element.await_fewer_than(FEW if self.element.model.active > 1 else 1)
-            if ended:
-                open_sources = [name for name in open_sources if name not in ended]
-                if self._options.end and not self._submit(self._cutter.ends(ended)):
-                    return
-            elif not slices:
+            if not taken and not ended:
                 self._outputs.tick()
+                began = perf_counter()
                 self._stop.wait(idle)
-                self._waited += idle
+                self._waited += perf_counter() - began
                 idle = min(2 * idle, longest)
+
+    def _cuts(self, slices: dict[str, Slice], ended: Collection[str], open_sources: Collection[str]) -> Iterator[Cut]:
+        """Cut what came in batches; where sources can be held back, one batch of each at a time."""
+        if not self._brakes.active:
+            yield from self._cutter.cut(slices, ended)
+            return
+        self._brakes.limit(self._cutter.batch_rows)
+        self._cutter.most_rows = self._brakes.most_rows
+        for name, found in slices.items():
+            self._begun[name] = self._cutter.cut({name: found})
+        for name in list(self._begun):
+            # What is in flight must find room in the ports, so they are looked at when there is not too much of it.
+            self.element.await_fewer_than(self._brakes.most_in_flight)
+            if name in self._brakes.held(open_sources):
+                continue
+            cut = next(self._begun[name], None)
+            if cut is None:
+                del self._begun[name]
+                self._drained = True
+            else:
+                yield cut
+        yield from self._cutter.cut({}, ended)
 
     def _poll(self, feeds: dict[str, Feed]) -> dict[str, Slice]:
         """Ask sources for rows; what that takes beyond computing is waiting for them."""
-        began, computed = time.perf_counter(), time.thread_time()
+        began, computed = perf_counter(), thread_time()
         slices = {}
         for name, feed in feeds.items():
             found = feed.poll(self._limits[name])
@@ -259,7 +308,7 @@ class LocalEngine:
                 self._backlogs[name] = found.backlog
             elif self._backlogs.get(name):
                 self._backlogs[name] = 0
-        self._waited += max(0.0, (time.perf_counter() - began) - (time.thread_time() - computed))
+        self._waited += max(0.0, (perf_counter() - began) - (thread_time() - computed))
         return slices
 
     def change(self, plan: Plan) -> int:
@@ -271,7 +320,9 @@ class LocalEngine:
     def _change(self, plan: Plan) -> int:
         self._outputs.add(plan)
         number = self.element.change(plan)
-        self._plan = self._cutter.plan = plan
+        self._plan = plan
+        self._cutter.change(plan)
+        self._brakes.change(plan)
         before = dict(self._steered)
         new = self._steer_operators()
         self.pilot.leave([each.name for name, each in before.items() if name not in self._steered])
@@ -337,10 +388,17 @@ class LocalEngine:
         sizing = self._sizing  # another thread may take it away
         if sizing is not None and sizing.is_due(self.element.submitted):
             self.element.await_fewer_than(self.element.submitted)  # something must be out to be looked at
-            rows = sizing.look(self.element.statistics())
-            if rows != self._cutter.batch_rows:
-                self.set_batch_rows(rows)
+            self._look_at_sizes(sizing)
         return True
+
+    def _look_at_sizes(self, sizing: Sizing) -> None:
+        seen = self.element.statistics()
+        actions = self.pilot.decide(sizing.name, sizing.measure(seen), seen.at)
+        if actions is not None:
+            sizing.looked(seen.batches_in)
+        for action in actions or ():
+            assert isinstance(action.after, int)
+            self.set_batch_rows(action.after)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         self._publishing.now = True
@@ -362,7 +420,7 @@ class LocalEngine:
     def _tell(self, now: float) -> None:
         """Report what came and went since the last time; to listeners it is an epoch like any other."""
         last, (rows_in, operators) = self._report, self.element.counts()
-        self._report = _Report(now, last.number + 1, rows_in, operators)
+        self._report = Report(now, last.number + 1, rows_in, operators)
         seconds = now - last.began
         known = [backlog for backlog in self._backlogs.values() if backlog is not None]
         self._listener(
@@ -373,7 +431,7 @@ class LocalEngine:
                 seconds,
                 seconds,
                 sum(known) if known else None,
-                {name: _since(rows, last.operators_before.get(name)) for name, rows in operators.items()},
+                {name: rows_since(rows, last.operators_before.get(name)) for name, rows in operators.items()},
                 {},
                 {},
                 {},
@@ -381,45 +439,6 @@ class LocalEngine:
                 levels={},
             )
         )
-
-
-@dataclass
-class _Report:
-    """What happened since the last report."""
-
-    began: float
-    number: int = 1
-    rows_before: int = 0
-    operators_before: dict[str, tuple[int, int]] = field(default_factory=dict)
-    rows_out: dict[str, int] = field(default_factory=dict)
-
-
-def _since(rows: tuple[int, int], before: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the rows in and out that came behind those of an earlier report."""
-    return rows if before is None else (rows[0] - before[0], rows[1] - before[1])
-
-
-_collecting = threading.Lock()
-_running: list[tuple[int, int, int]] = []
-"""For each flow that runs in this process, the collector's settings from before all of them."""
-
-
-@contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Let the cycle collector look at young objects less often while flows run.
-
-    Rows are many and soon gone, and by default it looks at them every 700 of them.
-    """
-    with _collecting:
-        _running.append(_running[0] if _running else gc.get_threshold())
-        gc.set_threshold(max(_running[0][0], COLLECT_EVERY), *_running[0][1:])
-    try:
-        yield
-    finally:
-        with _collecting:
-            before = _running.pop()
-            if not _running:
-                gc.set_threshold(*before)
 
 
 def refuse_frames(plan: Plan, engine: str) -> None:

@@ -1,25 +1,44 @@
-"""Cut the input of a flow in batches: rows with positions, and the marks that they raise."""
+"""Cut the input of a flow in batches: rows with positions, and the marks that they raise.
+
+What sources give waits here until it is known to be next: where they take turns, until each has its row; where they
+have an order, until every other part has shown a larger value. Positions, lateness and marks are those of
+`kernels/intake.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.errors import SourceError
+from penstock.clock import monotonic
 from penstock.graph import Node
 from penstock.ingress.feeds import Slice
-from penstock.ingress.splits import read_split
+from penstock.ingress.splits import Piece, Split, read_split
+from penstock.kernels.intake import (
+    LATE,
+    Arrived,
+    SourceIntake,
+    SourceMarks,
+    behind_row,
+    end_step,
+    first_late,
+    follow,
+    part_marks,
+    source_steps,
+    steps_at,
+)
+from penstock.kernels.order import Key, Part, below, bound, within
 from penstock.operators.base import Source
-from penstock.pe.chunk import Chunk, concat, sorting_order
-from penstock.pe.failures import Failure
-from penstock.pe.marks import Steps, rises
-from penstock.pe.source_rows import end_mark, late_rows, source_chunk
+from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
+from penstock.pe.failures import Failure, Failures
+from penstock.pe.marks import Steps, joined
+from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.pe.stations import Rows
 from penstock.plan import Plan
-from penstock.sequential import late_row_message
-from penstock.timing import BEFORE, FOREVER, Ticks
+from penstock.timing import FOREVER, Ticks
 
 
 @dataclass
@@ -36,124 +55,425 @@ class Cut:
 
 
 @dataclass
+class _Given:
+    """Rows of a source that are next, with the part of each."""
+
+    name: str
+    port: int
+    chunk: Chunk
+    parts: Ints | None = None
+
+
+@dataclass
+class _Stream:
+    """What one source has given and nobody has taken yet."""
+
+    node: Node
+    number: int
+    intake: SourceIntake
+    reading: Iterator[Arrived] = field(default_factory=lambda: iter(()))
+    held: dict[tuple[int, int], Chunk] = field(default_factory=dict)
+    """Rows that were read, by (part, output port)."""
+    rows: int = 0
+    """Rows that were read so far: the number of the next one."""
+    last: tuple[int, ...] | None = None
+    """The position of the last row that was taken since the last batch of this source."""
+    dry: bool = True
+    """Whether all that it has given was read."""
+    ended: bool = False
+    told: bool = False
+    """Whether its end is in a batch."""
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether rows were read that nobody has taken."""
+        return bool(self.held)
+
+    @property
+    def over(self) -> bool:
+        """Tell whether it will give no more than what is held."""
+        return self.ended and self.dry
+
+    def fill(self) -> None:
+        """Read until something is held; of one that has ended until it is known whether more than one row is left."""
+        while sum(map(len, self.held.values())) < (2 if self.ended else 1) and self.read():
+            pass
+
+    def read(self) -> bool:
+        """Read one more piece; False where there is none."""
+        arrived = next(self.reading, None)
+        if arrived is None:
+            self.dry = True
+            return False
+        for port, chunk, parts in arrived.chunks():
+            if parts is None:
+                self._hold(0, port, chunk)
+                continue
+            for part in np.unique(parts).tolist():
+                self._hold(part, port, chunk.select(np.flatnonzero(parts == part)))
+        return True
+
+    def _hold(self, part: int, port: int, chunk: Chunk) -> None:
+        before = self.held.get((part, port))
+        self.held[part, port] = chunk if before is None else concat([before, chunk])
+
+    def take(self, part: int, port: int, count: int) -> Iterator[_Given]:
+        """Take the first rows of a part."""
+        chunk = self.held[part, port]
+        if count < len(chunk):
+            self.held[part, port] = chunk.slice(count, len(chunk))
+        else:
+            del self.held[part, port]
+        if count:
+            taken = chunk.slice(0, count)
+            last = taken.position(count - 1)
+            self.last = last if self.last is None else max(self.last, last)
+            yield _Given(self.node.name, port, taken, np.full(count, part) if part else None)
+
+
 class Cutter:
     """Cut what sources give in batches, keeping their watermarks."""
 
-    plan: Plan
-    batch_rows: int
-    marks: dict[str, Ticks] = field(default_factory=dict)
-    floor: tuple[int, ...] | None = None
-    """The highest order_by of the epochs before."""
+    def __init__(
+        self, plan: Plan, batch_rows: int, *, tell_ends: bool = True, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """Cut batches of so many rows at most; without `tell_ends` a source that gives no more has not ended."""
+        self.plan, self.batch_rows, self._tell_ends, self._clock = plan, batch_rows, tell_ends, clock
+        self._marks = {node.name: SourceMarks() for node in plan.sources}
+        self._streams = {
+            node.name: _Stream(node, number, SourceIntake(plan, node)) for number, node in enumerate(plan.sources)
+        }
+        self.most_rows: int | None = None
+        """Rows of a batch at most, whatever `batch_rows` says."""
+        self._spoke: dict[tuple[str, int], float] = {}
+        """When each part of a source that may be idle was last heard of."""
 
-    def __post_init__(self) -> None:
-        self.marks = {node.name: BEFORE for node in self.plan.sources}
-        self._ordered = any(isinstance(n.operator, Source) and n.operator.order_by for n in self.plan.sources)
+    @property
+    def _size(self) -> int:
+        return min(self.batch_rows, self.most_rows or self.batch_rows)
 
-    def cut(self, slices: Mapping[str, Slice]) -> Iterator[Cut]:
-        """Cut the rows of one epoch, in order."""
-        if self._ordered:
-            yield from self._cut_ordered(slices)
-            return
-        for node in self.plan.sources:
-            if node.name in slices:
-                for chunk in self._chunks(node, slices[node.name]):
-                    for start, stop in self._cuts(len(chunk)):
-                        yield self._made({node.name: {0: chunk.slice(start, stop)}})
+    def change(self, plan: Plan) -> None:
+        """Cut for another plan of the same sources from now on."""
+        self.plan = plan
+        for name, stream in self._streams.items():
+            stream.node = plan.nodes[name]
+            stream.intake.change(plan, stream.node)
+            for key, chunk in stream.held.items():
+                piece = Piece(chunk.positions[0], chunk.columns, chunk.rows)
+                stream.held[key] = replace(chunk, times=stream.intake.times(piece))
 
-    def _cuts(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Yield where batches begin and end; their size may change between two of them."""
-        start = 0
-        while start < rows:
-            stop = min(start + self.batch_rows, rows)
-            yield start, stop
-            start = stop
+    @property
+    def marks(self) -> dict[str, Ticks]:
+        """Return the watermark of each source."""
+        return {name: marks.water for name, marks in self._marks.items()}
 
-    def ends(self, sources: list[str]) -> Cut:
-        """Return the batch that ends sources: no rows, and their last marks."""
-        steps = {}
-        for number, node in enumerate(self.plan.sources):
-            if node.name in sources:
-                steps[node.name] = end_mark(number, self.plan.layout.base)
-        before = dict(self.marks)
-        self.marks.update(dict.fromkeys(sources, FOREVER))
-        return Cut({}, before, steps, 0)
+    def wants(self, source: str) -> bool:
+        """Tell whether a source is to be asked for rows: not while it has given what nobody could take yet.
 
-    def _chunks(self, node: Node, found: Slice) -> Iterator[Chunk]:
-        assert isinstance(node.operator, Source)
-        for split in found.splits:
-            for piece in read_split(node.operator.reader, node.types[0], split, node.name):
-                chunk = source_chunk(self.plan, node, piece, node.name in self.plan.timed)
-                if len(chunk):
-                    yield chunk
+        One row may wait just for the answer, because it may be the last. Of several parts, one of which nothing is held
+        may be what the others wait for.
+        """
+        held, parts = self._streams[source].held, self._marks[source].counting
+        if len(parts) > 1 and not parts.keys() <= {part for part, _ in held}:
+            return True
+        return sum(map(len, held.values())) < 2
 
-    def _cut_ordered(self, slices: Mapping[str, Slice]) -> Iterator[Cut]:
-        """Cut an epoch whose rows have an order across sources: all of it must be there first."""
-        whole = {}
-        late: dict[str, Chunk] = {}
-        for node in self.plan.sources:
-            chunks = list(self._chunks(node, slices[node.name])) if node.name in slices else []
-            if not chunks:
+    def cut(self, slices: Mapping[str, Slice], ended: Collection[str] = ()) -> Iterator[Cut]:
+        """Cut the rows that are next, in order, and the ends of sources that will give no more."""
+        for name, found in slices.items():
+            stream = self._streams[name]
+            stream.reading, stream.dry = itertools.chain(stream.reading, self._arrived(stream, found.splits)), False
+            if found.parts:
+                self._marks[name].know(found.parts)
+        for name in ended:
+            self._streams[name].ended = True
+        yield from self._rest(slices)
+        match self.plan.layout.sequence:
+            case "order":
+                yield from self._cut_ordered()
+            case "turns":
+                yield from self._cut_turns()
+            case "own":
+                yield from self._cut_own(slices)
+
+    def ends(self, sources: Collection[str]) -> Cut:
+        """Return the batch that ends sources behind all rows: no rows, and their last marks."""
+        ends = {name: self.plan.layout.behind_all(self._streams[name].number) for name in sources}
+        return self._made([], ends)
+
+    def taken(self, slices: Mapping[str, Slice]) -> Iterator[Cut]:
+        """Cut rows that are known to be next, whatever others will give."""
+        given = [
+            _Given(name, port, chunk, parts)
+            for name, found in slices.items()
+            for arrived in self._arrived(self._streams[name], found.splits)
+            for port, chunk, parts in arrived.chunks()
+        ]
+        yield from self._cut_merged(given, {})
+
+    def _arrived(self, stream: _Stream, splits: tuple[Split, ...]) -> Iterator[Arrived]:
+        source = stream.node.operator
+        assert isinstance(source, Source)
+        waits = self.plan.layout.sequence != "own"
+        for split in splits:
+            for piece in read_split(source.reader, stream.node.types[0], split, stream.node.name):
+                first, length = stream.rows, piece.positions.shape[-1]
+                stream.rows += length
+                # Counted as they come: then nobody needs to count the rows of a text file before, and rows that wait
+                # are before those of the next slice, whose files are numbered from 0 again.
+                counted = waits and piece.parts is None
+                numbers = np.arange(first, first + length, dtype=np.int64) if counted else piece.positions
+                yield stream.intake.take(replace(piece, positions=numbers))
+
+    # Idle parts -------------------------------------------------------------------------------------------------
+
+    def _rest(self, slices: Mapping[str, Slice]) -> Iterator[Cut]:
+        """Leave out parts that have given nothing for as long as their source says, and count those that have."""
+        now, changed = self._clock(), False
+        for name, stream in self._streams.items():
+            source = stream.node.operator
+            assert isinstance(source, Source)
+            if source.idle_after is None or stream.ended:
                 continue
-            chunk = concat(chunks).sorted()
-            if self.floor is not None:
-                behind = late_rows(chunk, self.floor)
-                if behind.any():
-                    late[node.name] = chunk.select(np.flatnonzero(behind))
-                    chunk = chunk.select(np.flatnonzero(~behind))
-            if len(chunk):
-                whole[node.name] = chunk
-        width = len(self.floor) if self.floor is not None else self._order_width()
-        tops = [chunk.position(len(chunk) - 1)[:width] for chunk in whole.values()]
-        self.floor = max([*tops, *([] if self.floor is None else [self.floor])], default=None)
-        yield from self._cut_late(late)
-        yield from self._cut_merged(whole)
+            marks = self._marks[name]
+            speaking = {split.part for split in slices[name].splits} if name in slices else set()
+            speaking |= {part for part, _ in stream.held}
+            for part in marks.parts:
+                if part in speaking:
+                    self._spoke[name, part] = now
+                self._spoke.setdefault((name, part), now)
+            idle = frozenset(p for p in marks.parts if now - self._spoke[name, p] >= source.idle_after)
+            if idle != marks.idle:
+                changed = changed or bool(idle - marks.idle)
+                marks.idle = idle
+        if changed:
+            yield self._made([], {})
 
-    def _order_width(self) -> int:
-        return max(len(n.operator.order_by) for n in self.plan.sources if isinstance(n.operator, Source))
+    # Rows in the order in which they come -----------------------------------------------------------------------
 
-    def _cut_late(self, late: dict[str, Chunk]) -> Iterator[Cut]:
-        """Send late rows out of the sources' late ports, in order; they come before all rows of their epoch."""
-        for name, chunk in sorted(late.items(), key=lambda item: item[1].position(0)):
-            node = self.plan.nodes[name]
-            if node.operator.on_error == "fail":
-                error = SourceError(late_row_message(name, chunk.get_rows()[0]))
-                yield Cut({}, dict(self.marks), {}, 0, Failure(name, chunk.position(0), error))
+    def _cut_own(self, slices: Mapping[str, Slice]) -> Iterator[Cut]:
+        for name, stream in self._streams.items():
+            if name not in slices:
+                continue
+            for arrived in stream.reading:
+                for port, chunk, parts in arrived.chunks():
+                    start = 0
+                    while start < len(chunk):
+                        stop = min(start + self._size, len(chunk))
+                        some = None if parts is None else parts[start:stop]
+                        given = [_Given(name, port, chunk.slice(start, stop), some)]
+                        failure = self._failure(given)
+                        if failure is not None:
+                            yield from self._cut_failing(given, failure)
+                            return
+                        yield self._made(given, {})
+                        start = stop
+            stream.dry = True
+        ends = self._new_ends(lambda stream: self.plan.layout.behind_all(stream.number))
+        if ends:
+            yield self._made([], ends)
+
+    # Rows in turn -----------------------------------------------------------------------------------------------
+
+    def _cut_turns(self) -> Iterator[Cut]:
+        """Cut as many rows of each source as all of them have; one that has ended is passed over."""
+        while True:
+            counts = []
+            for stream in self._streams.values():
+                stream.fill()
+                if stream.holds:
+                    counts.append(len(stream.held[0, 0]))
+                elif not stream.ended:
+                    return  # nobody knows whether it has the next row
+            ends = self._new_ends(lambda stream: self.plan.layout.place(stream.number, stream.rows))
+            if not counts and not ends:
                 return
-            yield Cut({name: {1: chunk}}, dict(self.marks), {}, len(chunk))
+            count = min(counts, default=0)
+            given = [g for stream in self._streams.values() if stream.holds for g in stream.take(0, 0, count)]
+            yield from self._cut_merged(given, ends)
 
-    def _cut_merged(self, whole: dict[str, Chunk]) -> Iterator[Cut]:
-        """Cut rows of several sources at common positions."""
-        if not whole:
+    def _new_ends(self, place: Callable[[_Stream], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Return where sources end that have, of which no row is left and nobody was told yet."""
+        ends = {}
+        for name, stream in self._streams.items():
+            if stream.over and not stream.told and not stream.holds:
+                stream.told, ends[name] = True, place(stream)
+        return ends if self._tell_ends else {}
+
+    # Rows by order_by -------------------------------------------------------------------------------------------
+
+    def _cut_ordered(self) -> Iterator[Cut]:
+        """Cut what is next by order_by: each row once all parts that count have come as far."""
+        while True:
+            for stream in self._streams.values():
+                stream.fill()
+            tops = {
+                (stream.number, part): stream.intake.tops.get(part)
+                for name, stream in self._streams.items()
+                for part in self._counting(name)
+            }
+            reached = bound(tops, tops)
+            given = [] if reached is None and tops else list(self._within(reached))
+            ends = self._new_ends(self._end)
+            if given or ends:
+                self._raise_floors(given)
+                yield from self._cut_merged(given, ends)
+            elif not self._read_more(tops, reached):
+                return
+
+    def _counting(self, name: str) -> list[int]:
+        """Return the parts of a source that others wait for."""
+        stream, marks = self._streams[name], self._marks[name]
+        if stream.over:
+            return []
+        return [part for part in marks.parts if part not in marks.idle]
+
+    def _within(self, reached: tuple[Key, Part] | None) -> Iterator[_Given]:
+        """Take the rows within a bound; all where there is none.
+
+        Of a source that may end with what it has shown, one row stays: its end is just behind its last row.
+        """
+        order = self.plan.layout.order
+        for stream in self._streams.values():
+            source = stream.node.operator
+            assert isinstance(source, Source)
+            stays = len(self._streams) > 1 and not stream.over and not source.reader.goes_on
+            last = max((chunk.position(len(chunk) - 1) for chunk in stream.held.values()), default=())
+            for (part, port), chunk in list(stream.held.items()):
+                columns = chunk.positions[:order]
+                count = len(chunk) if reached is None else within(columns, (stream.number, part), reached)
+                if stays and count == len(chunk) and chunk.position(count - 1) == last:
+                    count -= 1
+                yield from stream.take(part, port, count)
+
+    def _end(self, stream: _Stream) -> tuple[int, ...]:
+        return self.plan.layout.before_all(stream.number) if stream.last is None else behind_row(stream.last)
+
+    def _raise_floors(self, given: list[_Given]) -> None:
+        """Have idle parts know what was taken without them."""
+        order = self.plan.layout.order
+        tops = [each.chunk.position(len(each.chunk) - 1)[:order] for each in given]
+        for name, stream in self._streams.items() if tops else ():
+            for part in self._marks[name].idle:
+                stream.intake.raise_floor(part, max(tops))
+
+    def _read_more(self, tops: Mapping[Part, Key | None], reached: tuple[Key, Part] | None) -> bool:
+        """Read more of the source that holds all others up; False where it has nothing now."""
+        slowest = {part[0] for part, top in tops.items() if top is None} or ({reached[1][0]} if reached else set())
+        return any(stream.read() for stream in self._streams.values() if stream.number in slowest)
+
+    # Batches ----------------------------------------------------------------------------------------------------
+
+    def _cut_merged(self, given: list[_Given], ends: Mapping[str, tuple[int, ...]]) -> Iterator[Cut]:
+        """Cut rows of several sources at common positions, and ends where they stand among them."""
+        failure = self._failure(given)
+        if failure is not None:
+            yield from self._cut_failing(given, failure)
             return
-        names = list(whole)
-        columns = [np.concatenate(parts) for parts in zip(*(whole[n].positions for n in names), strict=True)]
+        if not given:
+            if ends:
+                yield self._made([], ends)
+            return
+        columns = [np.concatenate(parts) for parts in zip(*(each.chunk.positions for each in given), strict=True)]
         order = sorting_order(columns)
         order = np.arange(len(columns[0]), dtype=np.int64) if order is None else order
-        starts = np.cumsum([0, *(len(whole[n]) for n in names)])
-        for start, stop in self._cuts(len(order)):
+        places = {name: _before(columns, position) for name, position in ends.items()}
+        starts = np.cumsum([0, *(len(each.chunk) for each in given)])
+        start = 0
+        while start < len(order):
+            stop = min(start + self._size, len(order))
             taken = np.sort(order[start:stop])
-            rows: dict[str, Rows] = {}
-            for number, name in enumerate(names):
+            some = []
+            for number, each in enumerate(given):
                 low, high = np.searchsorted(taken, [starts[number], starts[number + 1]]).tolist()
                 if low < high:
                     first = int(taken[low] - starts[number])
-                    rows[name] = {0: whole[name].slice(first, first + high - low)}
-            yield self._made(rows)
+                    parts = None if each.parts is None else each.parts[first : first + high - low]
+                    some.append(_Given(each.name, each.port, each.chunk.slice(first, first + high - low), parts))
+            here = {name: ends[name] for name, place in places.items() if start < place <= stop or place == start == 0}
+            yield self._made(some, here)
+            start = stop
 
-    def _made(self, rows: dict[str, Rows]) -> Cut:
-        """Put the marks to the rows, each just before the row that raises it."""
-        before, steps = dict(self.marks), {}
-        for name, ports in rows.items():
-            source = self.plan.nodes[name].operator
-            chunk = ports[0]
-            assert isinstance(source, Source)
-            if chunk.times is None or source.time is None:
+    def _failure(self, given: list[_Given]) -> Failure | None:
+        """Return the first row that ends the flow: one that is late, or has no event time, where neither may be."""
+        failures = []
+        for each in given:
+            node = self.plan.nodes[each.name]
+            assert isinstance(node.operator, Source)
+            if each.port == LATE and not node.operator.diverts:
+                failures.append(first_late(node, each.chunk))
+            elif node.operator.on_error == "fail" and len(missing := untimed(node, each.chunk)[1]):
+                failures.append(no_time_failure(node, each.chunk, int(missing[0])))
+        return min(failures, key=lambda failure: failure.position, default=None)
+
+    def _cut_failing(self, given: list[_Given], first: Failure) -> Iterator[Cut]:
+        """Cut what is before the row that ends the flow, and say so."""
+        before = []
+        for each in given:
+            count = _before(each.chunk.positions, first.position)
+            if count:
+                parts = None if each.parts is None else each.parts[:count]
+                before.append(_Given(each.name, each.port, each.chunk.slice(0, count), parts))
+        yield from self._cut_merged(before, {})
+        yield Cut({}, self.marks, {}, 0, first)
+
+    def _timed(self, given: list[_Given], rows: dict[str, Rows]) -> Iterator[_Given]:
+        """Take out rows that have no event time; their dead letters, if wanted, go to `rows`."""
+        for each in given:
+            node = self.plan.nodes[each.name]
+            chunk, missing = untimed(node, each.chunk)
+            if not len(missing):
+                yield each
                 continue
-            times = chunk.times - source.slack
-            index = rises(times, self.marks[name])
-            if len(index):
-                positions = [p[index] for p in chunk.positions]
-                positions[-1] = positions[-1] - 1
-                steps[name] = Steps(positions, times[index])
-                self.marks[name] = int(times.max())
-        return Cut(rows, before, steps, sum(len(ports[0]) for ports in rows.values()))
+            letters = no_time_letters(node, each.chunk, missing, Failures())
+            if letters is not None:
+                ports, port = rows.setdefault(each.name, {}), node.operator.outputs.index("errors")
+                ports[port] = concat([ports[port], letters]).sorted() if port in ports else letters
+            if len(chunk):
+                yield _Given(
+                    each.name, each.port, chunk, None if each.parts is None else np.delete(each.parts, missing)
+                )
+
+    def _made(self, given: list[_Given], ends: Mapping[str, tuple[int, ...]]) -> Cut:
+        """Put the marks to the rows, each just before the row that raises it."""
+        before, rows = self.marks, dict[str, Rows]()
+        raised: dict[str, dict[int, Steps]] = {}
+        tops: dict[str, dict[int, Ticks]] = {}
+        for each in self._timed(given, rows):
+            ports = rows.setdefault(each.name, {})
+            ports[each.port] = concat([ports[each.port], each.chunk]).sorted() if each.port in ports else each.chunk
+            source, marks = self.plan.nodes[each.name].operator, self._marks[each.name]
+            assert isinstance(source, Source)
+            if each.port == LATE:
+                continue
+            start = {part: marks.start(part) for part in marks.parts}
+            for part, index, values, top in part_marks(source, each.chunk, each.parts, start):
+                tops.setdefault(each.name, {})[part] = top
+                if len(index):
+                    raised.setdefault(each.name, {})[part] = steps_at(each.chunk, index, values)
+        steps: dict[str, Steps] = {}
+        for name, marks in self._marks.items():
+            spoken = {part: raised.get(name, {}).get(part) or _none(self.plan) for part in tops.get(name, {})}
+            found = source_steps(marks, spoken, self.plan.layout.before_all(self._streams[name].number))
+            if found is not None and len(found):
+                steps[name] = found
+        firsts = {name: self.plan.layout.before_all(stream.number) for name, stream in self._streams.items()}
+        steps = follow(self._marks, steps, firsts)
+        for name, marks in self._marks.items():
+            marks.rise(tops.get(name, {}))
+            if name in steps:
+                marks.water = max(marks.water, int(steps[name].values[-1]))
+        for name, position in ends.items():
+            found = joined([*([steps[name]] if name in steps else []), end_step(position)])
+            assert found is not None
+            steps[name], self._marks[name].water = found, FOREVER
+        return Cut(rows, before, steps, sum(len(each.chunk) for each in given))
+
+
+def _none(plan: Plan) -> Steps:
+    return Steps([np.empty(0, np.int64)] * plan.layout.base, np.empty(0, np.int64))
+
+
+def _before(columns: list[Ints], position: tuple[int, ...]) -> int:
+    """Return how many positions are before one."""
+    return int(below(columns, position).sum())

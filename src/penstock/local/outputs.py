@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.clock import monotonic
 from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.ingress.paths import locate
+from penstock.ingress.retries import retried
 from penstock.operators.base import Sink
 from penstock.pe.chunk import Chunk
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
 from penstock.plan import Plan
 from penstock.rows import Row, RowType
-from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file
+from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 
 EPOCH_ROWS = 100_000
 EPOCH_SECONDS = 1.0
@@ -39,7 +40,7 @@ def writer_of(node: Node) -> Any:
 class LocalOutputs:
     """The sinks of one run."""
 
-    def __init__(self, engine: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: str, clock: Callable[[], float] = monotonic) -> None:
         self.results: dict[str, list[Row]] = {}
         self._engine, self._clock = engine, clock
         self._writers: dict[str, Any] = {}
@@ -110,44 +111,51 @@ class LocalOutputs:
 
 
 class _DirectorySink:
-    """Write rows to a part file, and rename it into place with its epoch's directory."""
+    """Collect the rows of an epoch, write them to a part file, and rename it into place with the epoch's directory."""
 
     def __init__(self, node: Node, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
         self._system, self._path = locate(writer.path)
         if self._system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
         refuse_file(node.name, writer)
-        if os.path.isdir(self._path) and any(name.startswith("epoch=") for name in os.listdir(self._path)):
+        names = os.listdir(self._path) if os.path.isdir(self._path) else []
+        if any(name.startswith("epoch=") for name in names):
             raise FlowError(
                 f"sink {node.name!r}: {writer.path} holds the rows of another run, and this engine cannot go on with "
                 f"it; remove it, or write elsewhere"
             )
+        refuse_strangers(node.name, writer, names)
         self._node, self._writer, self._declared, self._clock = node, writer, declared, clock
         self._staging = f"{self._path}/_penstock/staging"
         self._epoch, self._rows, self._began = 0, 0, 0.0
-        self._file: FileWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+        """The rows of the epoch under way: they are written at its end, as often as it takes."""
         self._schema: pa.Schema | None = None
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def write(self, chunk: Chunk) -> None:
         """Add rows."""
         batch, self._schema = sink_columns(self._node, chunk, self._declared, self._schema)
-        if self._file is None:
-            self._epoch, self._began = self._epoch + 1, self._clock()
-            os.makedirs(self._staging, exist_ok=True)
-            path = f"{self._staging}/{part_name(0, self._writer.format)}"
-            self._file = FileWriter(self._system, path, self._writer.format, batch.schema, self._writer.header)
-        self._file.write(batch)
+        if not self._batches:
+            self._began = self._clock()
+        self._batches.append(batch)
         self._rows += len(chunk)
 
     def is_due(self) -> bool:
         """Tell whether there are rows that should be seen by now."""
         waited = self._clock() - self._began
-        return self._file is not None and (self._rows >= EPOCH_ROWS or waited >= EPOCH_SECONDS)
+        return bool(self._batches) and (self._rows >= EPOCH_ROWS or waited >= EPOCH_SECONDS)
 
     def appear(self) -> None:
-        """Close the file and show its epoch."""
-        if self._file is not None:
-            self._file.close()
-            self._file, self._rows = None, 0
-            os.rename(self._staging, f"{self._path}/epoch={self._epoch:09d}")
+        """Write the epoch's file and show it."""
+        if self._batches:
+            target = f"{self._path}/epoch={self._epoch + 1:09d}"
+            retried(lambda: self._write_epoch(target), f"sink {self._node.name!r}: writing", target)
+            self._batches, self._rows, self._epoch = [], 0, self._epoch + 1
+
+    def _write_epoch(self, target: str) -> None:
+        form = self._writer.format
+        with FileWriter(self._system, f"{self._staging}/{part_name(0, form)}", form, self._writer.header) as file:
+            for batch in self._batches:
+                file.write(batch)
+        os.rename(self._staging, target)

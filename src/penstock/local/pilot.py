@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
+from penstock.elastic.base import Actions, Controller
 from penstock.elastic.journal import Journal
 from penstock.local.steering.base import Period, Searching, Steering
 from penstock.pe.statistics import ElementStats
@@ -67,6 +69,23 @@ class FlowPilot:
                 self._quiet[steering.name] = 0
                 self.journal.begin(steering.name, steering.controller, self._periods, self._before.at)
             self._begin()
+
+    def begin(self, name: str, controller: Controller[Any, Any]) -> None:
+        """Let somebody else say when a controller decides, with `decide`; what it decides is logged here."""
+        with self._lock:
+            self.journal.begin(name, controller, self._periods, self._before.at)
+
+    def decide(self, name: str, seen: Any, at: float) -> Actions | None:
+        """Let such a controller decide at that time; return what to do.
+
+        None if others decide just now: whoever carries out what they decide may be who asks here, so it must not wait.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self.journal.step(name, seen, self._periods, at) if self.journal.has(name) else ()
+        finally:
+            self._lock.release()
 
     def leave(self, names: Collection[str]) -> None:
         """Steer something no more: it is gone, or somebody has taken it into their own hands."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
+from penstock.clock import monotonic
 from penstock.ingress.feeds import Feed, make_feed
-from penstock.ingress.sequence import epoch_sequence
+from penstock.ingress.sequence import InputSequence
 from penstock.local.engine import refuse_frames
 from penstock.local.outputs import LocalOutputs
 from penstock.operators.base import Source
@@ -23,9 +23,15 @@ class _CountingEngine(SequentialEngine):
 
     rows = 0
 
-    def row(self, source: str, row: Row) -> None:
+    tells_ends = True
+
+    def row(self, source: str, row: Row, part: int = 0) -> None:
         self.rows += 1
-        super().row(source, row)
+        super().row(source, row, part)
+
+    def end(self, source: str) -> None:
+        if self.tells_ends:
+            super().end(source)
 
 
 class ReferenceRun:
@@ -33,8 +39,9 @@ class ReferenceRun:
 
     def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[EpochStats], None]) -> None:
         refuse_frames(plan, "sequential")
-        self._plan, self._epoch_rows, self._end, self._listener = plan, epoch_rows, end, listener
+        self._plan, self._epoch_rows, self._listener = plan, epoch_rows, listener
         self._engine = _CountingEngine(plan)
+        self._engine.tells_ends = end
         self._outputs = LocalOutputs("sequential")
         self._outputs.add(plan)
         self._stop = threading.Event()
@@ -51,13 +58,14 @@ class ReferenceRun:
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
         feeds = {
-            node.name: make_feed(node.operator.reader, node.name, time.monotonic)
+            node.name: make_feed(node.operator.reader, node.name, monotonic)
             for node in self._plan.sources
             if isinstance(node.operator, Source)
         }
         try:
             self._loop(feeds)
         finally:
+            self._engine.close()
             self._outputs.close()
             for feed in feeds.values():
                 feed.close()
@@ -65,23 +73,26 @@ class ReferenceRun:
     def _loop(self, feeds: dict[str, Feed]) -> None:
         ended: set[str] = set()
         epoch = 0
-        floor: tuple[int, ...] | None = None
+        sequence = InputSequence(self._plan, self._engine)
         while not self._stop.is_set():
-            began, before = time.monotonic(), self._engine.rows
+            began, before = monotonic(), self._engine.rows
             slices = {name: s for name, feed in feeds.items() if (s := feed.poll(self._epoch_rows)) is not None}
             ends = [name for name, feed in feeds.items() if name not in ended | slices.keys() and feed.exhausted()]
             if not slices and not ends:
                 self._stop.wait(0.05)
                 continue
-            if slices:
-                floor = epoch_sequence(self._plan, slices, self._engine, floor)
-            for name in ends if self._end else []:
-                self._engine.end(name)
+            for name, found in slices.items():
+                sequence.know(name, found.parts)
+                self._engine.know(name, found.parts)
+            sequence.give_all(slices)
+            for name in ends:
+                sequence.end(name)
+            sequence.run()
             ended.update(ends)
             epoch += 1
             counts = self._outputs.publish(epoch, {node.name: self._taken(node.name) for node in self._plan.sinks})
             backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
-            spent, rows = time.monotonic() - began, self._engine.rows - before
+            spent, rows = monotonic() - began, self._engine.rows - before
             self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1, levels={}))
             if len(ended) == len(feeds):
                 return

@@ -1,17 +1,17 @@
-"""Find how many rows a batch should take, from what the first ones took, where nobody has said it.
+"""Find how many rows the first batches should take, where nobody has said it, until a flow is steered by its periods.
 
-A batch costs some tenths of a millisecond beside its rows, so cheap rows should go together in large ones. Rows that
-are dear should not: a large batch would keep its worker, and everything behind it, for seconds.
+Looks come soon after the start and then more and more seldom. They are logged like all other decisions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 
+from penstock.elastic.batch_work import BatchWork, WorkDone
 from penstock.pe.statistics import ElementStats
 
 FIRST_ROWS = 256
-"""Rows of the first batches: so few that dear ones are soon known to be dear."""
+"""Rows of the first batches: so few that expensive ones are soon known to be expensive."""
 FEWEST_ROWS = 64
 MOST_ROWS = 16_384
 """So many batches may be in the flow at once that larger ones would take more memory than they save time."""
@@ -22,30 +22,25 @@ FIRST_LOOK = 4
 
 
 class Sizing:
-    """Choose the size of batches by the work that rows were lately, but for operators whose rows wait."""
+    """Say when to look at the size of batches, and what a controller is to see; rows that wait are no work."""
+
+    name = "first batches"
 
     def __init__(self, waiting: Container[str] = ()) -> None:
-        self.rows = FIRST_ROWS
+        self.controller = BatchWork(FEWEST_ROWS, MOST_ROWS, FIRST_ROWS, WORK_SECONDS)
         self._waiting, self._next = waiting, FIRST_LOOK
-        self._done, self._work = 0, 0.0
 
     def is_due(self, batches: int) -> bool:
         """Tell whether it is time for another look."""
         return batches >= self._next
 
-    def look(self, seen: ElementStats) -> int:
-        """Return the size of the next batches; it changes by a factor of two or more, or stays."""
-        self._next = 2 * seen.batches_in
-        # Since the last time: what is imported and compiled once is no work of rows.
-        done, work = self._done, self._work
-        self._done = max((each.rows_in for each in seen.operators), default=0)
-        self._work = sum(each.wall for each in seen.operators if each.name not in self._waiting)
-        done, work = self._done - done, self._work - work
-        if done <= 0:
-            return self.rows
-        wanted = min(MOST_ROWS, max(FEWEST_ROWS, int(WORK_SECONDS * done / work))) if work > 0 else MOST_ROWS
-        while self.rows >= 2 * wanted:
-            self.rows //= 2
-        while 2 * self.rows <= wanted:
-            self.rows *= 2
-        return self.rows
+    def looked(self, batches: int) -> None:
+        """Note that a look was taken after so many batches."""
+        self._next = 2 * batches
+
+    def measure(self, seen: ElementStats) -> WorkDone:
+        """Tell what was done since the start."""
+        return WorkDone(
+            max((each.rows_in for each in seen.operators), default=0),
+            sum(each.wall for each in seen.operators if each.name not in self._waiting),
+        )

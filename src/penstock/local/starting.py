@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from penstock.elastic.base import Controller
+from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError
 from penstock.local.engine import LocalEngine, Options, SteeringName
+from penstock.local.steering.rebinding import Binding
+from penstock.order.reorder import MakeReorder
 from penstock.pe.element import Settings
 from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
@@ -15,7 +19,7 @@ from penstock.plan import Plan
 from penstock.policies import Policy, by_name
 from penstock.reports import EpochStats
 
-Threads = int | Literal["utilization"] | None
+Threads = int | Literal["utilization"] | Controller[Any, ThreadStatistics] | None
 Replicas = int | Mapping[str, int] | Literal["auto"] | None
 
 
@@ -33,8 +37,11 @@ def make_engine(
     quantum: float | None,
     latency: float | None,
     name_keys: bool,
+    binding: Binding | None = None,
+    reorder: MakeReorder | None = None,
 ) -> LocalEngine:
     """Make the engine that the options of `penstock.start` ask for."""
+    level, threads = _level(threads, model, latency)
     pool: frozenset[SteeringName] = frozenset({"pool"}) if threads == "utilization" else frozenset()
     if pool and model != "dynamic":
         raise FlowError(f'threads="utilization" needs model="dynamic"; model={model!r} has the threads that it has')
@@ -61,7 +68,12 @@ def make_engine(
         if replicas not in (None, "auto"):
             raise FlowError("latency= finds the replicas of operators by itself; leave out replicas=")
         replicas = "auto"
-    settings = Settings(model=model, workers=threads or 1, policy=chosen)
+    bound = _binding(binding, model)
+    settings = Settings(model=model, workers=threads or 1, policy=chosen, barrier=bound.barrier)
+    if reorder is not None:
+        if not callable(reorder):
+            raise FlowError(f"reorder={reorder!r} makes no buffer; give lab.Locked(), or leave it out")
+        settings = dataclasses.replace(settings, reorder=reorder)
     if quantum is not None:
         settings = dataclasses.replace(settings, quantum=quantum)
     settings, steer = _shared_out(settings, replicas, partitioned)
@@ -73,8 +85,40 @@ def make_engine(
         "cores": latency is not None and model == "dedicated",
     }
     steer = steer.union(pool, _wanted(found))
-    options = Options(batch_rows, end, settings, elastic, steer, latency=latency, name_keys=name_keys)
+    if bound.controller is None:
+        steer -= {"rebinding"}
+    options = Options(
+        batch_rows, end, settings, elastic, steer, latency=latency, name_keys=name_keys, binding=bound, level=level
+    )
     return LocalEngine(plan, options, listener)
+
+
+def _level(
+    threads: Threads, model: ModelName, latency: float | None
+) -> tuple[Controller[Any, ThreadStatistics] | None, int | Literal["utilization"] | None]:
+    """Return what finds the number of workers, where it is handed in, and the number otherwise."""
+    if threads is None or isinstance(threads, (int, str)):
+        return None, threads
+    if not (hasattr(threads, "start") and hasattr(threads, "step")):
+        raise FlowError(
+            f'threads={threads!r}; give a number, "utilization", or what finds the number, such as lab.StreamsRules()'
+        )
+    if model != "dynamic":
+        raise FlowError(f'threads={threads!r} needs model="dynamic"; model={model!r} has the threads that it has')
+    if latency is not None:
+        raise FlowError(f"latency= is for Penstock's own rule of how many threads there are; leave out {threads!r}")
+    return threads, None
+
+
+def _binding(binding: Binding | None, model: ModelName) -> Binding:
+    """Return how operators are bound to workers."""
+    if binding is None:
+        return Binding()
+    if not isinstance(binding, Binding):
+        raise FlowError(f"binding={binding!r}; give lab.Static(), lab.Greedy() or lab.Barrier(), or leave it out")
+    if model != "bound":
+        raise FlowError(f'binding= needs model="bound"; with model={model!r} operators belong to no worker')
+    return binding
 
 
 def _shared_out(

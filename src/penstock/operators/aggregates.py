@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import FlowError
+from penstock.operators import decimals
 from penstock.rows import Row, RowType, any_getter, arrow_type
 
 
@@ -33,6 +35,8 @@ class Agg:
     """What a value goes through when it is read: raises where `step` could not take it, before anything changes."""
     refuses: Callable[[pa.DataType], bool] = lambda _: False
     """Tell of a field's type that its values cannot be taken."""
+    for_type: Callable[[Agg, pa.DataType], Agg] | None = None
+    """Return the aggregate as it is for values of a type, where that is known."""
 
     def reader(self, row: RowType | None) -> Callable[[Row], Any] | None:
         """Return the function that reads this aggregate's value from a row."""
@@ -81,24 +85,63 @@ def sum_step(total: Any, value: Any) -> Any:
 
 def sum(value: str | Callable[[Row], Any]) -> Agg:
     """Add up a field, or a function of the row; null where there was no value."""
-    return Agg("sum", value, _none, sum_step, identity, _sum_type)
+    return Agg("sum", value, _none, sum_step, identity, _sum_type, for_type=_sum_of)
 
 
 def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
     if kind is None:
         return None
+    if pa.types.is_decimal(kind):
+        return decimals.sum_type(kind)
     return pa.int64() if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else kind
+
+
+def _sum_of(aggregate: Agg, kind: pa.DataType) -> Agg:
+    """Return a sum that stays in the type of its results, or fails where it cannot."""
+    if pa.types.is_decimal(kind):
+        return replace(aggregate, step=decimals.add, result=decimals.Fitting(decimals.sum_type(kind)))
+    return replace(aggregate, result=whole_sum) if _sum_type(kind) == pa.int64() else aggregate
+
+
+def whole_sum(total: int | None) -> int | None:
+    """Return a sum of whole numbers; refuse one that int64 cannot hold."""
+    if total is not None and not -(1 << 63) <= total < 1 << 63:
+        raise OverflowError(
+            f"the sum {total} does not fit int64, the type of its field; add up a function of the row, whose sums may "
+            f"have any size: ps.agg.sum(lambda row: ...)"
+        )
+    return total
+
+
+def results_of(aggregate: Agg, states: list[Any]) -> list[Any]:
+    """Return the value of an aggregate for each of its states."""
+    if aggregate.result is identity or (aggregate.result is whole_sum and _all_whole(states)):
+        return states
+    return list(map(aggregate.result, states))
+
+
+def _all_whole(totals: list[Any]) -> bool:
+    """Tell whether int64 can hold all of some sums: at the speed of C where none is null."""
+    try:
+        array("q", totals)
+    except OverflowError:
+        return False
+    except TypeError:
+        return _all_whole(there) if len(there := [t for t in totals if t is not None]) < len(totals) else False
+    return True
 
 
 def min_step(best: Any, value: Any) -> Any:
     """Keep the smaller."""
     if value is None:
         return best
-    return value if best is None or value < best else best
+    if best is None or value < best:
+        return value
+    return value if best != best else best  # noqa: PLR0124 (NaN is above all others)
 
 
 def min(value: str | Callable[[Row], Any]) -> Agg:
-    """Keep the smallest value; of equal ones the first."""
+    """Keep the smallest value; of equal ones the first. NaN is larger than all others."""
     return Agg("min", value, _none, min_step, identity, _same)
 
 
@@ -106,11 +149,13 @@ def max_step(best: Any, value: Any) -> Any:
     """Keep the larger."""
     if value is None:
         return best
-    return value if best is None or value > best else best
+    if best is None or value > best:
+        return value
+    return value if value != value and best == best else best  # noqa: PLR0124 (NaN is above all others)
 
 
 def max(value: str | Callable[[Row], Any]) -> Agg:
-    """Keep the largest value; of equal ones the first."""
+    """Keep the largest value; of equal ones the first. NaN is larger than all others."""
     return Agg("max", value, _none, max_step, identity, _same)
 
 
@@ -120,15 +165,25 @@ def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
 
 
 def mean(value: str | Callable[[Row], Any]) -> Agg:
-    """Average a field."""
-    return Agg(
-        "mean",
-        value,
-        lambda: (0, 0),
-        mean_step,
-        lambda s: s[0] / s[1] if s[1] else None,
-        lambda _: pa.float64(),
-    )
+    """Average a field: a decimal where the field is one, a float elsewhere; null where there was no value."""
+    return Agg("mean", value, lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
+
+
+def _average(state: tuple[Any, int]) -> Any:
+    if not state[1]:
+        return None
+    average = state[0] / state[1]
+    return float(average) if isinstance(average, Decimal) else average
+
+
+def _mean_type(kind: pa.DataType | None) -> pa.DataType:
+    return decimals.mean_type(kind) if kind is not None and pa.types.is_decimal(kind) else pa.float64()
+
+
+def _mean_of(aggregate: Agg, kind: pa.DataType) -> Agg:
+    if not pa.types.is_decimal(kind):
+        return aggregate
+    return replace(aggregate, step=decimals.add_one, result=decimals.Average(decimals.mean_type(kind)))
 
 
 def first_step(state: Any, value: Any) -> Any:
@@ -296,6 +351,20 @@ class Aggregation:
     def __getstate__(self) -> dict[str, Any]:
         return {"names": self.names, "aggregates": self.aggregates, "row": self.row}
 
+    def advance(self, state: list[Any] | None, row: Row) -> tuple[list[Any], list[Any]]:
+        """Take one row in, and return the value of each aggregate too; where one fails, no state has changed."""
+        if not self._in_place:
+            after = self.step(state, row)
+            return after, self.results(after)
+        before = [aggregate.start() for aggregate in self.aggregates] if state is None else state
+        values = [None if read is None else read(row) for read in self.readers]
+        after, results = list(before), [None] * len(before)
+        for index in sorted(range(len(before)), key=self._in_place.__contains__):
+            aggregate = self.aggregates[index]
+            after[index] = aggregate.step(before[index], values[index])
+            results[index] = aggregate.result(after[index])
+        return after, results
+
     def results(self, state: list[Any]) -> list[Any]:
         """Return the value of each aggregate."""
         return [aggregate.result(value) for aggregate, value in zip(self.aggregates, state, strict=True)]
@@ -331,6 +400,12 @@ def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) 
                 f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
                 f"sum(field), min, max, mean, first, last, collect, distinct or fold"
             )
+        if aggregate.value is not None and not isinstance(aggregate.value, str) and not callable(aggregate.value):
+            raise FlowError(
+                f"operator {operator!r}: {name} is {aggregate.label}({aggregate.value}), which is neither a field nor "
+                f"a function of the row; compute an expression by select(..., value=expression) before, and give the "
+                f"name of its field"
+            )
         if row is not None and isinstance(aggregate.value, str) and aggregate.value in row.schema.names:
             kind = row.schema.field(aggregate.value).type
             if aggregate.refuses(kind):
@@ -338,4 +413,12 @@ def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) 
                     f"operator {operator!r}: {name} is {aggregate.label}({aggregate.value!r}), whose values are of the "
                     f"type {kind}; give a function of the row instead that makes one number or text of each"
                 )
-    return Aggregation(tuple(aggregates), tuple(aggregates.values()), row)
+    return Aggregation(tuple(aggregates), tuple(_typed(each, row) for each in aggregates.values()), row)
+
+
+def _typed(aggregate: Agg, row: RowType | None) -> Agg:
+    """Return an aggregate as it is for the type of the field that it reads, where that is known."""
+    if row is None or aggregate.for_type is None or not isinstance(aggregate.value, str):
+        return aggregate
+    place = row.schema.get_field_index(aggregate.value)
+    return aggregate if place < 0 else aggregate.for_type(aggregate, row.schema.field(place).type)

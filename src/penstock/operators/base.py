@@ -7,7 +7,7 @@ or for the whole stream) and `Sink`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -46,6 +46,13 @@ class Source(Operator):
     order_by: tuple[str, ...] = ()
     time: str | None = None
     slack: Ticks = 0
+    idle_after: float | None = None
+    """Seconds without a row, by the wall clock, until a part of the source holds nobody back; None for never."""
+
+    @property
+    def diverts(self) -> bool:
+        """Tell whether rows against `order_by` leave on the late port, instead of failing the flow."""
+        return "late" in self.outputs
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,18 @@ class Context:
     An engine sets the first group before each call and empties the second group after it.
     """
 
-    __slots__ = ("closed", "emitted", "go_on", "key", "kind", "position", "registered", "time", "watermark")
+    __slots__ = (
+        "closed",
+        "emitted",
+        "go_on",
+        "keeps_frames",
+        "key",
+        "kind",
+        "position",
+        "registered",
+        "time",
+        "watermark",
+    )
 
     def __init__(self, kind: TimeKind = "integer") -> None:
         self.kind = kind
@@ -162,6 +180,8 @@ class Context:
 
         None: there is as much time as it takes, and nobody would know what to do with `Paused`.
         """
+        self.keeps_frames = False
+        """Whether the state stays in this process for good, so that it may hold what cannot be saved."""
 
     def emit(self, row: Row, time: Ticks | None = None, port: int = 0) -> None:
         """Send a row out, by default at the event time of the row or timer at hand."""
@@ -254,6 +274,21 @@ class Logic:
         Asked of a timer whose mark another process has seen, so that `on_timer` was not called for it here.
         """
         return None
+
+    def check_restarts(self, name: str, why: str) -> None:
+        """Refuse, by a FlowError, what cannot begin again with the state that was saved; `why` says who saves it."""
+
+    def pressure(self, state: Any) -> tuple[Collection[int], Collection[int]]:
+        """Tell which ports of a logic that `waits` hold many rows that it does not wait for, and which it waits for."""
+        return (), ()
+
+    @property
+    def room(self) -> int | None:
+        """How many rows a port of a logic that `waits` takes that is just not full; None for any number."""
+        return None
+
+    def let_go(self, state: Any) -> None:
+        """Close what a state holds besides what is saved; it will not be used again."""
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         """List the timers that a key's state is waiting for; read when state is loaded."""

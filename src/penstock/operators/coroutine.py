@@ -1,26 +1,30 @@
 """Co-routine operators, in C-Stream's way: an operator with any number of ports owns its loop and waits for rows.
 
-Rows of all ports arrive merged by position, which is the one cursor: an operator sees only what is behind it, so no
-wait depends on timing. A suspended frame cannot be saved, so none is kept: a co-routine that comes to a wait that is
-not satisfied is dropped, and begins again from its start once the wait is. What matters is in `ctx.state` and in the
-rows that it has not popped yet. Where an engine shares its workers out by time, a co-routine whose time is over is put
-aside between two rows, or where it awaits an emit: then its frame is kept in memory until it goes on.
+Rows of all ports arrive merged by position, which is the one cursor: an operator sees only what is before it, so no
+wait depends on timing. Where nothing is saved (`Context.keeps_frames`) a co-routine that waits is an ordinary suspended
+frame, which goes on after its wait. A frame cannot be saved, so where state is (on Spark, with a checkpoint) none is
+kept: a co-routine that comes to a wait that is not satisfied is dropped, and begins again from its start once the wait
+is. `restarts.py` proves before the run that this makes no difference, or the flow is refused. Where an engine shares
+its workers out by time, a co-routine whose time is over is put aside between two rows, or where it awaits an emit.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections import deque
+import logging
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from penstock.errors import FlowError, PenstockError
 from penstock.operators.base import Context, Emits, Key, Logic, Paused, Position
+from penstock.operators.port_buffer import IN_MEMORY, PortBuffer
+from penstock.operators.port_waits import Wait, checked_wait, no_port
+from penstock.operators.restarts import doubt
 from penstock.rows import Row, RowType
 from penstock.timing import FOREVER, Ticks, TimeKind
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 100_000
 """How many waits in a row may be over at once, with no row popped between them, before it is taken for a loop."""
@@ -29,8 +33,8 @@ PATIENCE = 100_000
 class Operator:
     """Derive from this for an operator that owns its loop, with any number of input and output ports.
 
-    `process` runs from its start each time that the wait in which it was is satisfied, until it comes to a wait that
-    is not: what it must remember goes to `ctx.state`, never to a local variable or to the object itself.
+    `process` is an ordinary function: it stands still at a wait, and goes on after it. On Spark, and with a checkpoint,
+    it must be one that can begin again from its start at every wait instead (`restartable`).
     """
 
     inputs: int | None = 1
@@ -38,8 +42,10 @@ class Operator:
     outputs: int = 1
     control: tuple[int, ...] = ()
     """The input ports that rows may be fed back to; see `penstock.feedback`."""
-    max_pending: int = 100_000
-    """How many rows may wait in one port."""
+    max_pending: int = 1_000_000
+    """How many rows may wait in one port; those beyond the first few thousand wait on disk."""
+    restartable: bool | None = None
+    """Whether `process` may begin again from its start at every wait. None: that is proven from its source."""
 
     async def process(self, ctx: OperatorContext) -> None:
         """Wait for rows, pop and emit; return when nothing more is to be done."""
@@ -53,47 +59,6 @@ class Operator:
         """Refuse streams that do not fit, by a FlowError: `times` has the unit of event time of each."""
 
 
-class Wait(NamedTuple):
-    """What a co-routine waits for: so many rows in all of some ports, or in any of them."""
-
-    every: bool
-    counts: tuple[tuple[int, int], ...]
-
-    def satisfied(self, pending: Sequence[deque[Row]]) -> bool:
-        """Tell whether the rows are there."""
-        every = self.every
-        for port, count in self.counts:  # a loop, because generators take twice the time of it
-            if (len(pending[port]) >= count) is not every:
-                return not every
-        return every
-
-    def hopeless(self, pending: Sequence[deque[Row]], closed: Collection[int]) -> bool:
-        """Tell whether the rows that are missing can never come, because their ports are closed."""
-        missing = [port in closed for port, count in self.counts if len(pending[port]) < count]
-        return any(missing) if self.every else all(missing)
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{port}: {count}" for port, count in self.counts)
-        return f"wait_for_{'all' if self.every else 'any'}({{{counts}}})"
-
-
-@lru_cache(maxsize=1024)
-def _checked_wait(every: bool, counts: tuple[tuple[int, int], ...], ports: int, most: int) -> Wait:
-    """Make a wait, and refuse one for ports that are not there, or for rows that a port can never hold."""
-    wait = Wait(every, counts)
-    if not counts or any(count < 1 for _, count in counts):
-        raise PenstockError(f"{wait} must name at least one port, and at least one row for each")
-    for port, count in counts:
-        if not 0 <= port < ports:
-            raise PenstockError(_no_port(port, ports))
-        if count > most:
-            raise PenstockError(
-                f"{wait} needs {count} rows in port {port}, and max_pending={most} is the most that a port holds; give "
-                f"operate() a larger max_pending="
-            )
-    return wait
-
-
 class _Waiting:
     """What `wait_for_all` and `wait_for_any` return: goes on at once, or hands itself to the one who drives."""
 
@@ -103,10 +68,8 @@ class _Waiting:
         self.context, self.wait = context, wait
 
     def __await__(self) -> Generator[_Waiting, None, bool]:
-        result = self.context._reach(self.wait)
-        if result is None:
+        while (result := self.context._reach(self.wait)) is None:
             yield self
-            raise AssertionError("a co-routine that waits is never resumed")
         return result
 
     def __bool__(self) -> bool:
@@ -118,12 +81,12 @@ class _Sending:
 
     __slots__ = ("awaited", "context")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: OperatorContext) -> None:
         self.awaited, self.context = True, context
 
     def __await__(self) -> Generator[_Sending, None, None]:
         self.awaited = True
-        go_on = self.context.go_on
+        go_on = self.context._context.go_on
         if go_on is not None and not go_on():
             yield self
 
@@ -133,9 +96,13 @@ class OperatorContext:
 
     __slots__ = ("_closed", "_context", "_live", "_logic", "_pending", "_sending", "_waits", "state")
 
-    def __init__(self, logic: CoroutineLogic, context: Context, held: _Held, closed: Collection[int]) -> None:
-        self._logic, self._context, self._pending, self._closed = logic, context, held.pending, closed
-        self._live, self._waits, self._sending = True, 0, _Sending(context)
+    _context: Context
+    """That of the row at hand."""
+    _closed: Collection[int]
+
+    def __init__(self, logic: CoroutineLogic, held: _Held) -> None:
+        self._logic, self._pending = logic, held.pending
+        self._live, self._waits, self._sending = True, 0, _Sending(self)
         self.state: Any = held.state
         """What the operator remembers: a dict, empty at first; change it, or assign anything that pickles."""
 
@@ -160,7 +127,7 @@ class OperatorContext:
     def pop(self, port: int = 0) -> Row:
         """Take the oldest row of a port."""
         pending = self._port(port)
-        if not pending:
+        if not pending.count:
             raise PenstockError(f"pop({port}) finds no row; wait for it with await ctx.wait_for_all({{{port}: 1}})")
         self._waits = 0
         return pending.popleft()
@@ -168,16 +135,16 @@ class OperatorContext:
     def peek(self, port: int = 0, index: int = 0) -> Row:
         """Look at a row of a port, the oldest first, and leave it there."""
         pending = self._port(port)
-        if not 0 <= index < len(pending):
+        if not 0 <= index < pending.count:
             raise PenstockError(
-                f"peek({port}, {index}) finds {len(pending)} rows; wait for it with "
+                f"peek({port}, {index}) finds {pending.count} rows; wait for it with "
                 f"await ctx.wait_for_all({{{port}: {index + 1}}})"
             )
         return pending[index]
 
     def len(self, port: int = 0) -> int:
         """Return how many rows wait in a port."""
-        return len(self._port(port))
+        return self._port(port).count
 
     def closed(self, port: int = 0) -> bool:
         """Tell whether no more rows can come to a port: all sources above it have ended."""
@@ -196,7 +163,7 @@ class OperatorContext:
         return self._sending
 
     def _wait(self, every: bool, counts: Mapping[int, int]) -> _Waiting:
-        return _Waiting(self, _checked_wait(every, tuple(counts.items()), len(self._pending), self._logic.max_pending))
+        return _Waiting(self, checked_wait(every, tuple(counts.items()), len(self._pending), self._logic.max_pending))
 
     def _reach(self, wait: Wait) -> bool | None:
         """Answer a wait, None where it is neither satisfied nor impossible."""
@@ -211,19 +178,20 @@ class OperatorContext:
             return True
         return False if self._closed and wait.hopeless(self._pending, self._closed) else None
 
-    def _port(self, port: int) -> deque[Row]:
+    def _port(self, port: int) -> PortBuffer:
         if not self._live:
             self._usable()
         if not 0 <= port < len(self._pending):
-            raise PenstockError(_no_port(port, len(self._pending)))
+            raise PenstockError(no_port(port, len(self._pending)))
         return self._pending[port]
 
     def _usable(self) -> None:
         """Refuse a context whose run is over, and an emit that was not awaited."""
         if not self._live:
             raise PenstockError(
-                "the context was used after process() had come to a wait, for example in a finally block; it "
-                "begins again from its start, so keep what is to be done in ctx.state"
+                "the context was used after process() was left at a wait, for example in a finally block: on Spark "
+                "and with a checkpoint it begins again from its start, and a stop leaves it where it waits; keep "
+                "what is to be done in ctx.state"
             )
         if not self._sending.awaited:
             raise PenstockError("emit() was not awaited; write await ctx.emit(row)")
@@ -234,7 +202,7 @@ class _Held:
     """What is kept of a co-routine between rows."""
 
     state: Any
-    pending: tuple[deque[Row], ...]
+    pending: tuple[PortBuffer, ...]
     wait: Wait | None
     """What it waits for; None before its first run."""
     done: bool
@@ -242,29 +210,41 @@ class _Held:
     opened: Position
     time: Ticks
     """The latest time of its rows: its end is not before that."""
+    frame: _Frame | None = None
+    """Where it waits, if that is kept; it is never saved."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Held, (self.state, self.pending, self.wait, self.done, self.opened, self.time)
 
 
-class _Run(Paused):
-    """A run of a co-routine, from its start to a wait that is not satisfied, or to its end."""
+class _Frame(Paused):
+    """A call of `process`: suspended at a wait, or put aside at an emit, or running."""
 
     __slots__ = ("_held", "_logic", "_port", "_routine", "_view")
 
-    def __init__(
-        self, logic: CoroutineLogic, context: Context, held: _Held, closed: Collection[int], port: int | None = None
-    ) -> None:
-        """Begin with what a row of this port satisfied; without one, with what can never be, as ports are closed."""
-        self._logic, self._held, self._port = logic, held, port
-        self._view = OperatorContext(logic, context, held, closed)
+    def __init__(self, logic: CoroutineLogic, held: _Held) -> None:
+        self._logic, self._held = logic, held
+        self._port: int | None = None
+        self._view = OperatorContext(logic, held)
         self._routine = logic.operator.process(self._view)
 
+    def run(self, context: Context, closed: Collection[int], port: int | None = None) -> Any:
+        """Begin, or go on after the wait, with what a row of this port satisfied.
+
+        Without a port: with what can never be, as ports are closed. Return what is held, or this where it is put aside.
+        """
+        view, self._port = self._view, port
+        view._context, view._closed, view._waits = context, closed, 0
+        return self.resume()
+
     def resume(self) -> Any:
-        """Begin, or go on behind an emit; return what is held, or this run where it is put aside at an emit."""
+        """Go on after a wait or an emit; return what is held, or this frame where it is put aside at an emit."""
         view, held = self._view, self._held
         try:
             reached: Any = self._routine.send(None)
         except StopIteration:
             view._usable()
-            held.state, held.done = view.state, True
+            held.state, held.done, held.frame = view.state, True, None
             for pending in held.pending:
                 pending.clear()
         except RuntimeError as error:
@@ -280,17 +260,26 @@ class _Run(Paused):
                 raise PenstockError(_foreign(f"it gave {reached!r}"))
             view._usable()
             held.state, held.wait = view.state, reached.wait
-            view._live = False
-            self._routine.close()
+            if view._context.keeps_frames:
+                held.frame = self
+            else:
+                self._leave()
         if self._port is not None:
             return self._logic.consumed(held, self._port)
         return held if len(view._closed) < len(held.pending) else None  # at the end nothing is kept
 
-    def drop(self) -> None:
-        """Close the frame; what it says to that is nobody's business any more."""
+    def _leave(self) -> None:
+        """Close the frame at its wait; what its finally blocks do with the context is refused."""
         self._view._live = False
-        with suppress(Exception):
-            self._routine.close()
+        self._routine.close()
+
+    def drop(self) -> None:
+        """Close the frame of a flow that stops; what it says to that can change nothing any more."""
+        try:
+            self._leave()
+        except Exception:
+            operator = type(self._logic.operator).__name__
+            log.warning("penstock: %s.process failed while it was closed at a stop", operator, exc_info=True)
 
 
 @dataclass(frozen=True)
@@ -305,26 +294,34 @@ class CoroutineLogic(Logic):
     """The row type of each output port."""
     ports: int = 1
     max_pending: int = Operator.max_pending
+    restartable: bool | None = None
+    """Whether it may begin again at every wait; None is proven."""
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         held: _Held | None = state
         if held is None:
-            pending: tuple[deque[Row], ...] = tuple(deque() for _ in range(self.ports))
-            held = _Held({}, pending, None, False, context.position, context.time)
+            held = _Held(
+                {}, tuple(PortBuffer() for _ in range(self.ports)), None, False, context.position, context.time
+            )
             context.timer(FOREVER, held.opened)
         held.time = max(held.time, context.time)
         if held.done:
             return held
         held.pending[port].append(row)
         if held.wait is None or held.wait.satisfied(held.pending):
-            return _Run(self, context, held, context.closed, port).resume()
+            return self._frame(held).run(context, context.closed, port)
         return self.consumed(held, port)
+
+    def _frame(self, held: _Held) -> _Frame:
+        """Return the frame that waits, or a new one where none is kept."""
+        frame, held.frame = held.frame, None
+        return _Frame(self, held) if frame is None else frame
 
     def consumed(self, held: _Held, port: int) -> _Held:
         """Return what is held, and refuse a port that holds too much."""
-        if len(held.pending[port]) > self.max_pending:
+        if held.pending[port].count > self.max_pending:
             raise PenstockError(
-                f"input port {port} holds {len(held.pending[port])} rows that were not consumed, while it waits in "
+                f"input port {port} holds {held.pending[port].count} rows that were not consumed, while it waits in "
                 f"{held.wait}; max_pending={self.max_pending} is the most: pop or drop rows, bring the streams in "
                 f"step (order_by on their sources), or give operate() a larger max_pending="
             )
@@ -334,7 +331,7 @@ class CoroutineLogic(Logic):
         held: _Held | None = state
         if held is not None and not held.done:
             context.time = max(context.time, held.time)
-            return _Run(self, context, held, range(self.ports)).resume()
+            return self._frame(held).run(context, range(self.ports))
         return None
 
     def on_close(self, context: Context, state: Any, port: int) -> Any:
@@ -342,7 +339,43 @@ class CoroutineLogic(Logic):
         if held is None or held.done or held.wait is None or not held.wait.hopeless(held.pending, context.closed):
             return held
         context.time = max(context.time, held.time)
-        return _Run(self, context, held, context.closed).resume()
+        return self._frame(held).run(context, context.closed)
+
+    def check_restarts(self, name: str, why: str) -> None:
+        found = None if self.restartable else doubt(self.operator) if self.restartable is None else "it is declared so"
+        if found is not None:
+            kind = type(self.operator).__name__
+            raise FlowError(
+                f"operator {name!r}: {kind}.process() would begin again from its start at every wait, because {why}, "
+                f"and it is not shown that this makes no difference: {found}. Write it so that all waits begin one "
+                f"loop, and what it remembers is in ctx.state; or run it with engine='threads' and no checkpoint, "
+                f"where it goes on after its waits; or, if you know better, give operate(..., restartable=True) and "
+                f"test it with penstock.testing.torture"
+            )
+
+    @property
+    def full(self) -> int:
+        """How many rows make a port full: whoever can is asked to wait."""
+        return max(1, min(IN_MEMORY, self.max_pending // 2))
+
+    @property
+    def room(self) -> int | None:
+        return self.max_pending - self.full + 1
+
+    def pressure(self, state: Any) -> tuple[Collection[int], Collection[int]]:
+        held: _Held | None = state
+        if held is None or held.done or held.wait is None:
+            return (), ()
+        lacking = [port for port, count in held.wait.counts if held.pending[port].count < count]
+        return [p for p, rows in enumerate(held.pending) if rows.count >= self.full and p not in lacking], lacking
+
+    def let_go(self, state: Any) -> None:
+        held: _Held | None = state
+        if held is not None:
+            if held.frame is not None:
+                held.frame.drop()
+            for pending in held.pending:
+                pending.clear()
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if state is None else [(FOREVER, state.opened)]
@@ -354,10 +387,6 @@ class CoroutineLogic(Logic):
 
     def functions(self) -> list[Any]:
         return [self.operator]
-
-
-def _no_port(port: int, ports: int) -> str:
-    return f"there is no input port {port}; the operator has {ports}, counted from 0"
 
 
 def _foreign(found: str) -> str:

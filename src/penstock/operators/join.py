@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.windows import LATE, TimeWindows
 from penstock.rows import Row, RowType, make_record
@@ -41,8 +42,10 @@ class Join(Logic):
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         starts = [s for s in self.windows.starts(context.time) if s + self.windows.size > context.watermark]
         if not starts:
-            context.emit(row, port=LATE + port)
+            context.emit(row, port=LATE)
             return state
+        if has_null(context.key):
+            return self._alone(context, state, port, row, starts)
         held = dict(state or ())
         # First everything that may fail (the user's function), then the changes.
         for start in starts:
@@ -56,6 +59,18 @@ class Join(Logic):
             held[start][port].append([context.position, row, bool(partners)])
             for entry in partners:
                 entry[2] = True
+        return held
+
+    def _alone(self, context: Context, state: Any, port: int, row: Row, starts: list[Ticks]) -> Any:
+        """Take a row whose key is null, and so equal to no other: it waits for the close, where anybody waits."""
+        if self.how not in (("left", "outer"), ("right", "outer"))[port]:
+            return state
+        held = dict(state or ())
+        for start in starts:
+            if start not in held:
+                held[start] = ([], [], context.position)
+                context.timer(start + self.windows.size, context.position)
+            held[start][port].append([context.position, row, False])
         return held
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:

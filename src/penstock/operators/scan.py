@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.operators.aggregate_columns import in_order, read_all
-from penstock.operators.aggregates import Agg, Aggregation, identity
+from penstock.operators.aggregates import Agg, Aggregation, results_of
 from penstock.operators.base import Context, Emits, Key, Logic
+from penstock.operators.stateless import refuse_row
 from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
 
@@ -103,6 +104,7 @@ class FlatScan(Logic):
                 state, outputs = result
             except (TypeError, ValueError):
                 raise no_pair(result, "outputs") from None
+            refuse_row(outputs)
             try:
                 extend(outputs if normalize is None else [normalize(output) for output in list(outputs)])
             except BaseException:
@@ -121,6 +123,7 @@ class FlatScan(Logic):
             state, outputs = result
         except (TypeError, ValueError):
             raise no_pair(result, "outputs") from None
+        refuse_row(outputs)
         for output in list(outputs):
             context.emit(output if self.returns is None else self.returns.normalize(output))
         return state
@@ -191,8 +194,8 @@ class Aggregate(Logic):
                 return
         get, append = states.get, out.append
         for key, row in zip(keys, rows, strict=True):
-            state = self.aggregation.step(get(key), row)
-            append(self._output(key, state))  # may fail, so it comes before the state changes
+            state, results = self.aggregation.advance(get(key), row)
+            append(self._output(key, results))
             states[key] = state
 
     def _columns(
@@ -221,15 +224,15 @@ class Aggregate(Logic):
         return list(map(partial(tuple.__new__, cls), zip(*shown, *results, strict=True))), after
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
-        state = self.aggregation.step(state, row)
-        context.emit(self._output(context.key, state))
+        state, results = self.aggregation.advance(state, row)
+        context.emit(self._output(context.key, results))
         return state
 
-    def _output(self, key: Any, state: Any) -> Row:
+    def _output(self, key: Any, results: list[Any]) -> Row:
         names = self.key.names if self.key else ()
         values = self.key.values(key) if self.key else ()
         cls = record_class((*names, *self.aggregation.names))
-        return tuple.__new__(cls, (*values, *self.aggregation.results(state)))
+        return tuple.__new__(cls, (*values, *results))
 
     def output_type(
         self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
@@ -243,10 +246,11 @@ class Aggregate(Logic):
 def _running(aggregate: Agg, current: list[Any], members: list[int], values: Iterable[Any]) -> list[Any]:
     """Fold values into the states at `current`; return the result behind each."""
     step, result, made = aggregate.step, aggregate.result, []
+    at_once = not aggregate.in_place
     for member, value in zip(members, values, strict=False):
         current[member] = state = step(current[member], value)
-        made.append(state if result is identity else result(state))
-    return made
+        made.append(state if at_once else result(state))
+    return results_of(aggregate, made) if at_once else made
 
 
 def key_fields(key: Key | None, row: RowType | None) -> list[pa.Field] | None:

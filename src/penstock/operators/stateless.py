@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, ClassVar
@@ -158,7 +158,17 @@ class FlatMap(PerRow):
         return self._listed([item async for item in self.function(row)])
 
     def _listed(self, items: Iterable[Row]) -> list[Row]:
+        refuse_row(items)
         return list(items) if self.returns is None else list(map(self.returns.normalize, items))
+
+
+def refuse_row(items: Any) -> None:
+    """Refuse one row, where there should be a list of rows: its fields are none."""
+    kind = type(items)
+    if kind is list or kind is tuple:
+        return
+    if isinstance(items, (str, bytes, Mapping)) or hasattr(kind, "_fields"):
+        raise TypeError(f"the function must return a list of rows, or yield them, and returned one row: {items!r}")
 
 
 def rows_in_flight(

@@ -17,7 +17,7 @@ from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.scan import aggregate_type
 from penstock.rows import Row, RowType, record_class
-from penstock.timing import FOREVER, Duration, Ticks, TimeKind, same_unit, ticks, time_type
+from penstock.timing import FOREVER, Duration, Ticks, TimeKind, Unit, same_unit, ticks, time_type
 
 LATE = 1
 """The output port of rows that came after their window had closed."""
@@ -379,7 +379,7 @@ class CountWindows(Windowed):
 
 def window_logic(
     spec: WindowSpec, fold: Fold, key: Key | None, operator: str, in_time: bool = False
-) -> tuple[Windowed, TimeKind | None]:
+) -> tuple[Windowed, Unit | None]:
     """Make the logic of a window specification, and tell the unit that its sizes were given in.
 
     `in_time` says that the watermark at a row is never behind the row's time.

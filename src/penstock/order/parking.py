@@ -61,3 +61,18 @@ class ParkingLot:
     def wake(self, worker: int) -> None:
         """Wake one particular worker, idle or not: to stop it, or because only it can do the work."""
         self._parkers[worker].unpark()
+
+
+class Backoff:
+    """Wait ten times longer each time, from nothing up to a limit (10 ms in Streams)."""
+
+    def __init__(self, limit: float = 0.010, shortest: float = 0.00001) -> None:
+        self._limit = limit
+        self._shortest = shortest
+        self._last = 0.0
+
+    def next(self) -> float:
+        """Return how long to wait now, in seconds."""
+        wait = self._last
+        self._last = min(self._limit, max(self._shortest, wait * 10))
+        return wait

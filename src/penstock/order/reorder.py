@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from itertools import repeat
 from operator import is_not
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.order.primitives import EMPTY, Cell, Empty, Primitives, Ring
 
@@ -36,6 +36,16 @@ class Reorder(Protocol[T]):
 
     def drain(self) -> Generator[T, None, None]:
         """Iterate over the outputs that may leave now; none if another worker is at it."""
+
+    def progress(self) -> tuple[int, int]:
+        """Return the oldest number not yet emitted and how many later outputs wait for it (a snapshot)."""
+
+
+class MakeReorder(Protocol):
+    """Make a reorder buffer of so many slots, whose first batch has a number."""
+
+    def __call__(self, primitives: Primitives, size: int, *, first: int = 0) -> Reorder[Any]:
+        """Make a buffer."""
 
 
 class ReorderBuffer(Generic[T]):

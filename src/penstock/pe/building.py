@@ -6,6 +6,7 @@ Operators that are in both plans go on as they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -20,9 +21,10 @@ from penstock.pe.fused_station import FusedStation
 from penstock.pe.partitioned_station import QUEUES, PartitionedStation
 from penstock.pe.pausing_station import PausingStation
 from penstock.pe.replicas import Dealers
+from penstock.pe.sink_station import SinkStation
+from penstock.pe.source_station import SourceStation
 from penstock.pe.stations import (
     Link,
-    SinkStation,
     StatefulStation,
     StatelessStation,
     Station,
@@ -70,6 +72,8 @@ def extend(
         # A new list, not the old one changed: workers may be reading it.
         links = [link for link in station.links if link.until > settled]
         station.links = _changed(links, wanted[name], around.first)
+        station.counts.connect(link.target.counts for link in station.links if link.until == math.inf)
+    around.measured.keep(stations)
     return made
 
 
@@ -92,7 +96,7 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if rows_wait(operator):
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:
-        return Station(node, around)
+        return SourceStation(node, around)
     return _dealing(StatelessStation(node, around))
 
 

@@ -2,124 +2,122 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
+from threading import Lock
 
 from penstock.order.parking import ParkingLot
-from penstock.order.primitives import EMPTY, Primitives
+from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
-from penstock.pe.ports import Port, PortScheduler
-from penstock.pe.stations import InputPort, Station
-from penstock.policies import Moment, OperatorFlow, OperatorView, Policy, solve_flow
-
-_GONE = OperatorFlow(0, 1.0, 1.0, 0.0)
-FLOW_SECONDS = 1.0
-"""How long selectivities are taken to be the same."""
+from penstock.pe.ports import Execute, Port, PortScheduler
+from penstock.pe.source_station import SourcePort
+from penstock.pe.stations import InputPort
+from penstock.pe.worker import IDLE_SECONDS
+from penstock.policies import MeasuredFlow, MeasuredOperator, Moment, Policy, Preempting
 
 
 class PolicyScheduler(PortScheduler[Batch]):
-    """A scheduler that asks a policy, among the operators with work, instead of taking the one that waited longest."""
+    """A scheduler that asks a policy, among the operators with work, instead of taking the port that waited longest.
+
+    The list is a set here: a decision looks at all that is on it and takes one off. The invariant of `ports.py` holds
+    as it does there, because a port is taken off the list *before* its operator is claimed and its queue looked into.
+    """
 
     def __init__(
         self,
         primitives: Primitives,
         lot: ParkingLot,
-        stations: Mapping[str, Station],
+        measured: MeasuredFlow,
         policy: Policy,
         time_slice: float,
         clock: Callable[[], float],
         seed: int,
     ) -> None:
         super().__init__(primitives, lot)
-        self._views = Views(stations, clock)
-        self._policy, self._slice, self._clock, self._random = policy, time_slice, clock, Random(seed)
+        self._measured, self._policy = measured, policy
+        self._preempting = policy if isinstance(policy, Preempting) else None
+        self._slice, self._clock, self._random = time_slice, clock, Random(seed)
+        self._changing = Lock()
+        self._ready: dict[InputPort, None] = {}
 
-    def find(self) -> Port[Batch] | None:
+    def find(self, worker: int = 0) -> Port[Batch] | None:
         """Claim the port that the policy prefers; None if there is none to claim."""
-        ready = self._listed()
-        chosen = None
-        while ready and chosen is None:
-            views = [self._views.view(port) for port in ready]
-            moment = Moment(self._clock(), 0, self._random, self._slice)
-            port = ready.pop(self._policy.choose(views, moment))
-            # Whoever has the last permit looks at the operator's ports when it gives it back.
-            if not self.claim(port):
-                continue
-            if port.has_work():
-                chosen = port
-            else:
-                self.release(port)
-        if chosen is not None:
-            self._views.began(chosen)
-            if chosen.gate.admits_several and chosen.size() > 1:
-                self._list(chosen)
-        for port in ready:
-            self._list(port)
-        return chosen
+        ready = self._schedulable()
+        while ready:
+            moment = self._moment(worker)
+            operators = list(ready)
+            chosen = operators[self._policy.choose(operators, moment)]
+            for port in _oldest_first(ready.pop(chosen)):
+                if self._take(port):
+                    chosen.last_run = moment.now
+                    if port.gate.admits_several and port.size() > 1:
+                        self._list(port)
+                    return port
+        return None
 
-    def _listed(self) -> list[InputPort]:
-        """Take all ports off the list; return those with work."""
-        found = []
-        while (port := self._free.pop()) is not EMPTY:
-            port.listed.release()
-            if port.has_work():
-                assert isinstance(port, InputPort)
-                found.append(port)
+    def keeps(self, port: InputPort, since: float, worker: int) -> bool:
+        """Tell whether a worker that took an operator at that time may go on with it."""
+        ran = self._clock() - since
+        if self._preempting is None:
+            return ran < self._slice
+        return not self._preempting.preempt(port.station.counts, ran, self._moment(worker))
+
+    def deliver(self, port: Port[Batch], batch: Batch, execute: Execute[Batch], stopped: Callable[[], bool]) -> None:
+        """Take a batch; one that was read waits until the policy lets its source run."""
+        if not isinstance(port, SourcePort):
+            super().deliver(port, batch, execute, stopped)
+            return
+        while not stopped() and not self.push(port, batch):
+            port.await_room(IDLE_SECONDS)
+
+    def _moment(self, worker: int) -> Moment:
+        return Moment(self._measured.look(), worker, self._random, self._slice)
+
+    def _schedulable(self) -> dict[MeasuredOperator, list[InputPort]]:
+        """Return the operators that have work and admit a worker, each with its ports that have work."""
+        with self._changing:
+            listed = list(self._ready)
+        found: dict[MeasuredOperator, list[InputPort]] = {}
+        for port in listed:
+            counts = port.station.counts
+            if counts.is_full or not port.has_work():
+                if not self._take(port):
+                    continue
+                # There is something, or somebody may come in, after all: this look is for all to see.
+                self.release(port)
+                self._list(port)
+            found.setdefault(counts, []).append(port)
         return found
 
+    def _take(self, port: InputPort) -> bool:
+        """Take a port off the list, and claim its operator if there is work for it.
 
-class Views:
-    """What was measured of operators, as policies see it."""
+        Off the list first: whoever has the last permit looks at the operator's ports when it gives it back.
+        """
+        with self._changing:
+            self._ready.pop(port, None)
+        if not self.claim(port):
+            return False
+        if port.has_work():
+            return True
+        self.release(port)
+        return False
 
-    def __init__(self, stations: Mapping[str, Station], clock: Callable[[], float]) -> None:
-        self._stations, self._clock = stations, clock
-        self._last_run: dict[str, float] = {}
-        self._flows: dict[str, OperatorFlow] = {}
-        self._solved_at = -math.inf
-
-    def began(self, port: Port[Batch]) -> None:
-        """Note that an operator was given to a worker."""
+    def _list(self, port: Port[Batch]) -> None:
         assert isinstance(port, InputPort)
-        self._last_run[port.station.name] = self._clock()
+        if self._owned and (owner := self._owned.get(id(port))) is not None:
+            self._lot.wake(owner)
+            return
+        with self._changing:
+            if port in self._ready:
+                return
+            self._ready[port] = None
+        self._lot.wake_one()
 
-    def view(self, port: InputPort) -> OperatorView:
-        """Describe the operator behind a port that has work."""
-        station = port.station
-        meter = station.meters.total()
-        rows_a_batch = max(1.0, meter.rows_in / meter.batches) if meter.batches else 1.0
-        below = [link.target for link in station.links]
-        flow = self._flow(station.name)
-        begun = station.gate.is_begun()
-        return OperatorView(
-            name=station.name,
-            order=flow.order,
-            permits=station.permits,
-            queued=tuple(int((each.size() + (begun and each is port)) * rows_a_batch) for each in station.ports),
-            front_number=meter.batches,
-            downstream=tuple(each.station.name for each in below),
-            downstream_queued=tuple(int(each.size() * rows_a_batch) for each in below),
-            downstream_room=tuple(int((each.capacity - each.size()) * rows_a_batch) for each in below),
-            last_run=self._last_run.get(station.name, -math.inf),
-            read_rates=(meter.rows_in / meter.wall,) * len(station.ports) if meter.wall else (),
-            write_rates=(meter.rows_out / meter.wall,) * len(below) if meter.wall else (),
-            cost=meter.wall / meter.rows_in if meter.rows_in else None,
-            window_time=meter.wall,
-            inflow=flow.inflow,
-            outflow_share=flow.outflow_share,
-        )
 
-    def _flow(self, name: str) -> OperatorFlow:
-        """Return an operator's place in the flow, and the rows that reach and leave it for a row of input."""
-        now = self._clock()
-        if now - self._solved_at > FLOW_SECONDS or name not in self._flows:
-            self._solved_at, self._flows = now, self._solve()
-        # One that was cancelled may still have work.
-        return self._flows.get(name, _GONE)
-
-    def _solve(self) -> dict[str, OperatorFlow]:
-        meters = {name: station.meters.total() for name, station in list(self._stations.items())}
-        selectivities = {name: m.rows_out / m.rows_in if m.rows_in else 1.0 for name, m in meters.items()}
-        edges = [(name, link.target.station.name) for name, each in list(self._stations.items()) for link in each.links]
-        edges = [(above, below) for above, below in edges if below in meters]
-        return solve_flow(selectivities, edges)
+def _oldest_first(ports: list[InputPort]) -> list[InputPort]:
+    """Return an operator's ports in the order to try them: what it has inside already is older than what comes in."""
+    if len(ports) == 1:
+        return ports
+    fronts = {port: port.counts.front() or (0, 0.0) for port in ports}
+    return sorted(ports, key=lambda port: (not port.inside, fronts[port]))

@@ -114,11 +114,17 @@ class Chunk:
         """Return other rows at the same positions."""
         return Chunk(self.positions, self.times, row_type, None, rows)
 
+    def of_width(self, width: int) -> Chunk:
+        """Return the chunk, whose positions must have as many components as the layout says."""
+        if len(self.positions) != width:
+            raise AssertionError(f"positions of {len(self.positions)} components where the layout has {width}")
+        return self
+
     def widened(self, width: int) -> Chunk:
-        """Return the chunk with its positions padded to a width."""
+        """Return the chunk with its positions padded to the width of an operator's input, which none may exceed."""
         missing = width - len(self.positions)
         if missing <= 0:
-            return self
+            return self.of_width(width)
         zeros = np.zeros(len(self), np.int64)
         return dataclasses.replace(self, positions=[*self.positions, *[zeros] * missing])
 

@@ -8,17 +8,17 @@ it; the error is the one that a one-row-at-a-time run would have met first.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
+from penstock.clock import perf_counter
 from penstock.errors import FlowError, PenstockError
 from penstock.hints import check_count, refuse_replicas
 from penstock.operators.stateless import rows_wait
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
-from penstock.order.reorder import ReorderBuffer
+from penstock.order.reorder import MakeReorder, ReorderBuffer
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header, Taken
 from penstock.pe.building import by_operator, check_change, extend
@@ -34,11 +34,15 @@ from penstock.pe.models.manual import Manual
 from penstock.pe.own_threads import threaded_ports
 from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
 from penstock.pe.replicas import Replica
+from penstock.pe.source_station import Read, SourceStation
 from penstock.pe.stations import Partitioned, Rows, Station, Surroundings
 from penstock.pe.statistics import ElementStats, operator_stats, query_latencies, rows_through
 from penstock.plan import Plan
-from penstock.policies import Policy
+from penstock.policies import MeasuredFlow, Policy
 from penstock.timing import Ticks
+
+QUEUE_PARTITIONS = 8
+"""Parts of a keyed operator whose workers take what waits longest: some more than workers, for each part costs time."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,9 @@ class Settings:
     workers: int = 1
     policy: Policy | None = None
     """Chooses operators in the dynamic model; None is the Streams scheduler: the port that has waited longest."""
-    partitions: int = 8
-    """Into how many parts keyed operators are cut in the dynamic model."""
+    partitions: int | None = None
+    """Into how many parts keyed operators are cut in the dynamic model. None is as many as the flow has shards where
+    each belongs to a replica, which moves one after the other, and few where workers share them by a queue."""
     capacity: int = 16
     """Batches that an input port holds."""
     in_flight: int = 64
@@ -63,9 +68,13 @@ class Settings:
     """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
     replicas: int | Mapping[str, int] = field(default_factory=dict)
     """Replicas of operators, by name; a number is for all that can have some."""
+    reorder: MakeReorder = ReorderBuffer
+    """Makes what puts batches back in order."""
     barrier: bool = False
     """Rebind with everybody standing still: the baseline of the bound model."""
     seed: int = 0
+    keeps_frames: bool = True
+    """Whether co-routines go on after their waits; where state is saved they begin again instead."""
 
 
 class Element:
@@ -77,7 +86,7 @@ class Element:
         publish: Callable[[Header, list[Chunk | None]], None],
         settings: Settings,
         *,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
         primitives: Primitives | None = None,
         first: int = 0,
     ) -> None:
@@ -93,12 +102,15 @@ class Element:
             clock,
             settings.capacity,
             settings.in_flight,
-            settings.partitions,
+            self._partitions(plan),
             settings.quantum,
-            ReorderBuffer(self._primitives, settings.in_flight + 1, first=first),
+            settings.reorder(self._primitives, settings.in_flight + 1, first=first),
             lambda: self.model.active,
+            MeasuredFlow(clock),
             first,
             settings.partitioned,
+            settings.reorder,
+            settings.keeps_frames,
         )
         check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"
@@ -117,6 +129,12 @@ class Element:
         self._latencies = Latencies()
         self._rows = 0
         self._few = 0
+
+    def _partitions(self, plan: Plan) -> int:
+        settings = self._settings
+        if settings.partitions is not None:
+            return settings.partitions
+        return plan.shards if settings.partitioned == "executor" else QUEUE_PARTITIONS
 
     def _make_model(self, settings: Settings) -> Model:
         if settings.model == "manual":
@@ -142,7 +160,7 @@ class Element:
             )
         return Dynamic(
             self._primitives,
-            self.stations,
+            self._around.measured,
             self._is_stopped,
             self._crashed,
             threaded=threaded_ports(self._everybody()),
@@ -187,12 +205,12 @@ class Element:
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
         with self.model.standing_in() if stands_in else nullcontext(self.model.deliver) as deliver:
             for node in self._plan.sources:
-                station = self.stations[node.name]
-                made = rows.get(node.name, {})
-                meter = station.meters.mine()
-                meter.batches += 1
-                meter.rows_out += sum(map(len, made.values()))
-                for port, batch in station.leave(header, made):
+                station, made = self.stations[node.name], rows.get(node.name, {})
+                assert isinstance(station, SourceStation)
+                if isinstance(self.model, Dynamic) and self.model.schedules_sources:
+                    deliver(station.intake, Read(header, made))
+                    continue
+                for port, batch in station.bring(header, made):
                     deliver(port, batch)  # type: ignore[arg-type]
         return True
 
@@ -213,10 +231,10 @@ class Element:
 
         The sources are blocked meanwhile, by a flow that is full.
         """
-        began = time.perf_counter()
+        began = perf_counter()
         self._await_fewer(self._most_in_flight // 2 + 1)
         for node in self._plan.sources:
-            self.stations[node.name].meters.mine().below_full += time.perf_counter() - began
+            self.stations[node.name].counts.add(below_full=perf_counter() - began)
 
     def change(self, plan: Plan) -> int:
         """Run another plan from the next batch on, and return its number; from the thread that submits.
@@ -375,7 +393,7 @@ class Element:
 
     def counts(self) -> tuple[int, dict[str, tuple[int, int]]]:
         """Tell how many rows came in, and how many into and out of each operator: the cheap part of `statistics`."""
-        return self._rows, rows_through(self.stations.values())
+        return self._rows, rows_through(list(self.stations.values()))
 
     def statistics(self) -> ElementStats:
         """Tell what the element is doing (a snapshot); any thread may ask."""
@@ -385,10 +403,10 @@ class Element:
             self._rows,
             self._issued,
             self._published,
-            operator_stats(self.stations.values(), now, entered),
+            operator_stats(list(self.stations.values()), now, entered),
             tuple(self.model.workers()),
             self._latencies.summary(),
-            query_latencies(self.stations.values()),
+            query_latencies(list(self.stations.values())),
             self._settings.capacity,
             self._settings.in_flight,
             now - min(entered.values(), default=now),

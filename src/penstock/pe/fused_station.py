@@ -6,16 +6,18 @@ first rows of a batch are now and then anyway: how the time is shared out among 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from dataclasses import replace
+from threading import Lock
 
+from penstock.clock import perf_counter
 from penstock.graph import Node
 from penstock.pe.batch import Header
 from penstock.pe.chains import make_chain
 from penstock.pe.chunk import Chunk, concat
 from penstock.pe.failures import Failures
-from penstock.pe.meters import Meter, Meters
 from penstock.pe.stations import Group, Rows, StatelessStation, Surroundings
+from penstock.policies import Totals
 
 SAMPLED = 64
 """Of one batch in so many the first rows are run operator by operator, to see what each of them takes."""
@@ -29,7 +31,9 @@ class FusedStation(StatelessStation):
         super().__init__(nodes[0], around)
         self.nodes = nodes
         self._chain = make_chain(nodes, self._width)
-        self._rows = [Meters() for _ in nodes]
+        self._counting = Lock()
+        self._rows = [Totals() for _ in nodes]
+        """What each operator took in and gave; what they took together is counted for the station."""
         self._sampled = [0.0] * len(nodes)
 
     def node_of(self, output: int) -> Node:
@@ -45,8 +49,9 @@ class FusedStation(StatelessStation):
         chunk = group[0]
         if chunk is None:
             return {}
-        for meters in self._rows:
-            meters.mine().batches += 1
+        with self._counting:
+            for each in self._rows:
+                each.batches += 1
         wanted = {link.output for link in self.links if link.since <= header.number < link.until}
         last = len(self.nodes) - 1
         if not wanted <= {last}:
@@ -70,29 +75,31 @@ class FusedStation(StatelessStation):
     def _timed(self, chunk: Chunk, failures: Failures, last: int) -> list[Chunk | None]:
         """Take rows through each operator up to the last one that is wanted, count them, and look at the clock."""
         made: list[Chunk | None] = []
-        began = time.perf_counter()
+        began = perf_counter()
         for number, left in enumerate(self._chain.run_each(chunk, failures, last)):
-            now = time.perf_counter()
-            self._sampled[number] += now - began
+            now = perf_counter()
+            with self._counting:
+                self._sampled[number] += now - began
             began = now
             made.append(left)
         self._count(len(chunk), [0 if each is None else len(each) for each in made])
         return made
 
     def _count(self, rows: int, left: list[int]) -> None:
-        for meters, out in zip(self._rows, left, strict=False):
-            meter = meters.mine()
-            meter.rows_in += rows
-            meter.rows_out += out
-            rows = out
+        with self._counting:
+            for each, out in zip(self._rows, left, strict=False):
+                each.rows_in += rows
+                each.rows_out += out
+                rows = out
 
-    def measured(self) -> Iterator[tuple[Node, Meter]]:
+    def measured(self) -> Iterator[tuple[Node, Totals]]:
         """Tell what each operator did: its rows as counted, its part of the time as sampled."""
-        total, sampled = self.meters.total(), sum(self._sampled)
-        for node, meters, seconds in zip(self.nodes, self._rows, self._sampled, strict=True):
-            meter = meters.total()
+        total, sampled = self.counts.totals(), sum(self._sampled)
+        with self._counting:
+            rows = [replace(each) for each in self._rows]
+        for node, each, seconds in zip(self.nodes, rows, self._sampled, strict=True):
             share = seconds / sampled if sampled else 1 / len(self.nodes)
-            meter.wall, meter.cpu = total.wall * share, total.cpu * share
+            each.wall, each.cpu = total.wall * share, total.cpu * share
             if node is self.nodes[-1]:  # what stands still has something for a queue below
-                meter.below_full, meter.below_taken = total.below_full, total.below_taken
-            yield node, meter
+                each.below_full, each.below_taken = total.below_full, total.below_taken
+            yield node, each

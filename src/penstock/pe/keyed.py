@@ -8,7 +8,6 @@ taken by columns (`window_groups.py`); the loop here serves all other timers, an
 from __future__ import annotations
 
 import heapq
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.checks import DEAD_LETTER
+from penstock.clock import perf_counter
 from penstock.graph import Node
 from penstock.operators.base import Context, Keyed
 from penstock.operators.windows import LATE, SessionWindows, TimeWindows
@@ -75,7 +75,7 @@ class KeyedRunner:
         epoch: int,
         shards: Shards,
         failures: Failures,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
         hot: HotKeys | None = None,
     ) -> None:
         operator = node.operator

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,42 @@ def crossing(values: Ints, start: Ticks, grids: Sequence[tuple[Ticks, Ticks, Tic
         first = (start - delay - offset) // period
         keep |= cells > np.concatenate([[first], cells[:-1]])
     return np.flatnonzero(keep)
+
+
+def lowest(
+    steps: Mapping[Any, Steps], start: Mapping[Any, Ticks], water: Ticks, before: tuple[int, ...]
+) -> Steps | None:
+    """Merge the marks of a source's parts: its watermark is the lowest of theirs, and never goes back.
+
+    `start` has the watermark of each part that counts; one that has steps counts anyway. `water` is the source's own
+    before all of them, and `before` the position where it rises at once if a part that held it back has gone.
+    """
+    counting = {**dict.fromkeys(steps, BEFORE), **start}
+    if not counting:
+        return None
+    now = max(water, min(counting.values()))
+    first = [Steps([np.array([component], np.int64) for component in before], np.array([now], np.int64))]
+    given = [(part, found) for part, found in steps.items() if len(found)]
+    if given:
+        columns = [np.concatenate(parts) for parts in zip(*(found.positions for _, found in given), strict=True)]
+        order = np.lexsort(tuple(reversed(columns)))
+        value = np.concatenate([found.values for _, found in given])[order]
+        number = np.concatenate([np.full(len(found), i) for i, (_, found) in enumerate(given)])[order]
+        low = np.full(len(value), min((counting[p] for p in counting if p not in steps), default=FOREVER), np.int64)
+        for i, (part, _) in enumerate(given):
+            mine = np.maximum(np.where(number == i, value, BEFORE), counting[part])
+            low = np.minimum(low, np.maximum.accumulate(mine))
+        keep = rises(low, now)
+        first.append(Steps([column[order][keep] for column in columns], low[keep]))
+    return joined(first if now > water else first[1:])
+
+
+def joined(steps: Sequence[Steps]) -> Steps | None:
+    """Put marks behind one another; None for none."""
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    columns = zip(*(each.positions for each in steps), strict=True)
+    return Steps([np.concatenate(parts) for parts in columns], np.concatenate([each.values for each in steps]))
 
 
 def arrival(routes: Sequence[MarkRoute], steps: dict[str, Steps], start: dict[str, Ticks], width: int) -> Steps:

@@ -1,61 +1,14 @@
-"""Measure operators and workers while they work: each thread counts for itself, and a snapshot adds up."""
+"""How long batches take from the source to the sink."""
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
-from threading import get_ident
+from dataclasses import dataclass
 
 import numpy as np
 
 _KEPT = 4096
 """Batches whose latency is remembered."""
-
-
-@dataclass(slots=True)
-class Meter:
-    """What one thread did for one operator."""
-
-    batches: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-    wall: float = 0.0
-    cpu: float = 0.0
-    below_full: float = 0.0
-    """Seconds that the thread stood still because a queue below was full and somebody else was draining it."""
-    below_taken: float = 0.0
-    """Seconds that it stood still because another producer was at a queue below."""
-    errors: int = 0
-    """Rows that failed and were passed over."""
-
-
-@dataclass
-class Meters:
-    """What all threads did for one operator. No thread writes what another one writes, so nothing is locked."""
-
-    by_thread: dict[int, Meter] = field(default_factory=dict)
-
-    def mine(self) -> Meter:
-        """Return the meter of the calling thread."""
-        ident = get_ident()
-        found = self.by_thread.get(ident)
-        if found is None:
-            found = self.by_thread[ident] = Meter()
-        return found
-
-    def total(self) -> Meter:
-        """Add up the meters of all threads."""
-        sum_ = Meter()
-        for meter in list(self.by_thread.values()):
-            sum_.batches += meter.batches
-            sum_.rows_in += meter.rows_in
-            sum_.rows_out += meter.rows_out
-            sum_.wall += meter.wall
-            sum_.cpu += meter.cpu
-            sum_.below_full += meter.below_full
-            sum_.below_taken += meter.below_taken
-            sum_.errors += meter.errors
-        return sum_
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +19,7 @@ class Latency:
     p50: float
     p99: float
     trimmed_mean: float
-    """The mean between the 20th and the 80th percentile, as Ordered reports it."""
+    """The mean over the batches from 20 to 80 % of the run so far, as Ordered reports it."""
 
 
 class Latencies:
@@ -77,6 +30,7 @@ class Latencies:
         self._seconds = array("d", bytes(8 * kept))
         """A ring: NumPy reads it as it is."""
         self._added = 0
+        self._run = _Evenly(kept)
         self._summed: tuple[int, Latency | None] = (0, None)
         """How many batches there were at the last summary, and what it was."""
 
@@ -84,6 +38,7 @@ class Latencies:
         """Take the latency of a batch."""
         added = self._added
         self._seconds[added % self._kept] = seconds
+        self._run.add(seconds)
         self._added = added + 1
 
     def summary(self) -> Latency | None:
@@ -91,13 +46,36 @@ class Latencies:
         added, (known, summary) = self._added, self._summed
         if added != known:
             values = np.sort(np.frombuffer(self._seconds, np.float64, min(added, self._kept)))
-            count = len(values)
-            middle = values[count // 5 : count - count // 5]
-            summary = Latency(
-                count, _quantile(values, 0.5), _quantile(values, 0.99), float(np.add.reduce(middle)) / len(middle)
-            )
+            summary = Latency(len(values), _quantile(values, 0.5), _quantile(values, 0.99), self._run.middle_mean())
             self._summed = added, summary
         return summary
+
+
+class _Evenly:
+    """Values taken evenly over a whole run, never more than a fixed number: when full it lets every second one go."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: list[float] = []
+        self._every, self._skipped = 1, 0
+
+    def add(self, value: float) -> None:
+        """Take the next value, or pass it over."""
+        self._skipped += 1
+        if self._skipped < self._every:
+            return
+        self._skipped = 0
+        if len(self._values) == self._most:
+            # A new list: whoever is reading the old one reads it to its end.
+            self._values, self._every = self._values[1::2], 2 * self._every
+        self._values.append(value)
+
+    def middle_mean(self) -> float:
+        """Return the mean of the values from 20 to 80 % of the run."""
+        values = self._values
+        cut = len(values) // 5
+        middle = values[cut : len(values) - cut]
+        return sum(middle) / len(middle)
 
 
 def _quantile(values: np.ndarray[tuple[int], np.dtype[np.float64]], part: float) -> float:

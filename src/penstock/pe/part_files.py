@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import FlowError, OperatorError
 from penstock.graph import Node
+from penstock.ingress.retries import remove_quietly
 from penstock.pe.chunk import Chunk
 from penstock.read import FileFormat
 from penstock.rows import RowType, infer_row_type
@@ -37,7 +39,7 @@ def sink_columns(
             )
         known = guess.schema
     try:
-        return RowType(known, "record").encode(plain), known
+        return RowType(known, "record").lenient().encode(plain), known
     except Exception as error:
         above = node.inputs[0].node
         raise OperatorError(
@@ -59,21 +61,23 @@ def _as_dict(row: Any) -> dict[str, Any] | None:
 
 
 class FileWriter:
-    """Write record batches to one file."""
+    """Write record batches to one file, which is made with the first of them, and removed again where writing fails.
 
-    def __init__(self, system: Any, path: str, form: FileFormat, schema: pa.Schema, header: bool) -> None:
-        self._form = form
-        self._out = system.open_output_stream(path)
-        if form == "parquet":
-            self._writer: Any = pq.ParquetWriter(
-                self._out, schema, compression="zstd", compression_level=1, use_dictionary=_dictionary_columns(schema)
-            )
-        elif form == "csv":
-            self._writer = pa.csv.CSVWriter(self._out, schema, write_options=pa.csv.WriteOptions(include_header=header))
-        else:
-            self._writer = None
+    So is the directory around it: where there are no rows, nothing is left behind.
+    """
+
+    def __init__(self, system: Any, path: str, form: FileFormat, header: bool) -> None:
+        self._system, self._path, self._form, self._header = system, path, form, header
+        self._out: Any = None
+        self._writer: Any = None
+
+    def __enter__(self) -> FileWriter:
+        return self
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        if self._out is None:
+            self._open(batch.schema)
         if self._form == "parquet":
             self._writer.write_batch(batch)
         elif self._form == "csv":
@@ -81,10 +85,37 @@ class FileWriter:
         else:
             self._out.write(_json_lines(batch))
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._out.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Close the file; one that failed is removed, because nothing is to see it."""
+        try:
+            self._close()
+        except Exception:
+            if kind is None:
+                remove_quietly(self._system, self._path)
+                raise
+        if kind is not None:
+            remove_quietly(self._system, self._path)
+
+    def _open(self, schema: pa.Schema) -> None:
+        self._system.create_dir(os.path.dirname(self._path), recursive=True)
+        self._out = self._system.open_output_stream(self._path)
+        if self._form == "parquet":
+            self._writer = pq.ParquetWriter(
+                self._out, schema, compression="zstd", compression_level=1, use_dictionary=_dictionary_columns(schema)
+            )
+        elif self._form == "csv":
+            options = pa.csv.WriteOptions(include_header=self._header)
+            self._writer = pa.csv.CSVWriter(self._out, schema, write_options=options)
+
+    def _close(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            if self._form == "parquet" and self._writer is not None:
+                self._writer.is_open = False  # it would try once more when it is collected, and print what happens
+            if self._out is not None:
+                self._out.close()
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str] | bool:

@@ -9,11 +9,11 @@ another behind a label, while all others run on.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.clock import perf_counter, thread_time
 from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.hints import check_count, refuse_replicas, replicas_hint
@@ -21,7 +21,7 @@ from penstock.order.called_executor import CalledExecutor, spread
 from penstock.order.parts import SplitBatch, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
-from penstock.order.reorder import ReorderBuffer
+from penstock.order.reorder import Reorder
 from penstock.pe.batch import Batch, Header
 from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
@@ -46,6 +46,10 @@ class Part:
     def __len__(self) -> int:
         return sum(len(chunk) for _, chunk, _ in self.parts)
 
+    def waiting(self) -> Sequence[tuple[int, int]]:
+        """Return the rows of each input port; a part that has only marks waits as one without rows."""
+        return [(port, len(chunk)) for port, chunk, _ in self.parts] or [(0, 0)]
+
 
 Queue = Callable[[Primitives, int], ShardQueue[Part | None]]
 QUEUES: dict[str, Queue] = {"hybrid": HybridQueue, "partitioned": PartitionedQueue, "shared": SharedQueue}
@@ -66,9 +70,10 @@ class PartitionedStation(StatefulStation):
         if not whole:
             self.part_state()
         self._queue = queue(around.primitives, count)
-        self._reorder: ReorderBuffer[tuple[Header, Rows]] = ReorderBuffer(
+        self._reorder: Reorder[tuple[Header, Rows]] = around.reorder(
             around.primitives, around.slots, first=around.first
         )
+        self.counts.permits = 1 if whole else count
         self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
         self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
         self.squad: ShardSquad = ShardSquad(self, count)
@@ -104,17 +109,24 @@ class PartitionedStation(StatefulStation):
             offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
             yield from self._drain()
             return
-        meter = self.meters.mine()
-        meter.batches += 1
-        meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
+        wall, cpu = self._around.clock(), thread_time()
         marks = self._marks(header)
         cut = self._cut(group, every=len(marks) > 0)
+        self.counts.add(
+            batches=1,
+            rows_in=sum(len(chunk) for chunk in group if chunk is not None),
+            wall=self._around.clock() - wall,
+            cpu=thread_time() - cpu,
+        )
         if not cut:
             offer(self._reorder, header.number, (header, {}))
             yield from self._drain()
             return
         whole: SplitBatch[Rows, Rows] = SplitBatch(self._around.primitives, len(cut), self._merged)
         found = [(each, Part(header, parts, marks, n, whole)) for n, (each, parts) in enumerate(cut.items())]
+        for _, part in found:
+            for port, rows in part.waiting():
+                self.counts.ports[port].came(header.number, rows, header.entered, inside=True)
         if replicas:
             yield from self.squad.share(found)
             return
@@ -167,6 +179,8 @@ class PartitionedStation(StatefulStation):
 
     def finish(self, partition: int, part: Part) -> Outputs[Batch]:
         """Do the work for a part; with the last one of a batch, send on what is next in order."""
+        for port, rows in part.waiting():
+            self.counts.ports[port].went(part.header.number, rows, inside=True)
         made = self._measured(part.header, [], partial(self._run_part, partition, part))
         whole = part.whole.finish(part.number, made)
         if whole is not EMPTY:
@@ -275,7 +289,7 @@ class ShardSquad(Squad):
         for partition, part in work:
             # A label that has just come out may have given others something to do.
             yield from self._calls(URGENT)
-            began = time.perf_counter()
+            began = perf_counter()
             outputs = self.owner.finish(partition, part)
             first = next(outputs, None)  # the work is done before anything comes out
             replica.count(len(part), began)
@@ -343,4 +357,10 @@ class _WorkPort(CalledPort):
 
     def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch], capacity: int) -> None:
         Port.__init__(self, primitives, f"{station.name}.parts", gate, capacity)
-        self.station, self.index = station, -1
+        self.station, self.index, self.counts = station, -1, station.counts.ports[0]
+
+    def note_queued(self, batch: Batch) -> None:
+        """Count nothing: parts are counted where they are cut."""
+
+    def note_taken(self, batch: Batch) -> None:
+        """Count nothing."""

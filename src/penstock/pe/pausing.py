@@ -26,6 +26,8 @@ InSteps: TypeAlias = Generator[None, KeepGoing, T]
 class PausingRunner(KeyedRunner):
     """Run an operator without keys as `KeyedRunner` does, in pieces, and close its ports."""
 
+    keeps_frames = False
+    """Whether the operator's state stays in this process for good."""
     closed: frozenset[int] = frozenset()
     """The ports that are closed by now."""
     closing: Steps | None = None
@@ -49,6 +51,7 @@ class PausingRunner(KeyedRunner):
         """Do what `run` does and return the same; stop wherever there is no more time."""
         self._emitted, self._before = {}, watermark
         self._context.go_on, self._context.closed = keep_going, self.closed
+        self._context.keeps_frames = self.keeps_frames
         found = self._list(group, marks, watermark)
         # Only where the operator's state is can it be told anything; a process without it has no business with it.
         if found.rows or 0 in self._shards.due(FOREVER):

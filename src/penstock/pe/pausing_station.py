@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Collection
 
+from penstock.clock import thread_time
 from penstock.pe.batch import Batch, Header
 from penstock.pe.failures import Failures
 from penstock.pe.marks import closed_ports, closings, watermark
@@ -14,6 +15,20 @@ from penstock.pe.stations import Group, Rows, StatefulStation
 
 class PausingStation(StatefulStation):
     """Run a keyed operator as a whole, in pieces as long as its workers have time."""
+
+    def close(self) -> None:
+        """Close what waits."""
+        for state in self.states().values():
+            self._operator.logic.let_go(state)
+
+    def pressure(self) -> tuple[Collection[int], Collection[int]]:
+        """Tell which ports hold many rows that are not waited for, and which are waited for; any thread may ask."""
+        return self._operator.logic.pressure(self._shards[0].states.get(None))
+
+    @property
+    def room(self) -> int | None:
+        """How many rows a port takes that is just not full."""
+        return self._operator.logic.room
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         failures, made = Failures(), None
@@ -35,15 +50,14 @@ class PausingStation(StatefulStation):
         parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
         runner = PausingRunner(self.node, self._shape.width, header.number, self._all, failures)
         marks, ports = dict(header.marks), self._shape.ports
-        runner.closed = closed_ports(ports, marks)
+        runner.keeps_frames, runner.closed = self._around.keeps_frames, closed_ports(ports, marks)
         runner.closing = closings(ports, dict(header.steps), marks, self._shape.width)
         water = watermark(self._shape.marks, marks)
         return (yield from runner.steps(parts, self._marks(header), water, keep_going))
 
     def _work(self, steps: InSteps[Rows], keep_going: KeepGoing, failures: Failures) -> Rows | None:
         """Go on with a batch until it is done, or None until there is no more time; count the time that it takes."""
-        meter = self.meters.mine()
-        wall, cpu = time.perf_counter(), time.thread_time()
+        wall, cpu = self._around.clock(), thread_time()
         try:
             steps.send(keep_going)
             return None
@@ -53,5 +67,4 @@ class PausingStation(StatefulStation):
         except BaseException as error:
             return self._broken(error, failures)
         finally:
-            meter.wall += time.perf_counter() - wall
-            meter.cpu += time.thread_time() - cpu
+            self.counts.add(wall=self._around.clock() - wall, cpu=thread_time() - cpu)

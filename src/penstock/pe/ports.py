@@ -1,32 +1,31 @@
 """Hand port queues to workers: the protocol of the Streams scheduler.
 
-Every input port has a bounded queue. Batches enter it under the port's producer try-lock and are taken by
-workers that hold one of the operator's permits: one permit for a stateful operator, as many as it has shards
-for a partitioned one, any number for a stateless one. A port that may have work is on the free list, once;
-a worker takes the first port from the list, claims it, drains it, and lets go. Whoever finds a queue full
-drains a quarter of it instead of waiting. An operator that admits one worker may be put aside in the middle
-of a batch: what is left of it stays with the operator, and whoever claims one of its ports goes on with that
-before anything newer.
+Every input port has a bounded queue. Batches enter it under the port's producer try-lock and are taken by workers that
+hold one of the operator's permits: one permit for a stateful operator, as many as it has shards for a partitioned one,
+any number for a stateless one. A port that may have work is on the free list, once; a worker takes the first port from
+the list, claims it, drains it, and lets go. Whoever finds a queue full drains a quarter of it instead of waiting. An
+operator that admits one worker may be put aside in the middle of a batch: what is left of it stays with the operator,
+and whoever claims one of its ports goes on with that before anything newer.
 
-The invariant that keeps batches from being forgotten: *a port with a batch in it is on the list, or somebody
-holds a permit of its operator and will look at the operator's ports after giving it back, or somebody has
-just put the batch there and is about to list the port; and one of the ports of an operator that was put aside
-is on the list, or somebody holds its permit and will look.*
+The invariant that keeps batches from being forgotten: *a port with a batch in it is on the list, or somebody holds a
+permit of its operator and will look at the operator's ports after giving it back, or somebody has just put the batch
+there and is about to list the port; and one of the ports of an operator that was put aside is on the list, or somebody
+holds its permit and will look.*
 
-Where this differs from the paper: its list has all free ports, with or without work, and looking for work is
-a walk over it. Here only ports with work are listed, because a walk over a thousand idle ports takes
-milliseconds in Python. And sleepers are woken when a port is listed; the paper's only poll.
+Where this differs from the paper: its list has all free ports, with or without work, and looking for work is a walk
+over it. Here only ports with work are listed, because a walk over a thousand idle ports takes milliseconds in Python.
+And sleepers are woken when a port is listed; the paper's only poll.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
-from penstock.order.parking import ParkingLot
+from penstock.clock import perf_counter
+from penstock.order.parking import Backoff, ParkingLot
 from penstock.order.primitives import EMPTY, Cell, Empty, Fifo, Primitives
 
 B = TypeVar("B")
@@ -84,13 +83,11 @@ class Port(Generic[B]):
         name: str,
         gate: OperatorGate[B],
         capacity: int,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"the queue of port {name} needs room for at least one batch, not {capacity}")
-        self.name = name
-        self.gate = gate
-        self.capacity = capacity
+        self.name, self.gate, self.capacity = name, gate, capacity
         self.listed = primitives.try_lock(f"{name}.listed")
         self._queue: Fifo[B] = primitives.fifo(f"{name}.queue")
         self._producer = primitives.try_lock(f"{name}.producer")
@@ -112,6 +109,7 @@ class Port(Generic[B]):
                 return False
             if waiting + 1 >= self.capacity:
                 self._full_since = self._clock()  # before the batch is there: whoever takes one ends it
+            self.note_queued(batch)  # before a worker can take it
             self._queue.push(batch)
             return True
         finally:
@@ -124,7 +122,9 @@ class Port(Generic[B]):
             # Two who take batches at once may both count it: a statistic is not worth a lock.
             self._full_since = None
             self._full += self._clock() - since
-        return self._queue.pop()
+        if (batch := self._queue.pop()) is not EMPTY:
+            self.note_taken(batch)
+        return batch
 
     def full_seconds(self) -> float:
         """Return how long the queue has been full, in all: C-Stream's measure of congestion."""
@@ -133,6 +133,18 @@ class Port(Generic[B]):
 
     def held_back(self, seconds: float, full: bool) -> None:
         """Note that a worker of the operator stood still: a queue below was full, or another producer was at it."""
+
+    def note_queued(self, batch: B) -> None:
+        """Note a batch that is about to be in the queue; this and the next are for ports that count."""
+
+    def note_taken(self, batch: B) -> None:
+        """Note a batch that a worker has taken."""
+
+    def note_workers(self, change: int) -> None:
+        """Note that a worker has a permit of the operator (1), or is about to give it back (-1)."""
+
+    def note_begun(self, batch: B | None) -> None:
+        """Note that the operator was left in the middle of a batch, or, with None, that a worker goes on with it."""
 
     def size(self) -> int:
         """Count the waiting batches."""
@@ -197,7 +209,10 @@ class PortScheduler(Generic[B]):
         The port need not come from the list: a policy may pick any port that has work, and a pusher picks
         the one that is full. A list entry left behind is dropped by `find` when it finds nothing there.
         """
-        return port.gate.permits.try_acquire()
+        claimed = port.gate.permits.try_acquire()
+        if claimed:
+            port.note_workers(1)
+        return claimed
 
     def release(self, port: Port[B]) -> None:
         """Give the permit back, then list the operator's ports that have work.
@@ -205,6 +220,7 @@ class PortScheduler(Generic[B]):
         *All* its ports, and only after the permit is free: a worker that was refused meanwhile has taken a
         port off the list and relies on this look.
         """
+        port.note_workers(-1)
         port.gate.permits.release()
         for sibling in port.gate.ports:
             if sibling.size() > 0:
@@ -212,7 +228,7 @@ class PortScheduler(Generic[B]):
         if port.gate.is_begun():
             self._list(port)
 
-    def find(self) -> Port[B] | None:
+    def find(self, worker: int = 0) -> Port[B] | None:
         """Claim the port that has been on the list longest; None if the list has no port to claim."""
         while (port := self._free.pop()) is not EMPTY:
             # Before looking into the queue: a batch that comes after the look must be able to list the port.
@@ -229,11 +245,11 @@ class PortScheduler(Generic[B]):
 
     def wait_for_work(self, worker: int, timeout: float | None) -> Port[B] | None:
         """Claim a port, or sleep until one is listed or the time is over; None means: look around again."""
-        port = self.find()
+        port = self.find(worker)
         if port is not None:
             return port
         self._lot.announce(worker)
-        port = self.find()
+        port = self.find(worker)
         if port is None:
             self._lot.sleep(worker, timeout)
         else:
@@ -276,6 +292,7 @@ class PortScheduler(Generic[B]):
                     elif keep_going():
                         output = go_on(outputs, keep_going)
                     else:
+                        port.note_begun(batch)
                         port.gate.put_aside(Begun(batch, outputs, 1))
                         break
             finally:
@@ -333,9 +350,9 @@ class PortScheduler(Generic[B]):
         if frame.port is None:
             self._primitives.pause(delay.next())
             return
-        began, full = time.perf_counter(), target.size() >= target.capacity
+        began, full = perf_counter(), target.size() >= target.capacity
         self._primitives.pause(delay.next())
-        frame.port.held_back(time.perf_counter() - began, full)
+        frame.port.held_back(perf_counter() - began, full)
 
     def _leave(self, frame: _Frame[B]) -> None:
         frame.outputs.close()  # before the permit is free: it may hold the right to emit
@@ -389,6 +406,7 @@ class _Frame(Generic[B]):
         self._begun = port.gate.take_begun()
         if self._begun is None:
             return False
+        port.note_begun(None)
         self._fresh, self.outputs = False, self._begun.outputs
         return True
 
@@ -415,6 +433,7 @@ class _Frame(Generic[B]):
         assert self.port is not None
         assert self._begun is not None
         self._begun.times += 1
+        self.port.note_begun(self._begun.batch)
         self.port.gate.put_aside(self._begun)
         self.outputs = _outputs()
 
@@ -429,18 +448,3 @@ def go_on(outputs: Outputs[B], keep_going: KeepGoing) -> Output[B] | Literal[_To
 
 def _outputs(*given: Output[B]) -> Outputs[B]:
     yield from given
-
-
-class Backoff:
-    """Wait ten times longer each time, from nothing up to a limit (10 ms in Streams)."""
-
-    def __init__(self, limit: float = 0.010, shortest: float = 0.00001) -> None:
-        self._limit = limit
-        self._shortest = shortest
-        self._last = 0.0
-
-    def next(self) -> float:
-        """Return how long to wait now, in seconds."""
-        wait = self._last
-        self._last = min(self._limit, max(self._shortest, wait * 10))
-        return wait

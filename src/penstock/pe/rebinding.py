@@ -115,6 +115,9 @@ class Binding(Generic[T]):
         """Say that this worker leaves the task that it is at, with this still to be done; others come first."""
         self._aside[worker] = replace(task, payload=rest)
 
+    def release(self) -> None:
+        """Let go whoever waits for other workers, because all are to end; nobody is given a task any more."""
+
     def left(self) -> Iterator[T]:
         """Take out all that was to be done, when no worker runs any more."""
         for tasks in self._tasks:
@@ -123,7 +126,8 @@ class Binding(Generic[T]):
 
     def _next(self, worker: int) -> Task[T] | Empty:
         while True:
-            self._serve_requests(worker)
+            if not self._serve_requests(worker):
+                return EMPTY
             task = self._tasks[worker].pop()
             if task is EMPTY:
                 return EMPTY
@@ -141,9 +145,11 @@ class Binding(Generic[T]):
         if early is not EMPTY:
             self._tasks[worker].push_front(early)  # not run here: a request to move comes first
 
-    def _serve_requests(self, worker: int) -> None:
+    def _serve_requests(self, worker: int) -> bool:
+        """Do what this worker was asked for; return whether it may go on with its tasks."""
         while (rebind := self._urgent[worker].pop()) is not EMPTY:
             self._apply(worker, rebind)
+        return True
 
     def _apply(self, worker: int, rebind: Rebind) -> None:
         if self._owners[rebind.operator].load() != worker:
@@ -174,6 +180,13 @@ class BarrierBinding(Binding[T]):
         self._meeting: Cell[bool] = primitives.cell("meeting", False)
         self._arrived = primitives.counter("arrived")
         self._gates = [primitives.parker(f"gate[{w}]") for w in range(workers)]
+        self._released: Cell[bool] = primitives.cell("released", False)
+
+    def release(self) -> None:
+        """End all meetings: those who have left do not come to them, and the others would wait for ever."""
+        self._released.store(True)
+        for gate in self._gates:
+            gate.unpark()
 
     def _request(self, rebind: Rebind) -> None:
         self._wanted.push(rebind)
@@ -181,12 +194,15 @@ class BarrierBinding(Binding[T]):
         for worker in range(len(self._tasks)):
             self._wake(worker)
 
-    def _serve_requests(self, worker: int) -> None:
+    def _serve_requests(self, worker: int) -> bool:
+        if self._released.load():
+            return False
         if not self._meeting.load():
-            return
+            return True
         if self._arrived.add(1) < len(self._gates) - 1:
             self._gates[worker].park(None)
-            return
+            # One who was let go must not run anything: the last to arrive may be rewriting the table.
+            return not self._released.load()
         # The last to arrive does the work for all. The flag goes down first: a request that comes while
         # the table is being rewritten then calls a meeting of its own.
         self._meeting.store(False)
@@ -196,3 +212,4 @@ class BarrierBinding(Binding[T]):
         for other, gate in enumerate(self._gates):
             if other != worker:
                 gate.unpark()
+        return True

@@ -10,9 +10,9 @@ operator without memory changes at a batch boundary; how a partitioned one moves
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from penstock.clock import perf_counter
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.ports import OperatorGate, Outputs
@@ -28,6 +28,8 @@ URGENT: Batch = Batch(None, None)  # type: ignore[arg-type]
 
 class CalledPort(InputPort):
     """A port that calls come to."""
+
+    inside = True
 
     def try_push(self, batch: Batch) -> bool:
         """Add a batch; an urgent call always finds room."""
@@ -55,10 +57,10 @@ class Replica(Station):
     def __init__(self, owner: Station, index: int, serve: Callable[[Replica, Batch], Outputs[Batch]]) -> None:
         self.name, self.node, self._around = owner.name, owner.node, owner._around
         self.label, self.index = f"{owner.name}#{index}", index
+        self.nodes, self.counts = owner.nodes, owner.counts
         self.gate: OperatorGate[Batch] = OperatorGate(self._around.primitives, self.label)
         self.port = ReplicaPort(self._around.primitives, self, self._around.capacity)
         self.ports = [self.port]
-        self.nodes, self.meters = owner.nodes, owner.meters
         self.owner, self._serve = owner, serve
         self.hired = True
         """Whether it gets work."""
@@ -88,7 +90,7 @@ class Replica(Station):
         """Note that rows were worked on since `began`."""
         self.batches += 1
         self.rows += rows
-        self.seconds += time.perf_counter() - began
+        self.seconds += perf_counter() - began
 
     def close(self) -> None:
         """Note that nobody runs it any more."""
@@ -121,6 +123,7 @@ class Squad:
             self.members[index].hired = True
         for member in self.members[count:]:
             member.hired = False
+        self.owner.counts.permits = count
         return made
 
     def assign(self, first: int, settled: int) -> None:
@@ -173,7 +176,7 @@ class Dealers(Squad):
 
     def serve(self, replica: Replica, batch: Batch) -> Outputs[Batch]:
         """Do the operator's work for a batch."""
-        began = time.perf_counter()
+        began = perf_counter()
         outputs = self.owner.serve(batch)
         first = next(outputs, None)  # the work is done before anything comes out
         replica.count(len(batch), began)

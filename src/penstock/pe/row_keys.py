@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.keys import as_key, as_keys
 from penstock.operators.base import Key, Keyed
 from penstock.pe.chunk import Chunk, Ints
 from penstock.rows import Row, RowType, any_getter, column_values
@@ -111,7 +112,7 @@ def _exact(kind: Any) -> bool:
 def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
     read = key.function or (row.getter(key.fields) if row is not None else any_getter(key.fields))
     try:
-        keys = list(map(read, rows))
+        keys = as_keys(list(map(read, rows)))
         if len(keys) == len(rows):
             key.check_all(keys)
             return keys, {}
@@ -120,7 +121,7 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
     keys, bad = [], {}
     for index, item in enumerate(rows):
         try:
-            found = read(item)
+            found = as_key(read(item))
             key.check(found)
             keys.append(found)
         except Exception as error:

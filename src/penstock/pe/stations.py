@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from penstock.clock import thread_time
 from penstock.errors import PenstockError
 from penstock.graph import Node
-from penstock.operators.base import Keyed
+from penstock.operators.base import Keyed, Source
 from penstock.order.fanin import BatchFanIn
-from penstock.order.primitives import EMPTY, Primitives
-from penstock.order.reorder import Reorder, ReorderBuffer
+from penstock.order.primitives import Primitives
+from penstock.order.reorder import MakeReorder, Reorder, ReorderBuffer
 from penstock.pe.batch import Batch, Header, Taken
 from penstock.pe.chunk import Chunk, Ints, concat
 from penstock.pe.failures import Failure, Failures
@@ -29,12 +29,12 @@ from penstock.pe.fitting import fitted
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, watermark
-from penstock.pe.meters import Latencies, Meter, Meters
 from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.row_keys import key_shards
 from penstock.pe.shards import Forgetting, Shard
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
+from penstock.policies import MeasuredFlow, MeasuredPort, Totals
 from penstock.positions import Shape
 from penstock.rows import RowType
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 Partitioned = Literal["hybrid", "partitioned", "shared", "executor"]
 T = TypeVar("T")
 
-SINK_LATENCIES = 512
-"""Batches whose latency a sink remembers: there may be many sinks."""
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
 Group = list[Chunk | None]
@@ -57,9 +55,13 @@ PartRows = tuple[int, Chunk, Ints]
 class InputPort(Port[Batch]):
     """An input of a station."""
 
+    inside: ClassVar[bool] = False
+    """Whether what comes here has been taken from another port of the operator, so that it has been counted there."""
+    counts: MeasuredPort
+
     def __init__(self, primitives: Primitives, station: Station, index: int, capacity: int) -> None:
         super().__init__(primitives, f"{station.label}[{index}]", station.gate, capacity, station._around.clock)
-        self.station, self.index = station, index
+        self.station, self.index, self.counts = station, index, station.counts.ports[index]
 
     def sequence(self, batch: Batch) -> int:
         """Number a batch among all that the station gets, without a gap: each port brings each batch once."""
@@ -67,11 +69,26 @@ class InputPort(Port[Batch]):
 
     def held_back(self, seconds: float, full: bool) -> None:
         """Note that whoever runs the operator stood still, with something for a port below."""
-        meter = self.station.meters.mine()
-        if full:
-            meter.below_full += seconds
-        else:
-            meter.below_taken += seconds
+        self.station.counts.add(below_full=seconds if full else 0.0, below_taken=0.0 if full else seconds)
+
+    def note_queued(self, batch: Batch) -> None:
+        """Count a batch that waits; a call to a replica is none."""
+        if batch.header is not None:
+            self.counts.came(batch.header.number, len(batch), batch.header.entered, self.inside)
+
+    def note_taken(self, batch: Batch) -> None:
+        """Count a batch that waits no more."""
+        if batch.header is not None:
+            self.counts.went(batch.header.number, len(batch), self.inside)
+
+    def note_workers(self, change: int) -> None:
+        """Count a worker in or out."""
+        self.station.counts.change_workers(change)
+
+    def note_begun(self, batch: Batch | None) -> None:
+        """Count a batch that waits again, or waits no more."""
+        begun = None if batch is None else (batch.header.number, len(batch), batch.header.entered)
+        self.station.counts.set_begun(begun)
 
 
 @dataclass(frozen=True)
@@ -111,10 +128,16 @@ class Surroundings:
     """Puts complete batches in order."""
     active: Callable[[], int]
     """Tells how many workers there are."""
+    measured: MeasuredFlow
+    """What is counted of the stations: policies see it."""
     first: int = 0
     """The first batch that the stations get."""
     partitioned: Partitioned = "hybrid"
     """How the workers of a partitioned operator share its partitions."""
+    reorder: MakeReorder = ReorderBuffer
+    """Makes what puts batches back in order."""
+    keeps_frames: bool = True
+    """Whether co-routines go on after their waits."""
 
     @property
     def slots(self) -> int:
@@ -137,10 +160,16 @@ class Station:
         self.node, self._around = node, around
         self.nodes: tuple[Node, ...] = (node,)
         """The operators that run here: several where they are fused."""
+        self.counts = around.measured.add(
+            node.name,
+            inputs=len(node.inputs),
+            capacity=around.capacity,
+            permits=self.permits,
+            is_source=isinstance(node.operator, Source),
+        )
         self.gate: OperatorGate[Batch] = OperatorGate(around.primitives, node.name, self.permits)
         self.ports = [InputPort(around.primitives, self, i, around.capacity) for i in range(len(node.inputs))]
         self.links: list[Link] = []
-        self.meters = Meters()
         self._fan_in: BatchFanIn[Batch, list[Batch]] | None = (
             BatchFanIn(len(self.ports), list, first=around.first) if len(self.ports) > 1 else None
         )
@@ -172,15 +201,13 @@ class Station:
 
     def _measured(self, header: Header, group: Group, run: Callable[[Header, Group, Failures], Rows]) -> Rows:
         """Do the work, count it, and report what fails; whatever happens, the batch goes on."""
-        meter, failures = self.meters.mine(), Failures()
-        wall, cpu = time.perf_counter(), time.thread_time()
+        failures = Failures()
+        wall, cpu = self._around.clock(), thread_time()
         try:
             made = run(header, group, failures)
         except BaseException as error:
             made = self._broken(error, failures)
-        meter.wall += time.perf_counter() - wall
-        meter.cpu += time.thread_time() - cpu
-        self._account(header, group, made, failures)
+        self._account(header, group, made, failures, self._around.clock() - wall, thread_time() - cpu)
         return made
 
     def _broken(self, error: BaseException, failures: Failures) -> Rows:
@@ -189,13 +216,18 @@ class Station:
         failures.fatal.append(Failure("", (), problem))
         return {}
 
-    def _account(self, header: Header, group: Group, made: Rows, failures: Failures) -> None:
+    def _account(
+        self, header: Header, group: Group, made: Rows, failures: Failures, wall: float = 0.0, cpu: float = 0.0
+    ) -> None:
         """Count what was done for a batch, and report what failed."""
-        meter = self.meters.mine()
-        meter.batches += bool(group)  # a part of a batch has none: its batch was counted when it was cut
-        meter.rows_in += sum(len(chunk) for chunk in group if chunk is not None)
-        meter.rows_out += sum(map(len, made.values()))
-        meter.errors += sum(failures.passed_over.values())
+        self.counts.add(
+            batches=int(bool(group)),  # a part of a batch has none: its batch was counted when it was cut
+            rows_in=sum(len(chunk) for chunk in group if chunk is not None),
+            rows_out=sum(map(len, made.values())),
+            wall=wall,
+            cpu=cpu,
+            errors=sum(failures.passed_over.values()),
+        )
         for failure in failures.fatal:
             self._around.report(header.number, failure)
 
@@ -234,9 +266,9 @@ class Station:
         """Return the number of an operator's output among those of the station."""
         return port
 
-    def measured(self) -> Iterator[tuple[Node, Meter]]:
+    def measured(self) -> Iterator[tuple[Node, Totals]]:
         """Tell what each operator did."""
-        yield self.node, self.meters.total()
+        yield self.node, self.counts.totals()
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""
@@ -254,29 +286,6 @@ class UnionStation(Station):
         return {0: concat(chunks).sorted()} if chunks else {}
 
 
-class SinkStation(Station):
-    """Hand rows to the sink; the one that completes a batch publishes it, and what waited for it."""
-
-    def __init__(self, node: Node, around: Surroundings) -> None:
-        super().__init__(node, around)
-        self.latencies = Latencies(SINK_LATENCIES)
-
-    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        meter = self.meters.mine()
-        wall, cpu = time.perf_counter(), time.thread_time()
-        meter.batches += 1
-        meter.rows_in += 0 if group[0] is None else len(group[0])
-        self.latencies.add(self._around.clock() - header.entered)
-        complete = header.finish(self.name, group[0])
-        if complete is not EMPTY:
-            offer(self._around.published, header.number, (header, complete))
-            for taken in self._around.published.drain():
-                self._around.publish(taken)
-        meter.wall += time.perf_counter() - wall
-        meter.cpu += time.thread_time() - cpu
-        yield from ()
-
-
 class StatelessStation(Station):
     """Let any number of workers in: each takes a batch, and the reorder buffer restores the order."""
 
@@ -286,7 +295,9 @@ class StatelessStation(Station):
         super().__init__(node, around)
         self._width = around.plan.layout.shapes[node.name].width
         # Enough slots that no worker is ever refused.
-        self._reorder: Reorder[tuple[Header, Rows]] = ReorderBuffer(around.primitives, around.slots, first=around.first)
+        self._reorder: Reorder[tuple[Header, Rows]] = around.reorder(
+            around.primitives, around.slots, first=around.first
+        )
         self.deal: Callable[[Batch], InputPort | None] = _keep
         """Says which replica is to do a batch; None is whoever asks."""
 
@@ -312,7 +323,7 @@ class StatelessStation(Station):
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it."""
-        return self._reorder.progress()  # type: ignore[attr-defined, no-any-return]
+        return self._reorder.progress()
 
 
 def _keep(batch: Batch) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from penstock.pe.meters import Latency
 from penstock.pe.partitioned_station import PartitionedStation, ShardSquad
-from penstock.pe.stations import SinkStation, StatefulStation, Station
+from penstock.pe.sink_station import SinkStation
+from penstock.pe.stations import StatefulStation, Station
 from penstock.pe.worker import WorkerView
 
 
@@ -125,8 +126,8 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                     node.name,
                     node.operator.kind,
                     meter.batches,
-                    meter.rows_in,
-                    meter.rows_out,
+                    int(meter.rows_in),
+                    int(meter.rows_out),
                     meter.wall,
                     meter.cpu,
                     queued,
@@ -150,7 +151,9 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
 def rows_through(stations: Iterable[Station]) -> dict[str, tuple[int, int]]:
     """Return the rows into and out of each operator: what costs least to know."""
     return {
-        node.name: (meter.rows_in, meter.rows_out) for station in list(stations) for node, meter in station.measured()
+        node.name: (int(meter.rows_in), int(meter.rows_out))
+        for station in list(stations)
+        for node, meter in station.measured()
     }
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.clock import perf_counter, thread_time
 from penstock.operators.stateless import SKIPPED
 from penstock.rows import Row
 
@@ -88,7 +88,7 @@ class Window(Protocol):
 class _Flight:
     """Add up the time of runners in jobs: written by one thread at a time, read by any."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         # In one reference, so that a reader sees both parts as of one moment.
         self._state = (0, 0.0)
@@ -159,7 +159,7 @@ class ThreadWindow:
             thread.start()
 
     def _loop(self) -> None:
-        last, take = time.thread_time(), self._rows.popleft
+        last, take = thread_time(), self._rows.popleft
         while self._await_rows():
             while len(self._threads) <= self._limit:
                 try:
@@ -184,7 +184,7 @@ class ThreadWindow:
 
     def _tell(self, last: float) -> float:
         """Tell the processor time of this thread since it was `last`."""
-        now = time.thread_time()
+        now = thread_time()
         if self._spent is not None:
             self._spent(now - last)
         return now
@@ -339,7 +339,7 @@ class _EventLoop:
 
     def spent(self) -> float:
         """Return the processor time of the loop's thread since the last call; only it may ask."""
-        now = time.thread_time()
+        now = thread_time()
         before, self._last = self._last, now
         return now - before
 

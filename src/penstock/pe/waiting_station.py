@@ -58,7 +58,7 @@ class WaitingStation(StatelessStation):
         self._window.close()
 
     def _spent(self, seconds: float) -> None:
-        self.meters.mine().cpu += seconds
+        self.counts.add(cpu=seconds)
 
 
 class SpanningStation(WaitingStation):
@@ -138,11 +138,14 @@ class _Done(Batch):
 class _DonePort(InputPort):
     """Where workers are called for batches whose rows are done; it has room for all that can be in flight."""
 
+    inside = True
+
     def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch]) -> None:
         Port.__init__(self, primitives, f"{station.name}.done", gate, 1)
-        self.station, self.index = station, -1
+        self.station, self.index, self.counts = station, -1, station.counts.ports[0]
 
     def try_push(self, batch: Batch) -> bool:
         """Add a batch; the thread that brings it must not be made to run operators, so there is always room."""
+        self.note_queued(batch)
         self._queue.push(batch)
         return True

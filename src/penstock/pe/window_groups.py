@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from penstock.graph import Node
 from penstock.operators.aggregate_columns import fold_groups, picked, read_values, segments
-from penstock.operators.aggregates import identity
+from penstock.operators.aggregates import results_of
 from penstock.operators.base import Keyed, Logic, Position
 from penstock.operators.windows import AggregateFold, ApplyFold, Fold, SessionWindows, TimeWindows, Windowed
 from penstock.pe.chunk import Chunk, Ints
@@ -175,8 +175,7 @@ class Closing:
         columns += [self._shown(groups.starts[which]), self._shown(groups.ends[which])]
         numbers = which.tolist()
         for aggregate, states in zip(fold.aggregation.aggregates, inside, strict=True):
-            some = [states[number] for number in numbers]
-            columns.append(some if aggregate.result is identity else list(map(aggregate.result, some)))
+            columns.append(results_of(aggregate, [states[number] for number in numbers]))
         rows = list(zip(*columns, strict=True))
         if self._node.types[0] is not None:
             return rows

@@ -7,6 +7,7 @@ and what it emits is its selectivity times that. Solved in topological order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -31,29 +32,33 @@ class OperatorFlow:
 
 def solve_flow(
     selectivities: Mapping[str, float],
-    edges: Iterable[tuple[str, str]],
+    edges: Iterable[tuple[str, str]] | Mapping[tuple[str, str], float],
     entry_weights: Mapping[str, float] | None = None,
     floor: float = SELECTIVITY_FLOOR,
 ) -> dict[str, OperatorFlow]:
     """Return each operator's flow, given the measured selectivities and the edges without feedback.
 
+    Edges may come with the share of the upstream operator's rows that takes each: all of them, if nothing is said.
     Input rows enter at the operators that no edge leads to, in equal parts or by `entry_weights` (measured
     rates will do; they are scaled to sum to one).
     """
+    shares: Mapping[tuple[str, str], float] = edges if isinstance(edges, Mapping) else Counter(edges)
     before: dict[str, list[str]] = {name: [] for name in selectivities}
-    for upstream, downstream in edges:
+    for upstream, downstream in shares:
         before[downstream].append(upstream)
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
         raise ValueError(f"the flow has a cycle that is not a feedback edge: {error.args[1]}") from None
     weights = dict.fromkeys(order, 1.0) if entry_weights is None else entry_weights
-    entries = {name: weights[name] for name in order if not before[name]}
+    entries = {name: weights.get(name, 0.0) for name in order if not before[name]}
     total = sum(entries.values()) or 1.0
     inflow: dict[str, float] = {}
     outflow: dict[str, float] = {}
     for name in order:
-        inflow[name] = entries.get(name, 0.0) / total + sum(outflow[upstream] for upstream in before[name])
+        inflow[name] = entries.get(name, 0.0) / total + sum(
+            outflow[upstream] * shares[upstream, name] for upstream in before[name]
+        )
         outflow[name] = max(floor, selectivities[name]) * inflow[name]
     everything = sum(outflow.values()) or 1.0
     return {

@@ -1,61 +1,134 @@
 """Say what a scheduling policy sees and what it answers.
 
-A policy picks one of the operators that could run now. It is a pure function of immutable, measured values:
-no clock, no global randomness, no memory. So it can be tested by hand, replayed from a log, and run unchanged
-in the simulator. To add one, write a class with a `choose` method; nothing else is asked of it.
+A policy picks one of the operators that could run now. It is a pure function of measured values: no clock, no global
+randomness, no memory. So it can be tested by hand, and it runs unchanged in the simulator. To add one, write a class
+with a `choose` method; nothing else is asked of it. One that also has `preempt` decides when a worker leaves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+
+class OperatorView(Protocol):
+    """What was measured about one operator. Rows are counted, not batches; times are in seconds.
+
+    An engine hands over its own live object (`measured.MeasuredOperator`): what is read is as of now, and what is not
+    read costs nothing. `Snapshot` has the same values frozen.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def order(self) -> int:
+        """Its place in a topological order of the flow: every operator comes after those it reads from."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it brings rows in. What waits for it is what was read and is not in the flow yet."""
+
+    @property
+    def permits(self) -> int | None:
+        """How many workers it admits at once; None for any number."""
+
+    @property
+    def workers(self) -> int:
+        """How many workers run it now."""
+
+    @property
+    def queued(self) -> tuple[int, ...]:
+        """Rows waiting for it from each input port, whether in the port's queue or, cut in parts, behind it."""
+
+    @property
+    def front_time(self) -> float | None:
+        """When the oldest waiting row entered the flow."""
+
+    @property
+    def front_number(self) -> int | None:
+        """The number of the oldest waiting batch."""
+
+    @property
+    def waiting_time(self) -> float:
+        """How long rows have recently waited for it, on average."""
+
+    @property
+    def downstream(self) -> tuple[str, ...]:
+        """The operators that its outputs go to, one entry for each port that is fed."""
+
+    @property
+    def downstream_queued(self) -> tuple[int, ...]:
+        """Rows waiting at each of those ports."""
+
+    @property
+    def downstream_room(self) -> tuple[int, ...]:
+        """Rows, of the batches that come there, that still fit at each of those ports."""
+
+    @property
+    def last_run(self) -> float:
+        """When it was last given to a worker."""
+
+    @property
+    def read_rates(self) -> tuple[float, ...]:
+        """Rows that it has recently taken from each input port in a second of running."""
+
+    @property
+    def write_rates(self) -> tuple[float, ...]:
+        """Rows that it has recently sent to each port in `downstream` in a second of running."""
+
+    @property
+    def cost(self) -> float | None:
+        """Recent worker time for one row; None until it has run for the first time."""
+
+    @property
+    def window_time(self) -> float:
+        """Worker time spent on it in the current window, finished pieces of work only."""
+
+    @property
+    def inflow(self) -> float:
+        """Rows that reach it for one row of the flow's input: the cumulative selectivity *before* it."""
+
+    @property
+    def outflow_share(self) -> float:
+        """Rows that it emits for one row of input, as a share of the sum of that over all operators."""
+
+    @property
+    def rows_waiting(self) -> int:
+        """Rows waiting at all input ports together."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it already has as many workers as it admits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorView:
-    """What was measured about one operator. Rows are counted, not batches; times are in seconds."""
+class Snapshot:
+    """A view whose values stay: one that was taken, or one that a test makes up. See `OperatorView`."""
 
     name: str
     order: int
-    """Its place in a topological order of the flow: every operator comes after those it reads from."""
     is_source: bool = False
     permits: int | None = None
-    """How many workers it admits at once; None for any number."""
     workers: int = 0
-    """How many workers run it now."""
-
     queued: tuple[int, ...] = ()
-    """Rows waiting at each input port."""
     front_time: float | None = None
-    """When the oldest waiting row entered the flow."""
     front_number: int | None = None
-    """The number of the oldest waiting batch; for a source, of the batch it would produce next."""
     waiting_time: float = 0.0
-    """How long rows have recently waited in its queues, on average."""
     downstream: tuple[str, ...] = ()
-    """The operators that its outputs go to, one entry for each port that is fed."""
     downstream_queued: tuple[int, ...] = ()
-    """Rows waiting at each of those ports."""
     downstream_room: tuple[int, ...] = ()
-    """Rows that still fit at each of those ports."""
-
     last_run: float = -math.inf
-    """When it was last given to a worker."""
     read_rates: tuple[float, ...] = ()
-    """Rows that it takes from each input port in a second of running."""
     write_rates: tuple[float, ...] = ()
-    """Rows that it sends to each port in `downstream` in a second of running."""
     cost: float | None = None
-    """Worker time for one row; None until it has run for the first time."""
     window_time: float = 0.0
-    """Worker time spent on it in the current window, finished slices only."""
     inflow: float = 1.0
-    """Rows that reach it for one row of the flow's input: the cumulative selectivity *before* it."""
     outflow_share: float = 0.0
-    """Rows that it emits for one row of input, as a share of the sum of that over all operators."""
 
     @property
     def rows_waiting(self) -> int:
@@ -66,6 +139,11 @@ class OperatorView:
     def is_full(self) -> bool:
         """Whether it already has as many workers as it admits."""
         return self.permits is not None and self.workers >= self.permits
+
+
+def take_snapshot(view: OperatorView) -> Snapshot:
+    """Freeze what a view says now."""
+    return Snapshot(**{field.name: getattr(view, field.name) for field in fields(Snapshot)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +160,22 @@ class Policy(Protocol):
     """Pick the operator that a worker runs next."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of one of the ready operators, of which there is at least one."""
+        """Return the index of one of the ready operators, of which there is at least one.
+
+        All of them have something to do, and admit one more worker.
+        """
+
+
+@runtime_checkable
+class Preempting(Protocol):
+    """A policy that also says when a worker is to leave an operator that has more to do.
+
+    One without `preempt` leaves it to the time slice. It is asked between two batches, and in the middle of one where
+    the operator is a co-routine.
+    """
+
+    def preempt(self, running: OperatorView, ran: float, moment: Moment) -> bool:
+        """Tell whether the worker, which took the operator `ran` seconds ago, is to look for another one."""
 
 
 def smallest(ready: Sequence[OperatorView], measure: Callable[[OperatorView], float]) -> int:
@@ -93,10 +186,3 @@ def smallest(ready: Sequence[OperatorView], measure: Callable[[OperatorView], fl
 def largest(ready: Sequence[OperatorView], measure: Callable[[OperatorView], float]) -> int:
     """Return the index with the largest measure; among equals, of the one that ran longest ago."""
     return smallest(ready, lambda view: -measure(view))
-
-
-def rows_for_slice(view: OperatorView, time_slice: float) -> int:
-    """Return how many rows fit into a time slice (Ordered, section 6); at least one."""
-    if view.cost is None or view.cost <= 0.0:
-        return 1
-    return max(1, int(time_slice / view.cost))

@@ -20,7 +20,10 @@ class Operator:
     locked: bool = False
     """Many producers push to it at once, one tuple at a time under its lock."""
     source: bool = False
-    """It makes batches, on a thread of its own, as fast as there is room for them."""
+    """It makes batches, on a thread of its own, as fast as there is room for them. Where a policy chooses, these wait
+    until a worker brings them in, which takes the source's cost."""
+    batches: int | None = None
+    """For a source: how many batches it makes in all; None never ends."""
     rate: float | None = None
     """For a source: tuples a second that it makes at most; None makes as many as there is room for."""
 

@@ -10,7 +10,6 @@ Workers are either all alike and take operators from one list, the least recentl
 says (*dynamic*), or each runs the operators that are bound to it (*bound*).
 """
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -73,23 +72,21 @@ class PE:
         self.graph, self.machine, self.events = graph, machine, Events()
         self.operators = graph.operators
         self.rows, self.capacity, self.time_slice, self.chooser = rows, capacity, time_slice, chooser
-        self.ports = Ports(graph, capacity, self.events)
+        self.ports = Ports(graph, capacity, self.events, seen=chooser is not None)
+        self.measured, self._counts = self.ports.measured, self.ports.operators
         count = len(self.operators)
         self.level = 0
         self.busy = 0
-        self.running = [0] * count
         self.permits = [operator.permits for operator in self.operators]
         self.in_flight = [1] * count
-        # What was measured since the start; whoever wants a period takes the difference of two readings. What
-        # sources make is not counted as processed: it comes in bursts, whenever there is room.
-        self.processed = [0.0] * count
-        self.seconds = [0.0] * count
+        # What was measured since the start; whoever wants a period takes the difference of two readings.
         self.worker_busy: list[float] = []
         self.latencies: list[tuple[float, float]] = []
-        self.last_run = [-math.inf] * count
         self.made = 0
         self.made_rows = 0.0
         self._turn = [0] * count
+        self._made = [0] * count
+        self._waits_for_intake = [False] * count
         self._entered = [0] * count
         self._left = [0] * count
         self._buffers: dict[int, ReorderBuffer[Batch]] = {}
@@ -108,6 +105,16 @@ class PE:
         self.set_level(level)
         self._fill(filled)
 
+    @property
+    def processed(self) -> list[float]:
+        """Return the rows that each operator has processed; what sources bring in is not counted."""
+        return [counts.totals().rows_in for counts in self._counts]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Return the worker time that each operator has taken."""
+        return [counts.totals().wall for counts in self._counts]
+
     # What controllers turn.
 
     def set_level(self, level: int) -> None:
@@ -124,7 +131,7 @@ class PE:
 
     def set_permits(self, operator: int, permits: int) -> None:
         """Set how many workers may run an operator at once: its replicas."""
-        self.permits[operator] = permits
+        self.permits[operator] = self._counts[operator].permits = permits
         if permits > 1:
             self._reorder(operator)
         self._list(operator)
@@ -203,7 +210,7 @@ class PE:
         if self._listed[operator] or self.ports.is_blocked[operator] or not self.ports.queues[operator]:
             return
         permits = self.permits[operator]
-        if permits is not None and self.running[operator] >= permits:
+        if permits is not None and self._counts[operator].workers >= permits:
             return
         self._listed[operator] = True
         if self.binding is None:
@@ -224,7 +231,7 @@ class PE:
         """Return how many batches could be claimed now; an operator without room below waits for it."""
         waiting = len(self.ports.queues[operator])
         permits = self.permits[operator]
-        if not waiting or (permits is not None and self.running[operator] >= permits):
+        if not waiting or (permits is not None and self._counts[operator].workers >= permits):
             return 0
         own = self.operators[operator]
         expected = self.rows * (own.cost + own.wait) + 1e-12
@@ -269,8 +276,8 @@ class PE:
         claim = _Claim(worker, operator, self.ports.take(operator, count), self.events.now)
         claim.first = self._entered[operator]
         self._entered[operator] += count
-        self.last_run[operator] = self.events.now
-        self.running[operator] += 1
+        self._counts[operator].last_run = self.events.now
+        self._counts[operator].change_workers(1)
         self._route(operator, own, claim.batches)
         self._let_go_on(operator)
         self._list(operator)
@@ -297,7 +304,7 @@ class PE:
         if wait <= 0:
             self._push(claim)
             return
-        self._account(claim)
+        self._counts[claim.operator].add(wall=self._spent(claim))
         self.busy -= 1
         rounds = sum(-(-batch.rows // self.in_flight[claim.operator]) for batch in claim.batches)
         self.events.after(rounds * wait, self._waited, claim)
@@ -328,21 +335,26 @@ class PE:
 
     def _done(self, claim: _Claim) -> None:
         operator = claim.operator
-        self._account(claim)
         self.busy -= 1
-        self.running[operator] -= 1
-        self.processed[operator] += claim.rows
-        selectivity = self.operators[operator].selectivity
+        own = self.operators[operator]
+        self._counts[operator].add(
+            batches=len(claim.batches),
+            rows_in=0.0 if own.source else claim.rows,
+            rows_out=claim.rows * own.selectivity if own.outputs else 0.0,
+            wall=self._spent(claim),
+        )
+        self._counts[operator].change_workers(-1)
         for batch in claim.batches:
-            batch.rows *= selectivity
+            batch.rows *= own.selectivity
         self._leave(claim)
         self._list(operator)
         self._seek(claim.worker)
 
-    def _account(self, claim: _Claim) -> None:
+    def _spent(self, claim: _Claim) -> float:
+        """Return how long a worker has been at a claim since it began, or went on, and count it as busy."""
         spent = self.events.now - claim.began
-        self.seconds[claim.operator] += spent
         self.worker_busy[claim.worker] += spent
+        return spent
 
     def _reorder(self, operator: int) -> None:
         """Let an operator's outputs leave in the order of its inputs from now on."""
@@ -376,8 +388,11 @@ class PE:
     # Sources, and whoever waits for room.
 
     def _let_go_on(self, port: int) -> None:
+        if self.operators[port].source and self._waits_for_intake[port]:
+            self._waits_for_intake[port] = False
+            self._read(port)
         for operator in self.ports.unblock(port):
-            if self.operators[operator].source:
+            if self.operators[operator].source and self.chooser is None:
                 self._emit(operator)
             else:
                 self._list(operator)
@@ -385,7 +400,7 @@ class PE:
     def _fill(self, part: float) -> None:
         for i, operator in enumerate(self.operators):
             if operator.source:
-                self.events.after(0.0, self._emit, i)
+                self.events.after(0.0, self._emit if self.chooser is None else self._read, i)
                 continue
             for _ in range(int(part * self.capacity)):
                 self.ports.reserve(i)
@@ -397,12 +412,37 @@ class PE:
         own = self.operators[source]
         if not self._room_for(source, own, 1):
             return
+        batch, pause = self._make(source, own)
+        if batch is None:
+            return
+        self._route(source, own, [batch])
+        self._counts[source].add(batches=1, rows_out=batch.rows)
+        self._deliver(batch)
+        self.events.after(pause, self._emit, source)
+
+    def _read(self, source: int) -> None:
+        """Make one batch that waits for a worker to bring it in, if there is room for it, and come back."""
+        if len(self.ports.queues[source]) >= max(2, self.capacity // 4):
+            self._waits_for_intake[source] = True
+            return
+        batch, pause = self._make(source, self.operators[source])
+        if batch is None:
+            return
+        self.ports.reserve(source)
+        self.ports.put(source, batch)
+        self._list(source)
+        self.events.after(pause, self._read, source)
+
+    def _make(self, source: int, own: Operator) -> tuple[Batch | None, float]:
+        """Return the next batch of a source, unless it has made all that it makes, and when the one after it comes."""
+        if own.batches is not None and self._made[source] >= own.batches:
+            return None, 0.0
+        self._made[source] += 1
         batch = Batch(float(self.rows), self.made, self.events.now)
         self.made += 1
         self.made_rows += batch.rows
-        self._route(source, own, [batch])
-        pause = self.rows * own.cost
+        # Where workers bring batches in, they take the time that it costs.
+        pause = self.rows * own.cost if self.chooser is None else 0.0
         if own.rate is not None:
             pause = max(pause, self.rows / own.rate)
-        self._deliver(batch)
-        self.events.after(pause, self._emit, source)
+        return batch, pause

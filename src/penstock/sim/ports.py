@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from penstock.policies import MeasuredFlow
 from penstock.sim.events import Events
 from penstock.sim.graphs import Graph
 
@@ -27,9 +28,23 @@ class Ports:
     workers do.
     """
 
-    def __init__(self, graph: Graph, capacity: int, events: Events) -> None:
-        """Begin with empty queues."""
+    def __init__(self, graph: Graph, capacity: int, events: Events, seen: bool = True) -> None:
+        """Begin with empty queues; with `seen`, what waits in them is counted as the engine counts it, for policies."""
+        self._seen = seen
         count = len(graph.operators)
+        self.measured = MeasuredFlow(lambda: events.now)
+        for i, operator in enumerate(graph.operators):
+            self.measured.add(
+                str(i),
+                inputs=int(not operator.source),
+                capacity=capacity,
+                permits=operator.permits,
+                is_source=operator.source,
+            )
+        self.operators = list(self.measured.operators.values())
+        """What was measured of each operator."""
+        for counts, operator in zip(self.operators, graph.operators, strict=True):
+            counts.connect(self.operators[to].ports[0] for to in operator.outputs)
         self._locked = [operator.locked for operator in graph.operators]
         self._capacity, self._events = capacity, events
         self.queues: list[deque[Batch]] = [deque() for _ in range(count)]
@@ -53,6 +68,8 @@ class Ports:
         """Add a batch for which room was kept."""
         self._reserved[port] -= 1
         self.arrived[port] += batch.rows
+        if self._seen:
+            self.operators[port].ports[0].came(batch.number, batch.rows, batch.born)
         self.queues[port].append(batch)
         self._note_full(port)
 
@@ -60,6 +77,8 @@ class Ports:
         """Remove the oldest batches."""
         queue = self.queues[port]
         batches = [queue.popleft() for _ in range(count)]
+        for batch in batches if self._seen else ():
+            self.operators[port].ports[0].went(batch.number, batch.rows)
         self._note_full(port)
         return batches
 

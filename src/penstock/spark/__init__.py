@@ -4,3 +4,8 @@ Read in this order: `stages` (the flow cut in levels), `envelope` (what goes bet
 level), `worker_state` (state inside a task), `parts` (sinks inside a task), `job` (one job an epoch), `anchors` (where
 its tasks run), `checkpoint` (what is kept), `engine` (the loop).
 """
+
+from penstock.spark.hadoop import open_hadoop
+from penstock.store.remote import OPENERS
+
+OPENERS.update(hdfs=open_hadoop, viewfs=open_hadoop)

@@ -2,6 +2,8 @@
 
 An anchor is a frame with one row a task, which the executors hold in memory. Joined with it by task, a shuffle's rows
 go to the executor that holds the row: Spark runs a task where its cached input is. The join needs no further exchange.
+
+With dynamic allocation there are none: an executor that holds a cached row would never be given back.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ class Anchors:
         """Let Spark choose anew where tasks run."""
         for frame in self._frames.values():
             with suppress(Exception):  # what cannot be given back is with an executor, or a Spark, that is gone
+                cached = frame._jdf.queryExecution().withCachedData()
                 frame.unpersist()
+                # The shuffle that put the rows where they were has left files, too.
+                cached.cacheBuilder().cachedPlan().execute().cleanShuffleDependencies(False)
         self._frames.clear()
         self._epochs, self._crowded = 0, False
 
@@ -59,7 +64,10 @@ class Anchors:
 
         frame = session.range(0, tasks, 1, tasks).select(F.col("id").cast("int").alias("anchor"))
         frame = frame.repartitionById(tasks, "anchor").persist()
-        frame.count()
+        rows = frame._jdf.queryExecution().toRdd()  # a count of the frame would be one more shuffle
+        rows.count()
+        # Spark looks where cached rows are when a job begins: without a second one it believes that they are nowhere.
+        rows.count()
         self._crowded |= len(self._places(frame, tasks)) < min(tasks, len(self._executors))
         return frame
 

@@ -1,7 +1,8 @@
 """State files: what one task changed in one epoch, named by its content.
 
 A file is a header (JSON: where each shard's block is) and the blocks, each a pickled (changed keys, forgotten keys).
-The name is the hash of the whole, so that a retried task writes the same file again, and damage shows.
+The name is the driver's fence and the hash of the whole, so that a retried task writes the same file again, damage
+shows, and no driver writes or removes what another may need.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from hashlib import blake2b
 from typing import Any
 
 from penstock.errors import CheckpointError
-from penstock.ingress.paths import locate
+from penstock.ingress.paths import locate, open_path
+from penstock.ingress.retries import remove_quietly, retried
+from penstock.store.objects import sync_file
 from penstock.timing import Ticks
 
 _MAGIC = b"PSTK1\n"
@@ -55,7 +58,7 @@ def make_block(
     return Block(operator, shard, full, data, keys, next_timer)
 
 
-def write_file(root: str, epoch: int, blocks: list[Block]) -> str:
+def write_file(root: str, epoch: int, fence: int, blocks: list[Block]) -> str:
     """Write blocks as one file; return its name.
 
     The epoch is part of the content: a change that is made twice must not look like one change to a cache.
@@ -66,31 +69,39 @@ def write_file(root: str, epoch: int, blocks: list[Block]) -> str:
         offset += len(block.data)
     head = json.dumps({"epoch": epoch, "blocks": header}).encode()
     content = b"".join([_MAGIC, struct.pack("<Q", len(head)), head, *(block.data for block in blocks)])
-    name = _name(content)
+    name = f"{fence:09d}-{_hash(content)}"
+    retried(lambda: _write(root, name, content), "writing the state file", f"{root}/{name}")
+    return name
+
+
+def _write(root: str, name: str, content: bytes) -> None:
     system, directory = locate(root)
     target = f"{directory}/{name}"
-    if system.type_name == "local":
-        # A rename is atomic, and of the same content whoever comes first.
-        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(content)
-        os.replace(temporary, target)
-    else:
+    if system.type_name != "local":
         with system.open_output_stream(target) as file:
             file.write(content)
-    return name
+        return
+    # A rename is atomic, and of the same content, so that it does not matter who comes first.
+    temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
+    os.makedirs(directory, exist_ok=True)
+    try:
+        with system.open_output_stream(temporary) as file:
+            file.write(content)
+        os.replace(temporary, target)
+        sync_file(target)  # the name is synced by the driver, once for all files, before it is used
+    except OSError:
+        remove_quietly(system, temporary)
+        raise
 
 
 def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryview]]:
     """Read a file: for each (operator, shard), whether its block is the whole shard, and the block."""
-    system, directory = locate(root)
-    path = f"{directory}/{name}"
+    path = f"{root}/{name}"
     try:
-        with system.open_input_file(path) as file:
-            content = file.read()
+        content = retried(lambda: _read(path), "reading the state file", path)
     except FileNotFoundError:
         raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
-    if _name(content) != name:
+    if _hash(content) != name.rpartition("-")[2]:  # the first checkpoints had no fence in names
         raise CheckpointError(
             f"the state file {path} is damaged: its content no longer has the hash in its name; restore it "
             f"from a copy, or start with a new checkpoint"
@@ -102,6 +113,11 @@ def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryv
         (operator, shard): (full, view[offset : offset + size])
         for operator, shard, full, offset, size in json.loads(content[start : start + length])["blocks"]
     }
+
+
+def _read(path: str) -> bytes:
+    with open_path(path) as file:
+        return bytes(file.read())
 
 
 def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) -> None:
@@ -118,5 +134,5 @@ def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) ->
         states.pop(key, None)
 
 
-def _name(content: bytes) -> str:
+def _hash(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest() + ".state"

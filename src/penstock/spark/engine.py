@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Any
 
+from penstock.clock import monotonic, shared_time, waiting_time
 from penstock.elastic.decisions import Decision
-from penstock.errors import CheckpointError, PenstockError
-from penstock.ingress.feeds import Feed, FileFeed, Slice, cut_splits, make_feed
+from penstock.errors import CheckpointError, PenstockError, StorageError
+from penstock.ingress.feeds import Feed, FileFeed, cut_splits, make_feed
+from penstock.kernels.intake import SourceMarks, raise_idle
+from penstock.kernels.taking import Taken, Taker
 from penstock.operators.base import Source
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.reports import EpochStats
-from penstock.spark.checkpoint import Checkpoint, Position, ShardIndex
-from penstock.spark.files import make_directory
-from penstock.spark.frames import FrameFeed, Handed, is_streaming
+from penstock.rows import Row
+from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
 from penstock.spark.job import Backend, JobLost, Outcome
-from penstock.spark.lease import Lease
-from penstock.spark.outputs import Outputs
+from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.pilot import EpochPilot, Wishes
 from penstock.spark.routing import check_table, slice_bounds
-from penstock.spark.spec import EpochSpec
+from penstock.spark.spec import EpochSpec, StatePointers
 from penstock.spark.spent import epoch_split, operator_seconds
 from penstock.spark.stages import Stages
+from penstock.spark.staging import Staging, is_staged, staged_plan
 from penstock.spark.steering.measured import Measured, add_waits, join_hot_keys, level_seconds
 from penstock.spark.worker_state import shard_count
-from penstock.timing import FOREVER
+from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
+from penstock.store.identity import identity_of
+from penstock.store.keeper import Keeper
+from penstock.timing import BEFORE, FOREVER
 
 FULL_OFFSETS_EVERY = 50
 CLEAN_EVERY = 10
 IDLE_SECONDS = 0.05
+RETRY_SECONDS = 1.0
+"""The wait before an epoch is run again because a file failed, times the attempts so far."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +62,15 @@ class Options:
     name_keys: bool = False
     """Whether hot keys are named; they are values of rows."""
     retries: int = 3
-    """How often an epoch is run again when Spark loses its job."""
+    """How often an epoch is run, at most, when Spark loses its job or a file fails."""
 
 
 @dataclass
-class _Taken:
+class _Taken(Taken):
     """What an epoch is to read."""
 
-    slices: dict[str, Slice] = field(default_factory=dict)
-    handed: Handed | None = None
-    ends: tuple[str, ...] = ()
+    handed: dict[str, SparkBatch] = field(default_factory=dict)
+    """The batches of streaming DataFrames, by source."""
 
 
 class SparkEngine:
@@ -79,8 +85,10 @@ class SparkEngine:
     ) -> None:
         self._options, self._listener, self._backend = options, listener, backend
         self._checkpoint = Checkpoint(options.checkpoint)
-        self._lease = Lease(options.checkpoint)
-        self._plan = plan
+        self._keeper = Keeper(self._checkpoint)
+        for node in filter(is_streaming, plan.sources):
+            check_frame(node)
+        self._plan = self._framed = plan
         self._threads = options.threads or backend.task_cores
         self._stop = Event()
         self._control = Lock()
@@ -88,13 +96,25 @@ class SparkEngine:
         """What the user set, None where that is nothing."""
         self._pilot: EpochPilot | None = None
         self._wanted_tables: dict[str, list[int]] = {}
-        self._frames: FrameFeed | None = None
+        self._frames: FrameFeeds | None = None
+        self._staging: Staging | None = None
         self._position = Position()
+        self._marks: dict[str, SourceMarks] = {}
+        self._now: Callable[[], float] = waiting_time
+        """The wall clock, for parts of sources that are silent."""
+        self._taker = Taker(plan, {}, self._now)
+        self._frame_tops: dict[str, dict[int, tuple[int, ...]]] = {}
+        """For sources that Spark reads, the highest order_by of each part."""
         self._last_offsets: dict[str, Any] = {}
         """The newest offset of each source that is not a directory: a manifest has all of them."""
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self.outputs: Outputs | None = None
+
+    @property
+    def results(self) -> dict[str, list[Row]]:
+        """Return the rows of the sinks that are kept in memory: none before the run has opened them."""
+        return {node.name: [] for node in memory_sinks(self._plan)} if self.outputs is None else self.outputs.results
 
     @property
     def decisions(self) -> list[Decision]:
@@ -139,24 +159,34 @@ class SparkEngine:
 
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
-        make_directory(self._options.checkpoint)
-        self._lease.acquire()
+        self._keeper.acquire()
         feeds: dict[str, Feed] = {}
         try:
             self._open()
             feeds = self._feeds()
+            self._begin_intake(feeds)
             self._loop(feeds)
+        except CheckpointError:
+            self._keeper.lease.check()  # what is missing may have been cleaned away by a driver that took over
+            raise
         finally:
             for feed in feeds.values():
                 feed.close()
             if self._frames is not None:
                 self._frames.stop()
-            self._lease.release()
+            self._backend.close()
+            self._keeper.release()
 
     def _open(self) -> None:
+        self._framed = self._plan
+        if is_staged(self._plan):
+            self._plan = staged_plan(self._plan, self._options.checkpoint)
         self._plan = self._materialised(self._plan)
         self._stages = Stages(self._plan)
-        self._position = self._checkpoint.open(self._plan)
+        self.outputs = Outputs(self._plan, self._checkpoint, self._backend.session)
+        self._position = self._keeper.open(identity_of(self._plan), self.outputs.stores, self.outputs.accept)
+        self._position.marks = {node.name: BEFORE for node in self._plan.sources} | self._position.marks
+        self.outputs.claim(self._keeper.id, self._position.epoch)
         self._backend.prepare(self._stages)
         position, wishes = self._position, self._wishes()
         known = wishes.tasks is None or position.tasks == wishes.tasks
@@ -168,10 +198,6 @@ class SparkEngine:
             tables=position.tables if known else {},
             epoch=position.epoch,
         )
-        self.outputs = Outputs(
-            self._plan, self._options.checkpoint, self._checkpoint.id, self._lease.fence, self._backend.session
-        )
-        self.outputs.open(self._position.epoch)
 
     def _materialised(self, plan: Plan) -> Plan:
         """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in
@@ -182,27 +208,50 @@ class SparkEngine:
             assert isinstance(source, Source)
             if isinstance(source.reader, Frame) and not source.reader.streaming:
                 path = f"{self._options.checkpoint}/sources/{node.name}"
-                _write_frame(source.reader.frame, source.order_by, path)
+                # The marker of a finished write is Spark's own.
+                if not self._checkpoint.store.exists(f"sources/{node.name}/_SUCCESS"):
+                    frame = source.reader.frame
+                    ordered = frame.orderBy(*source.order_by) if source.order_by else frame
+                    ordered.write.mode("overwrite").parquet(path)
                 reader = Files(path, "parquet", node.types[0], by_name=True)
                 nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
         return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
 
     def _feeds(self) -> dict[str, Feed]:
         """Make the feeds, each standing behind what was committed."""
+        counted = self._plan.layout.sequence != "own"
         feeds = {
-            node.name: make_feed(node.operator.reader, node.name, time.monotonic)
+            node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
             for node in self._plan.sources
             if isinstance(node.operator, Source) and not is_streaming(node)
         }
-        for offsets in self._checkpoint.offsets():
+        for offsets in self._keeper.offsets(self._position):
             for name, offset in offsets.items():
                 if name in feeds:
                     feeds[name].restore(offset)
                     self._last_offsets[name] = offset
-        if any(is_streaming(node) for node in self._plan.sources):
-            self._frames = FrameFeed(self._plan, self._options.checkpoint)
+        if any(is_streaming(node) for node in self._framed.sources):
+            self._frames = FrameFeeds(self._framed, self._options.checkpoint)
             self._frames.start(self._options.every, available_now=False)
+            if is_staged(self._framed):
+                self._staging = Staging(self._framed, self._options.checkpoint, self._frames)
         return feeds
+
+    def _begin_intake(self, feeds: dict[str, Feed]) -> None:
+        """Go on with the input sequence where the last epoch that was committed has left it."""
+        position = self._position
+        self._taker = Taker(self._plan, feeds, self._now)
+        self._taker.restore(position.intake)
+        self._marks = {node.name: SourceMarks(position.marks[node.name]) for node in self._plan.sources}
+        for name, parts in position.intake.get("parts", {}).items():
+            self._marks[name].parts = {int(part): mark for part, mark in parts.items()}
+        self._frame_tops = {
+            name: {int(part): tuple(top) for part, top in parts.items()}
+            for name, parts in position.intake.get("frame_tops", {}).items()
+        }
+        for node in filter(is_streaming, self._plan.sources):
+            if self._marks[node.name].parts == {0: BEFORE}:
+                self._marks[node.name].parts = {}  # its rows tell which parts it has
 
     def _wishes(self) -> Wishes:
         """Return what the user set."""
@@ -212,12 +261,12 @@ class SparkEngine:
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         assert self._pilot is not None
-        pending = self._checkpoint.intent(self._position.epoch + 1)
+        pending = self._keeper.pending(self._position.epoch + 1)
         while not self._stop.is_set():
-            began = time.monotonic()
+            began = monotonic()
             taken = self._replay(feeds, pending) if pending is not None else self._take(feeds)
             if taken is None:
-                if self._exhausted(feeds):
+                if self._exhausted():
                     return
                 self._stop.wait(IDLE_SECONDS)
                 continue
@@ -226,8 +275,8 @@ class SparkEngine:
             pending = None
             self._epoch(taken, feeds, began)
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
-            every = self._options.every if self._exhausted(feeds) else self._pilot.every
-            wait = every - (time.monotonic() - began)
+            every = self._options.every if self._exhausted() else self._pilot.every
+            wait = every - (monotonic() - began)
             if wait > 0:
                 self._stop.wait(wait)
             # Only now does Spark cut the next batch, so that it has what came during the wait.
@@ -235,75 +284,65 @@ class SparkEngine:
 
     def _take(self, feeds: dict[str, Feed]) -> _Taken | None:
         """Take what is new from all sources; None where nothing is."""
-        taken = _Taken()
         assert self._pilot is not None
-        for name, feed in feeds.items():
-            if name not in self._position.ended:
-                found = feed.poll(self._pilot.epoch_rows)
-                if found is not None:
-                    taken.slices[name] = found
-        if self._frames is not None:
+        if self._staging is not None:
+            self._staging.take(0.0)
+        found = self._taker.take(self._pilot.epoch_rows, self._marks, self._position.ended)
+        taken = _Taken(found.slices, found.ends, found.idle)
+        if self._frames is not None and self._staging is None:
             # Where everything comes from Spark there is nothing to do but wait for it.
-            taken.handed = self._frames.poll(0.0 if taken.slices or feeds else IDLE_SECONDS)
-            if taken.handed is not None and taken.handed.batch <= self._position.batch:
-                self._frames.finish(taken.handed, keep=True)  # done before a crash, but Spark did not know
-                taken.handed = None
-        if self._options.end:
-            taken.ends = tuple(
-                name
-                for name, feed in feeds.items()
-                if name not in self._position.ended and name not in taken.slices and feed.exhausted()
-            )
-        return taken if taken.slices or taken.handed or taken.ends else None
+            wait = 0.0 if taken.slices or feeds else IDLE_SECONDS
+            taken.handed = self._frames.poll(wait, self._position.batches)
+        if not self._options.end:
+            taken.ends = {}
+        rests = any(set(parts) - self._marks[name].idle for name, parts in taken.idle.items())
+        return taken if taken.slices or taken.handed or taken.ends or rests else None
 
-    def _exhausted(self, feeds: dict[str, Feed]) -> bool:
+    def _exhausted(self) -> bool:
         """Tell whether nothing will come any more."""
         if self._frames is not None:
             return False
-        return all(name in self._position.ended or feed.exhausted() for name, feed in feeds.items())
+        return self._taker.exhausted(self._position.ended)
 
     def _log_intent(self, taken: _Taken) -> None:
-        self._lease.check()
-        self._checkpoint.write_intent(
+        self._keeper.begin(
             self._position.epoch + 1,
             {
-                "slices": {name: {"logged": s.logged, "offset": s.offset} for name, s in taken.slices.items()},
-                "batch": None if taken.handed is None else taken.handed.batch,
-                "ends": list(taken.ends),
+                **taken.to_json(),
+                "batches": {
+                    name: {"batch": handed.batch, **handed.places.to_json()} for name, handed in taken.handed.items()
+                },
             },
         )
 
     def _replay(self, feeds: dict[str, Feed], intent: dict[str, Any]) -> _Taken | None:
         """Take exactly what an epoch that was begun before a crash was to read."""
-        taken = _Taken(ends=tuple(intent["ends"]))
-        if intent["batch"] is not None:
+        handed: dict[str, SparkBatch] = {}
+        if intent.get("batches"):
             if self._frames is None:
                 raise CheckpointError(
                     f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was reading a streaming "
                     f"DataFrame, and the "
                     f"flow has none now; put it back, or start with a new checkpoint"
                 )
-            taken.handed = self._frames.poll(IDLE_SECONDS)
-            if taken.handed is None:
+            again = self._frames.again(intent["batches"], IDLE_SECONDS, self._position.batches)
+            if again is None:
                 return None
-            if taken.handed.batch <= self._position.batch:
-                self._frames.finish(taken.handed, keep=True)
-                return None
-        for name, body in intent["slices"].items():
+            handed = again
+        for name in intent["slices"]:
             if name not in feeds:
                 raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
-            taken.slices[name] = feeds[name].replay(body["logged"], body["offset"])
-            feeds[name].restore(body["offset"])
-        return taken
+        found = self._taker.replay(intent)
+        return _Taken(found.slices, found.ends, found.idle, handed)
 
     # One epoch --------------------------------------------------------------------------------------------------
 
     def _epoch(self, taken: _Taken, feeds: dict[str, Feed], began: float) -> None:
         spec = self._spec(taken)
-        started, started_at = time.monotonic(), time.time()
+        started, started_at = monotonic(), shared_time()
         try:
             outcome, attempts = self._attempt(spec, taken)
-            job_seconds = time.monotonic() - started
+            job_seconds = monotonic() - started
             if outcome.failures:
                 raise first_failure(self._plan, outcome.failures).error
             counts = self._commit(spec, taken, feeds, outcome)
@@ -313,28 +352,33 @@ class SparkEngine:
         except BaseException:
             self._give_back(taken, keep=False)
             raise
-        seconds = time.monotonic() - began
+        seconds = monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, attempts)
         assert self._pilot is not None
-        self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), time.monotonic())
+        self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), monotonic())
         self._listener(stats)
 
     def _give_back(self, taken: _Taken, keep: bool) -> None:
-        """Let Spark go on behind the batch of an epoch, if it has one; again is no harm."""
-        if taken.handed is not None and self._frames is not None:
-            self._frames.finish(taken.handed, keep)
+        """Let Spark go on after the batches of an epoch; again is no harm."""
+        for handed in taken.handed.values():
+            assert self._frames is not None
+            self._frames.finish(handed, keep)
 
     def _spec(self, taken: _Taken) -> EpochSpec:
         position, plan = self._position, self._plan
         assert self._pilot is not None
-        mixed = taken.handed is not None and bool(taken.slices)
+        for name, marks in self._marks.items():
+            marks.know(taken.slices[name].parts if name in taken.slices else ())
+            marks.know(taken.handed[name].places.parts() if name in taken.handed else ())
+            marks.idle = frozenset(taken.idle.get(name, ()))
+        mixed = len(taken.handed) + bool(taken.slices) > 1
         choice = self._pilot.choose(self._wishes(), _rows(taken), self._backend.cores, position.epoch + 1, mixed=mixed)
         if not choice.solo:
             position.tables, position.tasks = choice.tables, max(choice.levels[1:])
         tables = {node.name: [0] * shard_count(node) for node in plan.keyed} if choice.solo else choice.tables
         slices: dict[str, list[int]] = {
             node.name: []
-            if taken.handed is not None
+            if taken.handed
             else slice_bounds(plan, node, taken.slices, choice.levels[self._stages.levels[node.name]])
             for node in plan.sinks
         }
@@ -342,7 +386,8 @@ class SparkEngine:
         every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
         groups: list[list[tuple[str, Any]]] = []
         for name, found in taken.slices.items():
-            groups += [[(name, split) for split in group] for group in cut_splits(found.splits, choice.levels[0])]
+            cut = self._taker.floors(name, cut_splits(found.splits, choice.levels[0]))
+            groups += [[(name, split) for split in group] for group in cut]
         if choice.solo:
             groups = [[pair for group in groups for pair in group]]
         levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
@@ -352,49 +397,58 @@ class SparkEngine:
             every_table,
             {name: tuple(b) for name, b in slices.items()},
             tuple(tuple(group) for group in groups) or ((),),
-            dict(position.marks),
+            copy.deepcopy(self._marks),
             taken.ends,
-            position.highest,
-            {name: index.pointers() for name, index in position.state.items()},
+            self._frame_tops,
+            {name: StatePointers.of(index) for name, index in position.state.items()},
             self._options.checkpoint,
-            self._checkpoint.id,
+            self._keeper.id,
             {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
-            self._lease.fence,
+            self._keeper.fence,
             choice.in_flight,
             self._threads,
             self._options.name_keys,
             choice.solo,
+            {name: handed.places for name, handed in taken.handed.items()},
         )
 
     def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
         return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
 
     def _attempt(self, spec: EpochSpec, taken: _Taken) -> tuple[Outcome, int]:
-        """Run the job; run it again where Spark lost it, because nothing of a lost job is visible."""
+        """Run the job; run it again where Spark lost it, or where a file failed: nothing of it is visible yet."""
         for attempt in range(1, self._options.retries + 1):
+            last = attempt == self._options.retries or self._stop.is_set()
             try:
-                return self._backend.run(spec, None if taken.handed is None else taken.handed.frame), attempt
+                outcome = self._backend.run(spec, [handed.frame for handed in taken.handed.values()])
             except JobLost as error:
-                if attempt == self._options.retries or self._stop.is_set():
+                if last:
                     raise PenstockError(f"epoch {spec.epoch}: Spark's job failed {attempt} times: {error}") from None
+                continue
+            # What else failed is not believed then: an operator may have missed rows that were not read.
+            files = [failure.error for failure in outcome.failures if isinstance(failure.error, StorageError)]
+            if not files:
+                return outcome, attempt
+            if last:
+                failed = files[0]
+                what = f"epoch {spec.epoch}, run {attempt} times: {failed.what}"
+                raise StorageError(what, failed.path, failed.attempts, failed.error)
+            self._stop.wait(RETRY_SECONDS * attempt)
         raise AssertionError("an epoch is attempted at least once")
 
     def _commit(self, spec: EpochSpec, taken: _Taken, feeds: dict[str, Feed], outcome: Outcome) -> dict[str, int]:
-        """Make the epoch's rows visible and its state the truth, in that order."""
-        position = self._position
-        assert self.outputs is not None
-        self._lease.check()
-        began = time.monotonic()
-        counts = self.outputs.publish(spec.epoch, outcome.parts)
-        published = time.monotonic()
+        """Make the epoch's state the truth and its rows visible."""
+        position, outputs = self._position, self.outputs
+        assert outputs is not None
+        began = monotonic()
+        counts = outputs.count(outcome.parts)
+        outputs.check_claims(self._keeper.id, outcome.parts)
         for name, blocks in outcome.state:
             for operator, shard, full, size, keys, timer in blocks:
                 position.state.setdefault(operator, ShardIndex()).add(name, shard, full, size, keys, timer)
         position.epoch = spec.epoch
-        position.batch = position.batch if taken.handed is None else taken.handed.batch
-        position.marks.update(outcome.marks)
-        position.marks.update(dict.fromkeys(taken.ends, FOREVER))
-        position.highest = max(filter(None, (position.highest, outcome.highest)), default=None)
+        position.batches.update({name: handed.batch for name, handed in taken.handed.items()})
+        self._raise_marks(taken, outcome)
         position.ended += [name for name in taken.ends if name not in position.ended]
         position.rows_in += sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
         for part in outcome.parts:
@@ -406,12 +460,40 @@ class SparkEngine:
             offsets.update({name: feed.full_offset() for name, feed in feeds.items() if isinstance(feed, FileFeed)})
         self._last_offsets.update(offsets)
         whole = {name: offset for name, offset in self._last_offsets.items() if not isinstance(feeds[name], FileFeed)}
-        self._lease.check()  # publishing takes its time
-        self._checkpoint.commit(position, self._lease.fence, {**whole, **offsets}, full, counts)
+        position.staged = outputs.staged(spec.epoch, spec.fence, outcome.parts)
+        delivered = began
+
+        def deliver() -> None:
+            nonlocal delivered
+            outputs.deliver(spec.epoch, spec.fence, outcome.parts)
+            delivered = monotonic()
+
+        self._keeper.commit(position, {**whole, **offsets}, full, counts, deliver)
+        outputs.keep(outcome.parts)
         if spec.epoch % CLEAN_EVERY == 0:
-            self._checkpoint.clean(position)
-        self._driver_seconds = (published - began, time.monotonic() - published)
+            self._keeper.clean(position)
+            if self._staging is not None:
+                self._staging.clean(feeds)
+        self._driver_seconds = (delivered - began, monotonic() - delivered)
         return counts
+
+    def _raise_marks(self, taken: _Taken, outcome: Outcome) -> None:
+        """Note how far the parts of all sources have come, for the next epoch."""
+        for name, marks in self._marks.items():
+            marks.rise(outcome.marks.get(name, {}))
+            if name in taken.handed:
+                self._taker.heard(name, outcome.marks.get(name, {}))  # only its tasks have seen whose rows came
+        raise_idle(self._marks, taken.ends)
+        for name in taken.ends:
+            self._marks[name].water = FOREVER
+        for name in self._frame_tops.keys() | {node.name for node in filter(is_streaming, self._plan.sources)}:
+            self._frame_tops.setdefault(name, {}).update(outcome.tops.get(name, {}))
+        self._position.marks = {name: marks.water for name, marks in self._marks.items()}
+        self._position.intake = {
+            **self._taker.state(),
+            "parts": {name: marks.parts for name, marks in self._marks.items()},
+            "frame_tops": self._frame_tops,
+        }
 
     def _stats(
         self,
@@ -459,7 +541,7 @@ class SparkEngine:
         return Measured(
             spec,
             stats,
-            None if None in waiting or taken.handed is not None else sum(each or 0 for each in waiting),
+            None if None in waiting or taken.handed else sum(each or 0 for each in waiting),
             level_seconds(outcome.timings, started_at, stats.job_seconds),
             add_waits(outcome.timings),
             stats.hot_keys,
@@ -475,15 +557,6 @@ class SparkEngine:
 def _rows(taken: _Taken) -> int | None:
     """Return how many rows an epoch will read, None where they are not counted."""
     counts = [found.rows for found in taken.slices.values()]
-    if taken.handed is not None or any(count is None for count in counts):
+    if taken.handed or any(count is None for count in counts):
         return None
     return sum(count or 0 for count in counts)
-
-
-def _write_frame(frame: Any, order_by: tuple[str, ...], path: str) -> None:
-    """Write a batch DataFrame as Parquet, once; the marker of a finished write is Spark's own."""
-    from penstock.ingress.paths import exists
-
-    if not exists(f"{path}/_SUCCESS"):
-        ordered = frame.orderBy(*order_by) if order_by else frame
-        ordered.write.mode("overwrite").parquet(path)

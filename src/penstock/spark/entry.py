@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import errors
+from penstock.clock import perf_counter, process_time, shared_time
 from penstock.spark.envelope import Envelope, as_buffer, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.ship import unpack_plan
 from penstock.spark.spec import EpochSpec
@@ -82,14 +82,14 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
     collecting = gc.isenabled()
     # Rows are many and short-lived, and the cycle collector would look at each of them again and again.
     gc.disable()
-    began, wall, cpu = time.time(), time.perf_counter(), time.process_time()
+    began, wall, cpu = shared_time(), perf_counter(), process_time()
     try:
         for task in tasks:
             arriving = task.run(arriving)
         yield from arriving
-        wall = time.perf_counter() - wall
+        wall = perf_counter() - wall
         # By the clock of the wall too, so that the driver can tell when the tasks of a level were done.
-        spent = {"wall": wall, "cpu": time.process_time() - cpu, "ended": began + wall}
+        spent = {"wall": wall, "cpu": process_time() - cpu, "ended": began + wall}
         timings.add([{**task.timings(), **spent} for task in tasks])
     finally:
         if collecting:

@@ -193,17 +193,20 @@ def unpack(payload: Payload, row: RowType | None) -> tuple[Chunk, Ints | None]:
     return Chunk(positions, times, row, columns), shards
 
 
-def pack_steps(steps: Steps) -> bytes:
-    """Write marks."""
-    file = io.BytesIO()
+def pack_steps(part: int, steps: Steps) -> bytes:
+    """Write marks of a part of a source."""
+    file = io.BytesIO(struct.pack("<q", part))
+    file.seek(8)
     np.save(file, np.stack([*steps.positions, steps.values]), allow_pickle=False)
     return file.getvalue()
 
 
-def unpack_steps(payload: pa.Buffer | bytes) -> Steps:
-    """Read marks."""
-    matrix = np.load(io.BytesIO(bytes(payload)), allow_pickle=False)
-    return Steps(list(matrix[:-1]), matrix[-1])
+def unpack_steps(payload: pa.Buffer | bytes) -> tuple[int, Steps]:
+    """Read marks, and the part whose they are."""
+    file = io.BytesIO(bytes(payload))
+    (part,) = struct.unpack("<q", file.read(8))
+    matrix = np.load(file, allow_pickle=False)
+    return part, Steps(list(matrix[:-1]), matrix[-1])
 
 
 def pickle_rows(rows: list[Any]) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock.clock import waiting_time
 from penstock.keys import SHARDS
 
 PATIENCE_SECONDS = 60.0
@@ -15,10 +15,10 @@ PATIENCE_SECONDS = 60.0
 class Executors:
     """The executors of one Spark context on a cluster."""
 
-    def __init__(self, context: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, context: Any, clock: Callable[[], float] = waiting_time) -> None:
         self._context, self._scala, self._clock = context, context._jsc.sc(), clock
         conf = context.getConf()
-        dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+        dynamic = allocates_dynamically(conf)
         self.can_change = not dynamic
         """Whether Spark takes orders: with dynamic allocation it decides by itself."""
         self._cores_each = int(conf.get("spark.executor.cores", "0"))
@@ -80,6 +80,11 @@ class Executors:
         self._scala.requestTotalExecutors(count, 0, jvm.PythonUtils.toScalaMap({}))
         if len(found) > count:
             self._scala.killExecutors(jvm.PythonUtils.toSeq(found[count:]))
+
+
+def allocates_dynamically(conf: Any) -> bool:
+    """Tell whether Spark itself decides how many executors there are."""
+    return bool(conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true")
 
 
 def _allowed(conf: Any, dynamic: bool) -> int:

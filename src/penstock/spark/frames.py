@@ -1,29 +1,34 @@
-"""Spark DataFrames as sources: their rows get positions, and a streaming query hands over one batch after the other."""
+"""Streaming DataFrames as sources: a streaming query for each hands over one batch after the other.
+
+Each has a query, and a log of Spark's, of its own: Spark knows the streams of a query by their number in its log of
+offsets, so that a flow could not get another source if they shared one.
+"""
 
 from __future__ import annotations
 
-import queue
 import re
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from penstock.errors import FlowError, SourceError
+from penstock.clock import as_measured, waiting_time
+from penstock.errors import CheckpointError, FlowError, SourceError
 from penstock.graph import Node
-from penstock.ingress.splits import Piece, cast_table
 from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Frame
 from penstock.rows import normalize_schema
+from penstock.spark.batches import BatchPlaces, batch_places
+from penstock.spark.hand_over import Handed, HandOver, stop_query
+from penstock.spark.places import PLACE
+
+Json = dict[str, Any]
 
 _TAKE_ALL = re.compile(r"FileSource\[|(kafka|rate|socket)$")
 """Sources of Spark's own whose batches have all rows that are there, unless an option bounds them."""
 _BOUNDS = re.compile(r"per(trigger|batch)", re.IGNORECASE)
-_SHUFFLES = re.compile(r"\b(Aggregate|Join|Repartition\w*|RebalancePartitions|Deduplicate\w*|Sort|Window)\b")
 
 
 def frame_schema(frame: Any) -> pa.Schema:
@@ -33,104 +38,25 @@ def frame_schema(frame: Any) -> pa.Schema:
     return normalize_schema(to_arrow_schema(frame.schema, timezone="UTC"))
 
 
-def place_columns(frame: Any) -> list[Any]:
-    """Return the columns that tell a row's place in a streaming DataFrame, in order of weight.
-
-    Kafka's topic, partition and offset; a file's time, name and row; a rate stream's value. Otherwise partition and
-    row, which hold for one run only: None stands for them, because Spark numbers the rows of a batch but not those of
-    a stream (see `numbered`).
-    """
-    from pyspark.sql import functions as F
-
-    names = set(frame.columns)
-    if {"topic", "partition", "offset"} <= names:
-        return [F.xxhash64("topic"), F.col("partition").cast("long"), F.col("offset").cast("long")]
-    if has_metadata(frame):
-        meta = "_metadata."
-        when = F.unix_micros(F.col(meta + "file_modification_time"))
-        file = [when, F.xxhash64(meta + "file_path")]
-        if "row_index" in metadata_fields(frame):
-            return [*file, F.col(meta + "row_index")]
-        return [*file, F.col(meta + "file_block_start"), None]
-    if names == {"timestamp", "value"} and dict(frame.dtypes)["value"] == "bigint":
-        return [F.col("value")]
-    return [None]
-
-
-def has_metadata(frame: Any) -> bool:
-    """Tell whether a DataFrame comes straight from files."""
-    return bool(metadata_fields(frame))
-
-
-def metadata_fields(frame: Any) -> list[str]:
-    """Return the names in a DataFrame's hidden `_metadata` column."""
-    try:
-        return list(frame.select("_metadata").schema[0].dataType.fieldNames())
-    except Exception:  # an AnalysisException: there is no such column
-        return []
-
-
 def check_frame(node: Node) -> None:
     """Refuse a streaming DataFrame whose rows have no order of their own and were given none."""
     source = node.operator
     assert isinstance(source, Source)
-    frame = source.reader.frame
-    plan = frame._jdf.queryExecution().logical().toString()
-    if source.reader.streaming and not source.order_by and (match := _SHUFFLES.search(plan)):
-        raise FlowError(
-            f"source {node.name!r}: the streaming DataFrame contains a shuffle ({match[1]}), behind which its rows "
-            f"have no "
-            f"order; give order_by="
-        )
+    if not source.order_by and (problem := source.reader.places.problem) is not None:
+        raise FlowError(f"source {node.name!r}: {problem}; or give order_by=, which orders the rows of each batch")
 
 
-def combined(plan: Plan) -> Any:
-    """Return one streaming DataFrame with the rows of all streaming sources: (source, place..., one struct a
-    source)."""
+def placed_frame(plan: Plan, node: Node) -> Any:
+    """Return the streaming DataFrame of a source as tasks get it: (source, place..., row)."""
     from pyspark.sql import functions as F
 
-    nodes = [node for node in plan.sources if is_streaming(node)]
-    wide = max(node.operator.reader.own_width for node in nodes)  # type: ignore[attr-defined]
-    parts = []
-    for node in nodes:
-        check_frame(node)
-        frame = node.operator.reader.frame  # type: ignore[attr-defined]
-        places = [F.lit(0).cast("long") if c is None else c.cast("long") for c in place_columns(frame)]
-        places += [F.lit(0).cast("long")] * (wide - len(places))
-        names = [f"`{name}`" for name in frame.columns]
-        structs = [
-            F.struct(*names).alias(f"row{plan.sources.index(other)}")
-            if other is node
-            else F.lit(None).cast(_struct_type(other)).alias(f"row{plan.sources.index(other)}")
-            for other in nodes
-        ]
-        parts.append(
-            frame.select(
-                F.lit(plan.sources.index(node)).alias("source"),
-                *[place.alias(f"place{i}") for i, place in enumerate(places)],
-                *structs,
-            )
-        )
-    made = parts[0]
-    for part in parts[1:]:
-        made = made.unionAll(part)
-    return made
-
-
-def numbered(plan: Plan, batch: Any) -> Any:
-    """Return a batch of the combined DataFrame with the numbers of rows whose sources do not tell them."""
-    from pyspark.sql import functions as F
-
-    for node in filter(is_streaming, plan.sources):
-        for index, column in enumerate(place_columns(node.operator.reader.frame)):  # type: ignore[attr-defined]
-            if column is None:
-                mine, place = F.col("source") == plan.sources.index(node), f"place{index}"
-                batch = batch.withColumn(place, F.when(mine, F.monotonically_increasing_id()).otherwise(F.col(place)))
-    return batch
-
-
-def _struct_type(node: Node) -> Any:
-    return node.operator.reader.frame.schema  # type: ignore[attr-defined]
+    reader = node.operator.reader  # type: ignore[attr-defined]
+    names = [f"`{name}`" for name in reader.frame.columns]
+    return reader.places.frame.select(
+        F.lit(plan.sources.index(node)).alias("source"),
+        *[f"{PLACE}{number}" for number in range(reader.places.columns)],
+        F.struct(*names).alias("row"),
+    )
 
 
 def is_streaming(node: Node) -> bool:
@@ -157,29 +83,12 @@ def takes_all(frame: Any) -> bool:
     return True
 
 
-def frame_pieces(plan: Plan, batch: pa.RecordBatch) -> Iterator[tuple[Node, Piece]]:
-    """Divide a batch of the combined DataFrame by source."""
-    sources = batch.column("source").to_numpy()
-    places = [name for name in batch.schema.names if name.startswith("place")]
-    for number in np.unique(sources).tolist():
-        node = plan.sources[number]
-        index = pa.array(np.flatnonzero(sources == number))
-        part = batch if len(index) == batch.num_rows else batch.take(index)
-        rows = pa.RecordBatch.from_struct_array(part.column(f"row{number}"))
-        own = np.stack([part.column(name).to_numpy() for name in places])
-        assert node.types[0] is not None
-        yield node, Piece(own, cast_table(node.types[0], rows, node.name, None), None, in_order=False)
+@dataclass(eq=False)
+class SparkBatch(Handed):
+    """A batch of one streaming DataFrame."""
 
-
-@dataclass
-class Handed:
-    """A batch that Spark's stream has handed over, and waits to have done."""
-
-    frame: Any
-    batch: int
-    done: threading.Event
-    keep: bool = True
-    """Whether Spark may count the batch as done."""
+    source: str = ""
+    places: BatchPlaces = field(default_factory=lambda: BatchPlaces("content", True))
 
 
 class _Stopped(Exception):
@@ -187,15 +96,16 @@ class _Stopped(Exception):
 
 
 class FrameFeed:
-    """The streaming query of all streaming DataFrames of a flow."""
+    """The streaming query of one streaming DataFrame; `batches` is where it leaves them."""
 
-    def __init__(self, plan: Plan, checkpoint: str) -> None:
-        self._plan, self._frame = plan, combined(plan)
-        self._checkpoint = f"{checkpoint}/spark"
-        self._handed: queue.Queue[Handed] = queue.Queue()
+    def __init__(self, plan: Plan, node: Node, checkpoint: str, batches: HandOver) -> None:
+        self._source, self._frame = node.name, placed_frame(plan, node)
+        self._places = node.operator.reader.places  # type: ignore[attr-defined]
+        self._checkpoint = f"{checkpoint}/spark/{directory_name(node.name)}"
+        self._batches = batches
         self._query: Any = None
-        self._stopping = False
-        self._current: Handed | None = None
+        self._started = threading.Event()
+        self._problem: str | None = None
 
     def start(self, every: float | None, available_now: bool) -> None:
         """Start the query."""
@@ -206,57 +116,118 @@ class FrameFeed:
         elif every:
             writer = writer.trigger(processingTime=f"{int(every * 1000)} milliseconds")
         self._query = writer.start()
+        self._started.set()
 
-    def poll(self, timeout: float) -> Handed | None:
-        """Return the batch that waits, if there is one; raise what ended the query."""
-        try:
-            self._current = self._handed.get(timeout=timeout) if timeout > 0 else self._handed.get_nowait()
-            return self._current
-        except queue.Empty:
-            pass
-        if self._query is not None and not self._query.isActive and not self._stopping:
-            problem = self._query.exception()
+    def check(self) -> None:
+        """Raise what ended the query, if it has failed."""
+        if self._query is not None and not self._query.isActive and not self._batches.stopping:
+            ended = self._query.exception()
+            problem = self._problem or (None if ended is None else str(ended).splitlines()[0])
             if problem is not None:
-                raise SourceError(f"Spark's stream has failed: {str(problem).splitlines()[0]}")
-        return None
-
-    def finish(self, handed: Handed, keep: bool) -> None:
-        """Let Spark go on behind a batch."""
-        self._current = None
-        handed.keep = keep
-        handed.done.set()
+                raise SourceError(f"source {self._source!r}: Spark's stream has failed: {problem}")
 
     def spark_seconds(self) -> float:
         """Return what Spark itself took for the last batch that it told of: to plan it and to log it."""
         spent: dict[str, int] = (self._query.lastProgress or {}).get("durationMs", {})
-        return max(0, spent.get("triggerExecution", 0) - spent.get("addBatch", 0)) / 1000
-
-    def ended(self) -> bool:
-        """Tell whether the query has come to its end (a bounded run)."""
-        return self._query is not None and not self._query.isActive and self._handed.empty()
+        return as_measured(max(0, spent.get("triggerExecution", 0) - spent.get("addBatch", 0)) / 1000)
 
     def stop(self) -> None:
-        """End the query without interrupting a job: the next batch, or the one that waits, is refused."""
-        self._stopping = True
-        if self._current is not None:
-            self.finish(self._current, keep=False)
-        while True:
-            try:
-                self.finish(self._handed.get_nowait(), keep=False)
-            except queue.Empty:
-                break
+        """End the query, whose batches are refused by now, without interrupting a job."""
         if self._query is not None and self._query.isActive:
-            self._query.stop()
+            stop_query(self._query)
 
     def _take(self, frame: Any, batch: int) -> None:
         """Hand a batch over; runs in a thread of Spark's."""
-        if self._stopping:
+        if self._batches.stopping:
             raise _Stopped("stopped")
-        handed = Handed(numbered(self._plan, frame), batch, threading.Event())
-        self._handed.put(handed)
-        handed.done.wait()
-        if not handed.keep:
+        self._started.wait()
+        try:
+            places = batch_places(self._places, frame.sparkSession._jvm, self._query, batch)
+        except Exception as error:
+            # Spark would tell of it in a hundred lines, and without the name of the source.
+            self._problem = f"the names in batch {batch} cannot be found: {type(error).__name__}: {error}"
+            raise _Stopped("failed") from None
+        if not self._batches.offer(SparkBatch(frame, batch, source=self._source, places=places)):
             raise _Stopped("stopped")
+
+
+class FrameFeeds:
+    """The streaming queries of a flow."""
+
+    def __init__(self, plan: Plan, checkpoint: str) -> None:
+        self._batches = HandOver()
+        self._waiting: dict[str, SparkBatch] = {}
+        """Batches that no epoch has taken yet."""
+        nodes = [node for node in plan.sources if is_streaming(node)]
+        self._feeds = {node.name: FrameFeed(plan, node, checkpoint, self._batches) for node in nodes}
+
+    def start(self, every: float | None, available_now: bool) -> None:
+        """Start the queries."""
+        for feed in self._feeds.values():
+            feed.start(every, available_now)
+
+    def poll(self, timeout: float, done: dict[str, int]) -> dict[str, SparkBatch]:
+        """Return the batches that wait, by source, once there are some; `done` is the last of each source."""
+        self._receive(timeout, done)
+        found, self._waiting = self._waiting, {}
+        return found
+
+    def again(self, batches: dict[str, Json], timeout: float, done: dict[str, int]) -> dict[str, SparkBatch] | None:
+        """Return the batches that an epoch was begun with before a crash, as soon as Spark has handed over all."""
+        missing = sorted(set(batches) - set(self._feeds))
+        if missing:
+            raise CheckpointError(
+                f"an epoch that was begun reads the streaming DataFrame of {missing[0]!r}, which the flow no longer "
+                f"has; put it back, or start with a new checkpoint"
+            )
+        self._receive(timeout, done)
+        if not set(batches) <= set(self._waiting):
+            return None
+        found = {source: self._waiting.pop(source) for source in batches}
+        for source, logged in batches.items():
+            if found[source].batch != logged["batch"]:
+                raise CheckpointError(
+                    f"source {source!r}: the epoch that was begun reads batch {logged['batch']} of Spark's stream, "
+                    f"whose log goes on with {found[source].batch}; restore the checkpoint from a copy, or start "
+                    f"with a new one"
+                )
+            # Files may have been touched since: their order is the one of the first time.
+            found[source].places = found[source].places.restored(logged)
+        return found
+
+    def _receive(self, timeout: float, done: dict[str, int]) -> None:
+        """Take what the queries hand over; give back at once what was done before a crash without Spark's knowing."""
+        until = waiting_time() + timeout
+        while True:
+            handed = self._batches.take(0.0 if self._waiting else max(0.0, until - waiting_time()))
+            if handed is None:
+                break
+            assert isinstance(handed, SparkBatch)
+            if handed.batch <= done.get(handed.source, -1):
+                self.finish(handed, keep=True)
+            else:
+                self._waiting[handed.source] = handed
+        for feed in self._feeds.values():
+            feed.check()
+
+    def finish(self, handed: Handed, keep: bool) -> None:
+        """Let Spark go on after a batch; the first time counts."""
+        self._batches.give_back(handed, keep)
+
+    def spark_seconds(self) -> float:
+        """Return what Spark itself took for the last batches that it told of: to plan and to log them."""
+        return max(feed.spark_seconds() for feed in self._feeds.values())
+
+    def stop(self) -> None:
+        """End the queries: batches that wait, and those that are still to come, are refused."""
+        self._batches.stop()
+        for feed in self._feeds.values():
+            feed.stop()
+
+
+def directory_name(source: str) -> str:
+    """Return a name for the files of a source that every file system takes."""
+    return "source=" + re.sub(r"[^\w.-]", lambda match: f"+{ord(match[0]):x}", source)
 
 
 def quiet_streams(session: Any) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StorageError
 from penstock.pe.failures import Failure
 from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import Kind
-from penstock.spark.executors import Executors
+from penstock.spark.executors import Executors, allocates_dynamically
 from penstock.spark.labels import job_label, stage_labels
 from penstock.spark.parts import Part
 from penstock.spark.session import engine_session
@@ -19,6 +19,7 @@ from penstock.spark.ship import ship
 from penstock.spark.shuffles import ByteShuffles, RowShuffles, Shuffles
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
+from penstock.spark.worker_python import check_workers, refuse_connect
 from penstock.timing import Ticks
 
 StateBlock = tuple[str, int, bool, int, int, Ticks | None]
@@ -31,8 +32,10 @@ class Outcome:
 
     parts: list[Part] = field(default_factory=list)
     state: list[tuple[str, list[StateBlock]]] = field(default_factory=list)
-    marks: dict[str, Ticks] = field(default_factory=dict)
-    highest: tuple[int, ...] | None = None
+    marks: dict[str, dict[int, Ticks]] = field(default_factory=dict)
+    """The highest mark of each part of a source that had rows."""
+    tops: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    """The highest order_by of each."""
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
@@ -60,8 +63,11 @@ class Backend(Protocol):
     def prepare(self, stages: Stages) -> None:
         """Get ready to run the epochs of a flow."""
 
-    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
-        """Run an epoch; `frame` has the rows of DataFrame sources, if there are any. Raises `JobLost`."""
+    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
+        """Run an epoch; `frames` have the rows of streaming DataFrames, if there are any. Raises `JobLost`."""
+
+    def close(self) -> None:
+        """Let go of what is held for the epochs to come."""
 
 
 class JobLost(Exception):
@@ -72,11 +78,13 @@ class SparkBackend:
     """Build and run the job of an epoch on Spark."""
 
     def __init__(self, session: Any) -> None:
+        refuse_connect(session)
         self.session = engine_session(session)
         self._context = self.session.sparkContext
         # In local mode there is one executor, so that every task is where its shards are.
         self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
-        self._rows = RowShuffles(self.session, None if self.one_executor else Anchors(self._context))
+        anchored = not self.one_executor and not allocates_dynamically(self._context.getConf())
+        self._rows = RowShuffles(self.session, Anchors(self._context) if anchored else None)
         self.executors = None if self.one_executor else Executors(self._context)
         self._bytes = ByteShuffles(self._context)
         self._timings = self._context.accumulator([], _list_parameter())
@@ -97,16 +105,17 @@ class SparkBackend:
         self._stages, self._packed = stages, ship(self._context, stages.plan)
         self._labels = stage_labels(stages)
 
-    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
         """Run an epoch as one job."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        check_workers(self._context)
         self._timings.value = []
-        shuffles: Shuffles = self._bytes if frame is None and self.one_executor else self._rows
+        shuffles: Shuffles = self._bytes if not frames and self.one_executor else self._rows
         try:
             self._context.setJobDescription(job_label(self._stages.plan.name, spec.epoch, self._labels))
-            rows = shuffles.run(self._packed, spec, frame, self._timings, self._labels)
+            rows = shuffles.run(self._packed, spec, frames, self._timings, self._labels)
         except OSError as error:
             raise PenstockError(
                 f"epoch {spec.epoch}: Spark does not answer any more ({error}); start the flow again with its "
@@ -114,7 +123,14 @@ class SparkBackend:
             ) from None
         except (Py4JError, PySparkException) as error:
             raise JobLost(_short(error)) from None
-        return gather(rows, list(self._timings.value))
+        outcome = gather(rows, list(self._timings.value))
+        if any(isinstance(failure.error, StorageError) for failure in outcome.failures):
+            self._rows.close()  # the next attempt may run elsewhere: the fault may be one machine's
+        return outcome
+
+    def close(self) -> None:
+        """Let go of what the executors hold for this run."""
+        self._rows.close()
 
 
 def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Outcome:
@@ -129,9 +145,8 @@ def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Ou
         elif "state" in body:
             outcome.state.append(body["state"])
         elif "marks" in body:
-            for source, mark in body["marks"].items():
-                outcome.marks[source] = max(mark, outcome.marks.get(source, mark))
-            outcome.highest = max(filter(None, (outcome.highest, body["highest"])), default=None)
+            _highest(outcome.marks, body["marks"])
+            _highest(outcome.tops, body["tops"])
         else:
             _, _, rows_in, rows_out, passed_over = body["counts"]
             for total, part in (
@@ -142,6 +157,14 @@ def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Ou
                 for name, count in part.items():
                     total[name] = total.get(name, 0) + count
     return outcome
+
+
+def _highest(found: dict[str, dict[int, Any]], told: dict[str, dict[int, Any]]) -> None:
+    """Keep the highest of what tasks tell of each part of a source."""
+    for source, parts in told.items():
+        mine = found.setdefault(source, {})
+        for part, value in parts.items():
+            mine[part] = max(value, mine.get(part, value))
 
 
 def _short(error: Exception) -> str:

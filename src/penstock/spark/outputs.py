@@ -1,30 +1,40 @@
-"""Make an epoch's rows visible: rename directories, call functions, keep results. Runs on the driver, epoch by
-epoch."""
+"""The sinks of a run, as the driver sees them: refuse directories that it must not write to, call functions, keep
+results, and say which part files a commit is to make visible."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
+
+import pyarrow as pa
 
 from penstock.errors import CheckpointError, FlowError
 from penstock.graph import Node
-from penstock.ingress.paths import exists
 from penstock.operators.base import Sink
 from penstock.pe.part_files import part_name
 from penstock.plan import Plan
 from penstock.rows import Row
-from penstock.spark.files import list_names, make_directory, move, read_json, remove, write_json
-from penstock.spark.parts import Part, frame_staging, read_payload, staging
-from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file
+from penstock.spark.parts import Part, frame_staging, read_payload
+from penstock.store import documents
+from penstock.store.checkpoint import Checkpoint, Position
+from penstock.store.documents import Json
+from penstock.store.objects import Store, open_store
+from penstock.store.publication import OWNER, epochs_in, own, owner_of, staged_parts
+from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 
 
 def check_directories(plan: Plan, checkpoint: str | None) -> None:
     """Refuse what can be known before Spark starts: local directories that this run could not write to."""
-    identity = None if checkpoint is None else read_json(f"{checkpoint}/flow.json")
-    damaged = checkpoint is not None and identity is None and bool(list_names(f"{checkpoint}/epochs"))
+    checkpoint_id = ""
+    if checkpoint is not None:
+        try:
+            checkpoint_id = (Checkpoint(checkpoint).description() or {"id": ""})["id"]
+        except documents.DamagedError:
+            return  # opening the checkpoint says what is wrong with it
+        if not checkpoint_id and Checkpoint(checkpoint).entries():
+            return
     for node, writer in _directories(plan):
-        if "://" not in writer.path and not damaged:  # opening a damaged checkpoint says what is wrong with it
-            _refuse_taken(node, writer, "" if identity is None else identity["id"])
+        if "://" not in writer.path:
+            _refuse_taken(node, writer, open_store(writer.path), checkpoint_id)
 
 
 def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
@@ -43,11 +53,11 @@ def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
     return list(found.values())
 
 
-def _refuse_taken(node: Node, writer: Directory, checkpoint_id: str) -> list[str]:
-    """Refuse a directory that holds the rows of another run; return the epochs in it."""
+def _refuse_taken(node: Node, writer: Directory, store: Store, checkpoint_id: str) -> list[str]:
+    """Refuse a directory that holds the rows of another run, or files of somebody else; return the epochs in it."""
     refuse_file(node.name, writer)
-    owner = read_json(f"{writer.path}/_penstock/owner.json")
-    rows = [name for name in list_names(writer.path) if name.startswith("epoch=")]
+    names = store.names("")
+    owner, rows = owner_of(store), epochs_in(names)
     if owner is None and rows:
         raise CheckpointError(
             f"sink {node.name!r}: {writer.path} holds rows, but not the note of whose they are "
@@ -59,83 +69,148 @@ def _refuse_taken(node: Node, writer: Directory, checkpoint_id: str) -> list[str
             f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
             f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}"
         )
+    refuse_strangers(node.name, writer, names)
     return rows
 
 
+def memory_sinks(plan: Plan) -> list[Node]:
+    """Return the sinks whose rows are kept in memory."""
+    return [node for node in plan.sinks if isinstance(_writer(node), Memory)]
+
+
 class Outputs:
-    """The sinks of a run, as the driver sees them."""
+    """The sinks of a run."""
 
-    def __init__(self, plan: Plan, checkpoint: str, checkpoint_id: str, fence: int, session: Any) -> None:
-        self._plan, self._checkpoint, self._id, self._session = plan, checkpoint, checkpoint_id, session
-        self._fence = fence
-        self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks if isinstance(_writer(node), Memory)}
+    def __init__(self, plan: Plan, checkpoint: Checkpoint, session: Any) -> None:
+        self._plan, self._checkpoint, self._session = plan, checkpoint, session
+        self._directories = _directories(plan)
+        self.stores = {writer.path: open_store(writer.path) for _, writer in self._directories}
+        self.results: dict[str, list[Row]] = {node.name: [] for node in memory_sinks(plan)}
 
-    def open(self, committed: int) -> None:
-        """Claim the sinks' directories; refuse one that holds the rows of another run."""
-        _remove_rubbish(f"{self._checkpoint}/frames")
-        for node, writer in _directories(self._plan):
-            rows = _refuse_taken(node, writer, self._id)
-            make_directory(f"{writer.path}/_penstock/staging")
-            write_json(
-                f"{writer.path}/_penstock/owner.json",
-                {"checkpoint": self._id, "flow": self._plan.name, "path": self._checkpoint, "sink": node.name},
+    def accept(self, position: Position, checkpoint_id: str) -> None:
+        """Refuse directories that this run must not write to; nothing is changed."""
+        for node, writer in self._directories:
+            rows = _refuse_taken(node, writer, self.stores[writer.path], checkpoint_id)
+            self._refuse_newer(node, writer, rows, position.epoch)
+            self._refuse_other_rows(node, writer, position)
+
+    def claim(self, checkpoint_id: str, committed: int) -> None:
+        """Say in the sinks' directories whose rows they have; refuse those that got rows of another run meanwhile."""
+        for node, writer in self._directories:
+            note = {
+                "checkpoint": checkpoint_id,
+                "flow": self._plan.name,
+                "path": self._checkpoint.path,
+                "sink": node.name,
+            }
+            store = self.stores[writer.path]
+            own(store, note)
+            self._refuse_newer(node, writer, epochs_in(store.names("")), committed)
+
+    def check_claims(self, checkpoint_id: str, parts: list[Part]) -> None:
+        """Refuse to add rows to a directory that another run has claimed since: it had no rows yet, so both could."""
+        for node, writer in self._directories:
+            if not any(part.rows for part in _of(node, parts)):
+                continue
+            owner = owner_of(self.stores[writer.path])
+            if owner is None or owner["checkpoint"] != checkpoint_id:
+                whose = "is gone" if owner is None else f"is of a run with the checkpoint {owner['path']} now"
+                raise CheckpointError(
+                    f"sink {node.name!r}: the note of whose rows {writer.path} holds ({OWNER}) {whose}, so that this "
+                    f"run stops without writing anything more; give each run a directory of its own, and start this "
+                    f"one again"
+                )
+
+    def _refuse_newer(self, node: Node, writer: Directory, rows: list[str], committed: int) -> None:
+        """Refuse rows that the checkpoint knows nothing of, but for those that it is about to write once more."""
+        for name in rows:
+            epoch = int(name.removeprefix("epoch="))
+            if epoch > committed + 1 or (epoch > committed and self._checkpoint.intent(epoch) is None):
+                raise CheckpointError(
+                    f"sink {node.name!r}: {writer.path}/{name} is newer than the checkpoint, which ends at "
+                    f"epoch {committed}; the checkpoint was replaced by an older one: restore it, or "
+                    f"remove both"
+                )
+
+    def _refuse_other_rows(self, node: Node, writer: Directory, position: Position) -> None:
+        """Refuse to add rows to a directory whose rows have other fields, or are in another format."""
+        was = ((position.flow or {}).get("sinks") or {}).get(node.name)
+        if was is None:
+            return
+        if was["path"] != writer.path:
+            position.sink_schemas.pop(node.name, None)  # a new directory: its first rows tell their fields
+            return
+        fix = "give the sink another directory, change it back, or start with a new checkpoint and a new directory"
+        if was["format"] != writer.format:
+            raise CheckpointError(
+                f"sink {node.name!r}: the rows in {writer.path} are in the format {was['format']}, and the flow now "
+                f"writes {writer.format}; {fix}"
             )
-            _remove_rubbish(f"{writer.path}/_penstock/staging")
-            for name in rows:
-                if int(name.removeprefix("epoch=")) > committed + 1:
-                    raise CheckpointError(
-                        f"sink {node.name!r}: {writer.path}/{name} is newer than the checkpoint, which ends at "
-                        f"epoch {committed}; the checkpoint was replaced by an older one: restore it, or "
-                        f"remove both"
-                    )
+        known = was["schema"] or position.sink_schemas.get(node.name)
+        declared = self._declared(node)
+        if known is None:
+            return
+        if declared is None:
+            position.sink_schemas[node.name] = known
+            return
+        had = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(known)))
+        if not had.equals(declared, check_metadata=False):
+            raise CheckpointError(
+                f"sink {node.name!r}: the rows in {writer.path} have the fields {_shown(had)}, and those of the flow "
+                f"now have {_shown(declared)}; {fix}"
+            )
 
-    def publish(self, epoch: int, parts: list[Part]) -> dict[str, int]:
-        """Make the rows of an epoch visible at each sink; return how many there are."""
-        counts = {}
+    def _declared(self, node: Node) -> pa.Schema | None:
+        row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+        return None if row is None else row.schema
+
+    def count(self, parts: list[Part]) -> dict[str, int]:
+        """Return how many rows each sink has in an epoch."""
+        return {node.name: sum(part.rows for part in parts if part.sink == node.name) for node in self._plan.sinks}
+
+    def staged(self, epoch: int, fence: int, parts: list[Part]) -> Json:
+        """Return what the commit of an epoch is to say of its part files."""
+        named = {
+            node.name: (
+                writer.path,
+                [part_name(part.slice, writer.format) for part in _of(node, parts) if part.rows],
+            )
+            for node, writer in self._directories
+        }
+        return staged_parts(epoch, fence, named)
+
+    def deliver(self, epoch: int, fence: int, parts: list[Part]) -> None:
+        """Call the sinks that are called at least once: before the commit, so that none of their rows is lost."""
         for node in self._plan.sinks:
-            mine = sorted((part for part in parts if part.sink == node.name), key=lambda part: part.slice)
-            counts[node.name] = sum(part.rows for part in mine)
-            self._publish_one(node, epoch, mine, counts[node.name])
-        return counts
+            writer, mine = _writer(node), [part for part in _of(node, parts) if part.rows]
+            if isinstance(writer, FrameCallback):
+                where = frame_staging(node.name, epoch, fence)
+                if mine:
+                    path = f"{self._checkpoint.path}/{where}"
+                    writer.function(staged_frame(self._session, path, [part.slice for part in mine]), epoch)
+                self._checkpoint.store.delete(where)
+            elif mine and isinstance(writer, Callback):
+                writer.function(self._values(node, mine), epoch)
+            elif mine and isinstance(writer, Console):
+                _print(node.name, epoch, self._values(node, mine), writer.limit)
 
-    def _publish_one(self, node: Node, epoch: int, parts: list[Part], rows: int) -> None:
-        writer = _writer(node)
-        if isinstance(writer, Directory):
-            source, target = staging(writer, epoch, self._fence), f"{writer.path}/epoch={epoch:09d}"
-            if rows and not exists(target):
-                _remove_others(source, {part_name(part.slice, writer.format) for part in parts if part.rows})
-                move(source, target)
-            elif exists(source):
-                remove(source)  # published by an attempt that crashed before its manifest: the same rows
-        elif isinstance(writer, FrameCallback):
-            where = frame_staging(self._checkpoint, node.name, epoch, self._fence)
-            if rows:
-                writer.function(staged_frame(self._session, where, [p.slice for p in parts if p.rows]), epoch)
-            if exists(where):
-                remove(where)
-        elif rows:
-            row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-            values = [value for part in parts for chunk in read_payload(part, row) for value in chunk]
-            if isinstance(writer, Memory):
-                self.results[node.name].extend(values)
-            elif isinstance(writer, Callback):
-                writer.function(values, epoch)
-            elif isinstance(writer, Console):
-                _print(node.name, epoch, values, writer.limit)
+    def keep(self, parts: list[Part]) -> None:
+        """Keep the rows of the sinks in memory, once their epoch is committed."""
+        for node in self._plan.sinks:
+            if isinstance(_writer(node), Memory):
+                self.results[node.name].extend(self._values(node, _of(node, parts)))
+
+    def _values(self, node: Node, parts: list[Part]) -> list[Row]:
+        row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+        return [value for part in parts for chunk in read_payload(part, row) for value in chunk]
 
 
-def _remove_others(directory: str, wanted: set[str]) -> None:
-    """Remove what attempts that were killed have left behind."""
-    for name in list_names(directory, hidden=True):
-        if name not in wanted:
-            remove(f"{directory}/{name}")
+def _of(node: Node, parts: list[Part]) -> list[Part]:
+    return sorted((part for part in parts if part.sink == node.name), key=lambda part: part.slice)
 
 
-def _remove_rubbish(directory: str) -> None:
-    """Remove what drivers before this one have left behind; a task of theirs may still be adding to it."""
-    for name in list_names(directory):
-        with suppress(OSError):
-            remove(f"{directory}/{name}")
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema) or "none"
 
 
 def staged_frame(session: Any, where: str, slices: list[int]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,16 @@ import pyarrow.csv
 
 from penstock.graph import Node
 from penstock.ingress.paths import locate
+from penstock.ingress.retries import retried
 from penstock.operators.base import Sink
 from penstock.pe.chunk import Chunk
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
 from penstock.read import FileFormat
 from penstock.rows import RowType
 from penstock.spark.spec import EpochSpec
+from penstock.store.keeper import FRAMES
+from penstock.store.objects import sync_file
+from penstock.store.publication import staged_name
 from penstock.write import Directory, FrameCallback
 
 
@@ -38,16 +42,18 @@ class Part:
 
 def staging(writer: Directory, epoch: int, fence: int) -> str:
     """Return where an epoch's part files are written before they are made visible."""
-    return f"{writer.path}/_penstock/staging/epoch={epoch:09d}.{fence}"
+    return f"{writer.path}/{staged_name(epoch, fence)}"
 
 
-def frame_staging(checkpoint: str, sink: str, epoch: int, fence: int) -> str:
-    """Return where an epoch's rows wait for a function of (DataFrame, epoch)."""
-    return f"{checkpoint}/frames/{sink}/epoch={epoch:09d}.{fence}"
+def frame_staging(sink: str, epoch: int, fence: int) -> str:
+    """Return where an epoch's rows wait for a function of (DataFrame, epoch), below the checkpoint."""
+    return f"{FRAMES}/{sink}/epoch={epoch:09d}.{fence}"
 
 
-def write_part(node: Node, number: int, chunks: Iterator[Chunk], row: RowType | None, spec: EpochSpec) -> Part:
-    """Write one slice of a sink's rows."""
+def write_part(
+    node: Node, number: int, chunks: Callable[[], Iterator[Chunk]], row: RowType | None, spec: EpochSpec
+) -> Part:
+    """Write one slice of a sink's rows; `chunks` gives them from the beginning each time that it is called."""
     operator = node.operator
     assert isinstance(operator, Sink)
     if isinstance(operator.writer, Directory):
@@ -62,10 +68,10 @@ def write_part(node: Node, number: int, chunks: Iterator[Chunk], row: RowType | 
             operator.writer.header,
         )
     if isinstance(operator.writer, FrameCallback):
-        where = frame_staging(spec.checkpoint, node.name, spec.epoch, spec.fence)
+        where = f"{spec.checkpoint}/{frame_staging(node.name, spec.epoch, spec.fence)}"
         return _write_file(node, number, chunks, row, spec, where, "parquet", True)
     payloads, rows = [], 0
-    for chunk in chunks:
+    for chunk in chunks():
         payloads.append(pickle.dumps(chunk.get_rows()) if row is None else _ipc(chunk.get_columns()))
         rows += len(chunk)
     return Part(node.name, number, rows, pickle.dumps(payloads))
@@ -90,35 +96,49 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 def _write_file(
     node: Node,
     number: int,
-    chunks: Iterator[Chunk],
+    chunks: Callable[[], Iterator[Chunk]],
     row: RowType | None,
     spec: EpochSpec,
     where: str,
     form: FileFormat,
     header: bool,
 ) -> Part:
+    name = part_name(number, form)
+
+    def write() -> Part:
+        # Each attempt writes a file of its own; the rename picks one, and they are alike.
+        temporary = f".part-{number:05d}.{uuid.uuid4().hex}"
+        return _write_once(node, number, chunks(), row, spec, where, temporary, name, form, header)
+
+    return retried(write, f"sink {node.name!r}: writing", f"{where}/{name}")
+
+
+def _write_once(
+    node: Node,
+    number: int,
+    chunks: Iterator[Chunk],
+    row: RowType | None,
+    spec: EpochSpec,
+    where: str,
+    temporary: str,
+    name: str,
+    form: FileFormat,
+    header: bool,
+) -> Part:
     system, directory = locate(where)
-    system.create_dir(directory, recursive=True)
-    target = f"{directory}/{part_name(number, form)}"
-    # Each attempt writes a file of its own; the rename picks one, and they are alike.
-    temporary = f"{directory}/.part-{number:05d}.{uuid.uuid4().hex}"
+    temporary, target = f"{directory}/{temporary}", f"{directory}/{name}"
     rows, found = 0, None
-    writer: FileWriter | None = None
     known = _known_schema(node, spec)
-    try:
+    with FileWriter(system, temporary, form, header) as writer:
         for chunk in chunks:
             batch, found = sink_columns(node, chunk, row, known if found is None else found)
-            if writer is None:
-                writer = FileWriter(system, temporary, form, batch.schema, header)
             writer.write(batch)
             rows += len(chunk)
-    finally:
-        if writer is not None:
-            writer.close()
     if rows == 0:
         return Part(node.name, number, 0)
     if system.type_name == "local":
         os.replace(temporary, target)
+        sync_file(target)  # the name is synced by the driver, once for all parts, before it is used
     else:
         system.move(temporary, target)
     schema = None if row is not None or found is None else found.serialize().to_pybytes()

@@ -81,7 +81,11 @@ class EpochPilot:
             sized=None if frames else target,
             paced=target if can_wait else None,
         )
-        self._executors = None if executors is None else ExecutorSteering(executors, journal, epoch, target=target)
+        self._executors = (
+            None
+            if executors is None
+            else ExecutorSteering(executors, journal, epoch, target=target, shards=stages.plan.shards)
+        )
 
     @property
     def journal(self) -> Journal:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.ingress.feeds import Slice
-from penstock.operators.base import Sink, Source
-from penstock.pe.source_rows import packed_place
+from penstock.operators.base import Sink
 from penstock.plan import Plan
-from penstock.positions import base_width
 from penstock.spark.worker_state import shard_count
 from penstock.write import Directory, FrameCallback
 
@@ -46,18 +44,40 @@ def slice_bounds(plan: Plan, node: Node, slices: dict[str, Slice], tasks: int) -
     if row is None and isinstance(node.operator.writer, (Directory, FrameCallback)):
         return []  # the schema of undeclared rows is found in one place
     counted = [found.rows for found in slices.values()]
-    ordered = any(isinstance(s.operator, Source) and s.operator.order_by for s in plan.sources)
-    if ordered or base_width(plan.graph) != 1 or any(rows is None for rows in counted):
+    if plan.layout.base != 1 or any(rows is None for rows in counted):
         return []
     total = sum(rows or 0 for rows in counted)
     count = min(tasks, total // SLICE_ROWS)
+    wanted = [number * total // count for number in range(1, count)]
+    if not wanted:
+        return []
+    return _turn_bounds(plan, slices, wanted) if plan.layout.sequence == "turns" else _bounds(plan, slices, wanted)
+
+
+def _bounds(plan: Plan, slices: dict[str, Slice], wanted: list[int]) -> list[int]:
+    """Return the position behind so many rows, one source after the other."""
     bounds: list[int] = []
     passed = 0
     for number, source in enumerate(plan.sources):
         for split in slices[source.name].splits if source.name in slices else ():
-            size = split.stop - split.start
-            while len(bounds) + 1 < count and passed + size > (len(bounds) + 1) * total // count:
-                row_number = split.start + (len(bounds) + 1) * total // count - passed
-                bounds.append(packed_place(number, split.ordinal, row_number))
+            size = split.rows or 0
+            while len(bounds) < len(wanted) and passed + size > wanted[len(bounds)]:
+                bounds.extend(plan.layout.place(number, split.first + wanted[len(bounds)] - passed))
             passed += size
+    return bounds
+
+
+def _turn_bounds(plan: Plan, slices: dict[str, Slice], wanted: list[int]) -> list[int]:
+    """Return the position before the turn by which about so many rows have had theirs."""
+    first = min(found.splits[0].first for found in slices.values())
+    sizes = sorted(found.rows or 0 for found in slices.values())
+    bounds: list[int] = []
+    for rows in wanted:
+        turns, passed, left = 0, 0, len(sizes)
+        for size in sizes:
+            # Up to this turn, as many sources as are left have a row in each.
+            if passed + (size - turns) * left >= rows:
+                break
+            passed, turns, left = passed + (size - turns) * left, size, left - 1
+        bounds.extend(plan.layout.place(0, first + turns + (rows - passed) // max(1, left)))
     return bounds

@@ -12,6 +12,7 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
+from penstock import clock
 from penstock.errors import PenstockError
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -32,6 +33,8 @@ QUERY = {
     # Names of columns are ours, whatever the user's session says.
     "spark.sql.caseSensitive": "true",
 }
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For Spark on this machine alone: no name of it has to be known, and nobody outside can connect."""
 JAVA_HELP = (
     "Penstock needs Java 17 or later for Spark, and found {found}.\n"
     "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless\n"
@@ -65,17 +68,20 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
     check_java()
     # Without this an environment that is not activated gets workers of another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if (master or "").startswith("local-cluster"):
+    master = master or "local[*,4]"
+    if network(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master.startswith("local-cluster"):
         os.environ.setdefault("SPARK_WORKER_DIR", tempfile.mkdtemp(prefix="penstock-workers-"))
-    builder = SparkSession.builder.appName(name).master(master or "local[*,4]")
+    builder = SparkSession.builder.appName(name).master(master)
     options = {
         **APPLICATION,
         **QUERY,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **network(master),
         "spark.log.level": "ERROR",
         "spark.driver.extraJavaOptions": "-Dlog4j2.level=ERROR",
+        # Workers on other machines do not have the environment of this process.
+        **({} if clock.STRETCH == 1 else {f"spark.executorEnv.{clock.VARIABLE}": str(clock.STRETCH)}),
         **(settings or {}),
     }
     for key, value in options.items():
@@ -85,6 +91,11 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
     session.sparkContext.setLogLevel("ERROR")
     atexit.register(_stop, session)
     return session
+
+
+def network(master: str) -> dict[str, str]:
+    """Return where the driver listens: executors on other machines must reach it, so there Spark's settings say."""
+    return LOOPBACK if master.startswith("local") else {}
 
 
 def _stop(session: Any) -> None:

@@ -31,9 +31,10 @@ _adding = threading.Lock()
 
 @dataclasses.dataclass(frozen=True)
 class Framed:
-    """Stands for a DataFrame in the workers, which never need it."""
+    """Stands for a DataFrame in the workers, which never need it: a streaming one, as others have become files."""
 
     own_width: int
+    goes_on: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ def unpack_plan(data: bytes) -> Bundle:
 def _stripped(node: Node) -> Node:
     operator = node.operator
     if isinstance(operator, Source) and isinstance(operator.reader, Items):
-        operator = dataclasses.replace(operator, reader=Items(()))
+        operator = dataclasses.replace(operator, reader=dataclasses.replace(operator.reader, items=()))
     elif isinstance(operator, Source) and isinstance(operator.reader, Frame):
         operator = dataclasses.replace(operator, reader=Framed(own_width(operator)))
     elif isinstance(operator, Sink) and isinstance(operator.writer, (Callback, FrameCallback)):

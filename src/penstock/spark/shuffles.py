@@ -12,6 +12,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import reduce
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ class Shuffles(Protocol):
     """A way to run an epoch."""
 
     def run(
-        self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any, labels: list[str]
+        self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
         """Run the job; return kind and payload of what its tasks send to the driver. `labels` name its levels."""
 
@@ -52,10 +53,10 @@ class ByteShuffles:
         self._functions: dict[tuple[bytes, int, bool], Any] = {}
 
     def run(
-        self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any, labels: list[str]
+        self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
         """Run the job."""
-        assert frame is None, "rows of a DataFrame need a DataFrame"
+        assert not frames, "rows of a DataFrame need a DataFrame"
         last = 0 if spec.solo else len(spec.tasks) - 1
         made = self._start(1 if spec.solo else len(spec.splits))
         for level in range(last + 1):
@@ -153,14 +154,15 @@ class RowShuffles:
         self._session, self._anchors = session, anchors
 
     def run(
-        self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any, labels: list[str]
+        self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
         """Run the job."""
         # Spark makes all stages of a query at once, so that they have one name.
         context = self._session.sparkContext
         context.setLocalProperty(STAGE, solo_label(labels))
+        made = None
         try:
-            made = self._job(packed, spec, frame, timings)
+            made = self._job(packed, spec, frames, timings)
             return _received(made._jdf.collectToPython(), _row_serializer())
         except Exception:
             if self._anchors is not None:
@@ -169,16 +171,24 @@ class RowShuffles:
         finally:
             with suppress(Exception):  # a Spark that is gone has nothing to clean
                 context.setLocalProperty(STAGE, None)
+                if made is not None:
+                    # Otherwise the files stay until the JVM happens to collect the query.
+                    made._jdf.queryExecution().toRdd().cleanShuffleDependencies(False)
 
-    def _job(self, packed: bytes, spec: EpochSpec, frame: Any | None, timings: Any) -> Any:
-        session = self._session if frame is None else frame.sparkSession
+    def close(self) -> None:
+        """Let go of what executors hold for the epochs to come."""
+        if self._anchors is not None:
+            self._anchors.forget()
+
+    def _job(self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any) -> Any:
+        session = frames[0].sparkSession if frames else self._session
         if spec.solo:
-            whole = session.range(0, 1, 1, 1) if frame is None else frame.coalesce(1)
+            whole = frames[0].coalesce(1) if frames else session.range(0, 1, 1, 1)
             return whole.mapInArrow(_on_batches(packed, spec, 0, timings), DDL).select("kind", "payload")
         # One partition a group of splits; there is always one, which wakes the tasks of the levels below.
-        levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *([] if frame is None else [frame])]
+        levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *frames]
         inputs = [level.mapInArrow(_on_batches(packed, spec, 0, timings), DDL) for level in levels]
-        made = inputs[0] if len(inputs) == 1 else inputs[0].unionAll(inputs[1])
+        made = reduce(lambda above, below: above.unionAll(below), inputs)
         if self._anchors is not None:
             self._anchors.notice()
         for level, tasks in enumerate(spec.tasks[1:], 1):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.ingress.splits import Split
+from penstock.kernels.intake import SourceMarks
+from penstock.spark.batches import BatchPlaces
+from penstock.store.checkpoint import ShardIndex
 from penstock.timing import Ticks
+
+CHAIN_LIMIT = 8
+"""A shard is written whole once its chain has as many files, if it changes."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,15 @@ class StatePointers:
     """The earliest timer of each shard that has one."""
     full: frozenset[int] = frozenset()
     """Shards whose chain is long: they are written whole if they change."""
+
+    @classmethod
+    def of(cls, index: ShardIndex) -> StatePointers:
+        """Return what tasks must know of an operator's files."""
+        files = index.files()
+        number = {name: i for i, name in enumerate(files)}
+        chains = {shard: tuple(number[name] for name in chain) for shard, chain in index.chains.items()}
+        full = frozenset(shard for shard, chain in index.chains.items() if len(chain) >= CHAIN_LIMIT)
+        return cls(tuple(files), chains, dict(index.due), full)
 
 
 @dataclass(frozen=True)
@@ -33,12 +48,12 @@ class EpochSpec:
     """For each sink, the positions at which its slices begin, but for the first."""
     splits: tuple[tuple[tuple[str, Split], ...], ...]
     """For each task of level 0, the (source, split) pairs that it reads."""
-    marks: dict[str, Ticks]
-    """The watermark of each source before the epoch."""
-    ends: tuple[str, ...]
-    """The sources that end with this epoch."""
-    floor: tuple[int, ...] | None
-    """The highest order_by of the epochs before; a row below it is late."""
+    marks: dict[str, SourceMarks]
+    """The watermarks of each source and its parts before the epoch."""
+    ends: dict[str, tuple[int, ...]]
+    """The sources that end with this epoch, and where."""
+    floors: dict[str, dict[int, tuple[int, ...]]]
+    """For sources that Spark reads, the highest order_by of each part before the epoch: a row below it is late."""
     state: dict[str, StatePointers]
     checkpoint: str
     flow_id: str
@@ -55,6 +70,14 @@ class EpochSpec:
     """Whether the hottest keys may leave a task by name: they are values of rows."""
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
+
+    batches: dict[str, BatchPlaces] = field(default_factory=dict)
+    """For each streaming DataFrame that the epoch reads, what tells the places of its rows."""
+
+    @property
+    def waters(self) -> dict[str, Ticks]:
+        """Return the watermark of each source before the epoch."""
+        return {name: marks.water for name, marks in self.marks.items()}
 
     def following(self, level: int) -> int:
         """Return the number of tasks that a level's envelopes go to: those of the next level, or the driver."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from penstock.clock import perf_counter, thread_time
 
 Part = Literal["read", "user", "state", "shuffle", "sink"]
 PARTS: tuple[Part, ...] = ("read", "user", "state", "shuffle", "sink")
@@ -35,11 +36,11 @@ class Spent:
         """Count what is done inside; the operator may be set on what this gives, where it is known only then."""
         section = _Section(operator)
         self._open.append(section)
-        wall, cpu = time.perf_counter(), time.thread_time()
+        wall, cpu = perf_counter(), thread_time()
         try:
             yield section
         finally:
-            wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+            wall, cpu = perf_counter() - wall, thread_time() - cpu
             self._open.pop()
             if self._open:
                 self._open[-1].wall += wall

@@ -2,33 +2,45 @@
 
 Level 0 reads the sources. Every level after it gathers what was sent to it, runs its keyed operators and sinks over
 the rows in order, takes what comes out through the operators without memory, and sends it on. Whatever goes wrong in
-user code leaves as an error envelope, so that the driver can report the one at the smallest position.
+user code leaves as an error envelope, so that the driver can report the one at the smallest position. So does a file
+that cannot be read or written although it was tried again (`StorageError`): then the driver runs the epoch again.
 """
 
 from __future__ import annotations
 
 import gc
 import pickle
-import time
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError, SourceError
+from penstock.clock import perf_counter, thread_time
+from penstock.errors import PenstockError, StorageError
 from penstock.graph import Node
 from penstock.ingress.splits import Piece, read_split
+from penstock.kernels.intake import (
+    LATE,
+    SourceIntake,
+    end_step,
+    first_late,
+    follow,
+    part_marks,
+    source_steps,
+    steps_at,
+)
 from penstock.operators.base import Keyed, Sink, Source
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure
 from penstock.pe.keyed import KeyedRunner
-from penstock.pe.marks import Steps, arrival, closed_ports, closings, crossing, rises, watermark
+from penstock.pe.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
 from penstock.pe.merge import Run, merged
 from penstock.pe.pausing import PausingRunner
-from penstock.pe.source_rows import end_mark, late_rows, source_chunk
-from penstock.sequential import late_row_message
+from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
+from penstock.spark.batches import FrameRows
 from penstock.spark.envelope import Envelope, Kind, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import write_part
 from penstock.spark.passage import Passage, Passages, count
@@ -37,6 +49,7 @@ from penstock.spark.spent import Spent
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
+from penstock.timing import BEFORE
 
 
 class Task:
@@ -62,12 +75,17 @@ class Task:
             self._passages.finish()
         except PenstockError as error:
             self._send(Kind.ERROR, pickle.dumps(Failure("", (), error)))
+        except OSError as error:
+            # No code of the user's raises here: theirs is reported with its operator and row.
+            where, what = error.filename or "a file of its own", f"level {self._level}, task {self._task}: using"
+            problem = StorageError(what, str(where), 1, f"{type(error).__name__}: {error}")
+            self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
         except Exception as error:
             # Not the user's doing, so everything that helps to find it.
-            problem = PenstockError(
+            unknown = PenstockError(
                 f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
             )
-            self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
+            self._send(Kind.ERROR, pickle.dumps(Failure("", (), unknown)))
         finally:
             self._passages.close()
         for failure in self._failures.fatal:
@@ -78,87 +96,95 @@ class Task:
     # Level 0 ----------------------------------------------------------------------------------------------------
 
     def _read_sources(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[None]:
-        highest: tuple[int, ...] | None = None
-        marks = dict(self._spec.marks)
         if self._task == 0:
             self._main.outbox += [
                 Envelope(level, task, -1, Kind.WAKE, 0, b"")
                 for level in range(1, self._stages.last + 1)
                 for task in range(self._spec.tasks[level])
             ]
+        marks: dict[str, dict[int, int]] = {}
+        tops: dict[str, dict[int, tuple[int, ...]]] = {}
         pieces = self._pieces(arriving)
         while True:
             with self._spent.on("read") as reading:
                 found = next(pieces, None)
                 if found is None:
                     break
-                node, piece = found
+                node, intake, piece = found
                 reading.operator = node.name
-                chunk = source_chunk(self._plan, node, piece, node.name in self._plan.timed)
-            assert isinstance(node.operator, Source)
-            count(self._main.rows_in, node.name, len(chunk))
-            if self._spec.floor is not None and node.operator.order_by:
-                chunk = self._divert_late(node, chunk)
-            if not len(chunk):
-                continue
-            if node.operator.order_by:
-                top = chunk.position(len(chunk) - 1)[: len(node.operator.order_by)]
-                highest = top if highest is None else max(highest, top)
-            if chunk.times is not None and node.operator.time is not None:
-                marks[node.name] = max(marks[node.name], self._send_marks(node, chunk))
-            self._passages.take(node, 0, chunk)
+                arrived = intake.take(piece)
+            if intake.tops:
+                tops.setdefault(node.name, {}).update(intake.tops)
+            for port, chunk, parts in arrived.chunks():
+                count(self._main.rows_in, node.name, len(chunk))
+                assert isinstance(node.operator, Source)
+                if port == LATE and not node.operator.diverts:
+                    self._failures.fatal.append(first_late(node, chunk))
+                    continue
+                timed, parts_of = self._without_untimed(node, chunk, parts)
+                if not len(timed):
+                    continue
+                if port != LATE:
+                    for part, top in self._send_marks(node, timed, parts_of):
+                        mine = marks.setdefault(node.name, {})
+                        mine[part] = max(top, mine.get(part, top))
+                self._passages.take(node, port, timed)
             yield
-        self._send(Kind.META, pickle.dumps({"marks": marks, "highest": highest}))
+        self._send(Kind.META, pickle.dumps({"marks": marks, "tops": tops}))
 
-    def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[Node, Piece]]:
+    def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[Node, SourceIntake, Piece]]:
         """Read the rows of this task: from splits that it reads itself, or from a DataFrame's batches."""
-        from penstock.spark.frames import frame_pieces
-
+        rows = FrameRows(self._plan, self._spec.batches, self._task)
+        framed: dict[str, SourceIntake] = {}
         for each in arriving:
             if isinstance(each, int):
                 for source, split in self._spec.splits[each]:
                     node = self._plan.nodes[source]
                     assert isinstance(node.operator, Source)
+                    intake = SourceIntake(self._plan, node, None if split.floor is None else {split.part: split.floor})
                     for piece in read_split(node.operator.reader, node.types[0], split, source):
-                        yield node, piece
+                        yield node, intake, piece
             else:
-                yield from frame_pieces(self._plan, each)
+                for node, piece in rows.pieces(each):
+                    floors = self._spec.floors.get(node.name)
+                    yield node, framed.setdefault(node.name, SourceIntake(self._plan, node, floors)), piece
 
-    def _divert_late(self, node: Node, chunk: Chunk) -> Chunk:
-        assert self._spec.floor is not None
-        late = late_rows(chunk, self._spec.floor)
-        if not late.any():
-            return chunk
-        if node.operator.on_error == "fail":
-            index = int(np.flatnonzero(late)[0])
-            error = SourceError(late_row_message(node.name, chunk.get_rows()[index]))
-            self._failures.fatal.append(Failure(node.name, chunk.position(index), error))
-        else:
-            self._passages.take(node, 1, chunk.select(np.flatnonzero(late)))
-        return chunk.select(np.flatnonzero(~late))
+    def _without_untimed(self, node: Node, chunk: Chunk, parts: Ints | None) -> tuple[Chunk, Ints | None]:
+        """Take out rows that have no event time."""
+        timed, missing = untimed(node, chunk)
+        if len(missing) and node.operator.on_error == "fail":
+            self._failures.fatal.append(no_time_failure(node, chunk, int(missing[0])))
+        elif len(missing):
+            letters = no_time_letters(node, chunk, missing, self._failures)
+            if letters is not None:
+                self._passages.take(node, node.operator.outputs.index("errors"), letters)
+        return timed, parts if parts is None or not len(missing) else np.delete(parts, missing)
 
-    def _send_marks(self, node: Node, chunk: Chunk) -> int:
-        """Send the marks that the rows of a chunk raise to every task that may fire on them; return the highest."""
+    def _send_marks(self, node: Node, chunk: Chunk, parts: Ints | None) -> Iterator[tuple[int, int]]:
+        """Send the marks that rows raise to every task that may fire on them; return the highest of each part."""
         assert isinstance(node.operator, Source)
-        assert chunk.times is not None
-        times = chunk.times - node.operator.slack
-        start = self._spec.marks[node.name]
-        index = rises(times, start)
-        top = max(start, int(times.max()))
+        marks = self._spec.marks[node.name]
+        start = {part: marks.start(part) for part in marks.parts}
         number = self._plan.sources.index(node)
-        for level, grids in self._stages.grids[node.name].items():
-            # At an end operators ask for the watermark just before it, which is then needed exactly.
-            every = grids is None or self._spec.ends
-            some = index if every else index[crossing(times[index], start, grids or ())]
-            if len(some):
-                positions = [p[some] for p in chunk.positions]
-                positions[-1] = positions[-1] - 1  # a mark stands just before its row
-                payload = pack_steps(Steps(positions, times[some]))
-                self._main.outbox += [
-                    Envelope(level, task, number, Kind.MARK, int(positions[0][0]), payload)
-                    for task in range(self._spec.tasks[level])
-                ]
-        return top
+        # Where a source is idle the others' marks are its own, too. At an end operators ask for the watermark just
+        # before it. Both need every mark.
+        following = any(each.is_idle for each in self._spec.marks.values())
+        for part, index, values, top in part_marks(node.operator, chunk, parts, start):
+            yield part, top
+            grids_of = self._stages.grids[node.name]
+            for level in range(1, self._stages.last + 1) if following else grids_of:
+                grids = grids_of.get(level)
+                every = following or grids is None or self._spec.ends
+                some = index if every else index[crossing(values[index], start.get(part, BEFORE), grids or ())]
+                if not len(some) and part not in start:
+                    some = index[:1]  # all are to know of a part that is new
+                if len(some):
+                    steps = steps_at(chunk, some, values)
+                    payload = pack_steps(part, steps)
+                    self._main.outbox += [
+                        Envelope(level, task, number, Kind.MARK, int(steps.positions[0][0]), payload)
+                        for task in range(self._spec.tasks[level])
+                    ]
 
     # Higher levels ----------------------------------------------------------------------------------------------
 
@@ -176,19 +202,19 @@ class Task:
             files = FileReader(f"{self._spec.checkpoint}/state")
             shards: dict[str, OperatorShards] = {}
             for node in self._stages.entries(self._level):
-                began = time.perf_counter()
+                began = perf_counter()
                 if isinstance(node.operator, Sink):
                     yield from self._run_sink(node, spool)
                 else:
                     shards[node.name] = OperatorShards(node, self._spec, self._task, CACHE, files, self._spent)
                     yield from self._run_keyed(node, spool, shards[node.name])
-                self._seconds[node.name] = time.perf_counter() - began
+                self._seconds[node.name] = perf_counter() - began
             self._load = {name: found.load() for name, found in shards.items()}
             self._hot_keys = {name: found.hot_keys() for name, found in shards.items()}
             self._passages.finish()  # a failure on the way out must keep the state from being written
             if not self._failures.fatal:
                 with self._spent.on("state"):
-                    name, blocks = write_state(f"{self._spec.checkpoint}/state", self._spec.epoch, shards)
+                    name, blocks = write_state(self._spec, shards)
                 if name is not None:
                     written = [(b.operator, b.shard, b.full, len(b.data), b.keys, b.next_timer) for b in blocks]
                     self._send(Kind.META, pickle.dumps({"state": (name, written)}))
@@ -210,15 +236,16 @@ class Task:
     def _run_keyed(self, node: Node, spool: Spool, shards: OperatorShards) -> Iterator[None]:
         shape = self._plan.layout.shapes[node.name]
         # Processor time: other load on the machine must not make a shard look heavy.
-        clock, failures = time.thread_time, self._failures
+        clock, failures = thread_time, self._failures
         kind = PausingRunner if isinstance(node.operator, Keyed) and node.operator.logic.waits else KeyedRunner
         runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
         steps = self._steps(spool)
-        marks = arrival(shape.marks, steps, self._spec.marks, shape.width)
-        closing = closings(shape.ports, steps, self._spec.marks, shape.width)
+        waters = self._spec.waters
+        marks = arrival(shape.marks, steps, waters, shape.width)
+        closing = closings(shape.ports, steps, waters, shape.width)
         if isinstance(runner, PausingRunner):
-            runner.closed = closed_ports(shape.ports, self._spec.marks)
-        water = watermark(shape.marks, self._spec.marks)
+            runner.closed = closed_ports(shape.ports, waters)
+        water = watermark(shape.marks, waters)
         for group, bound in merged(self._runs(node, spool)):
             now, marks = marks.before(bound)
             if isinstance(runner, PausingRunner):
@@ -242,19 +269,22 @@ class Task:
 
     def _steps(self, spool: Spool) -> dict[str, Steps]:
         """Return the marks of all sources in this epoch, ends included."""
-        found: dict[str, list[Steps]] = {}
+        told: dict[str, dict[int, list[Steps]]] = {}
         for number, payload in spool.marks:
-            found.setdefault(self._plan.sources[number].name, []).append(unpack_steps(payload))
-        for source in self._spec.ends:
-            number = next(i for i, node in enumerate(self._plan.sources) if node.name == source)
-            found.setdefault(source, []).append(end_mark(number, self._plan.layout.base))
-        return {
-            source: Steps(
-                [np.concatenate([s.positions[i] for s in parts]) for i in range(len(parts[0].positions))],
-                np.concatenate([s.values for s in parts]),
-            )
-            for source, parts in found.items()
-        }
+            part, some = unpack_steps(payload)
+            told.setdefault(self._plan.sources[number].name, {}).setdefault(part, []).append(some)
+        steps: dict[str, Steps] = {}
+        firsts = {}
+        for number, node in enumerate(self._plan.sources):
+            firsts[node.name] = self._plan.layout.before_all(number)
+            by_part = {part: _joined(parts) for part, parts in told.get(node.name, {}).items()}
+            found = source_steps(self._spec.marks[node.name], by_part, firsts[node.name])
+            if found is not None and len(found):
+                steps[node.name] = found
+        steps = follow(self._spec.marks, steps, firsts)
+        for name, position in self._spec.ends.items():
+            steps[name] = _joined([*([steps[name]] if name in steps else []), end_step(position)])
+        return steps
 
     def _run_sink(self, node: Node, spool: Spool) -> Iterator[None]:
         row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
@@ -267,7 +297,7 @@ class Task:
             high = bounds[number] if number < len(bounds) else None
             mine = [r for r in runs if (low is None or r.first >= low) and (high is None or r.first < high)]
             with self._spent.on("sink", node.name):
-                part = write_part(node, number, _ordered(mine), row, self._spec)
+                part = write_part(node, number, partial(_ordered, mine), row, self._spec)
             count(self._main.rows_in, node.name, part.rows)
             self._send(Kind.META, pickle.dumps({"part": part}))
             yield
@@ -313,6 +343,12 @@ class _Loader:
             # The shard travels as one more component of the position, so that it is cut and merged with the rows.
             chunk = chunk.extended(shards)
         return chunk
+
+
+def _joined(steps: list[Steps]) -> Steps:
+    found = joined(steps)
+    assert found is not None
+    return found
 
 
 def _shards(chunk: Chunk) -> Ints:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from penstock.clock import perf_counter, process_time
 from penstock.graph import Node
 from penstock.operators.stateless import PerRow
 from penstock.pe.chunk import Chunk
@@ -31,10 +30,10 @@ class Waits:
         window = shared_window(operator.is_async, self._in_flight.get(node.name, operator.in_flight))
         if not self._measure:
             return run_stateless(node, chunk, failures, waiting_caller(window))
-        wall, cpu, flight = time.perf_counter(), time.process_time(), window.seconds()
+        wall, cpu, flight = perf_counter(), process_time(), window.seconds()
         made = run_stateless(node, chunk, failures, waiting_caller(window))
         # One chunk is under way at a time, so all of it is this operator's.
-        spent = time.perf_counter() - wall, window.seconds() - flight, time.process_time() - cpu
+        spent = perf_counter() - wall, window.seconds() - flight, process_time() - cpu
         rows, *before = self.measured.get(node.name, (0, 0.0, 0.0, 0.0))
         self.measured[node.name] = rows + len(chunk), before[0] + spent[0], before[1] + spent[1], before[2] + spent[2]
         return made

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph import Node
-from penstock.keys import SHARDS, hash_value
+from penstock.keys import hash_value
 from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.shards import Shard
@@ -24,8 +24,6 @@ from penstock.timing import Ticks
 CACHE_BYTES = 512 << 20
 HOT_PART = 0.1
 """A shard with as large a part of its task's rows is worth naming its hottest keys."""
-CHAIN_LIMIT = 8
-"""A shard is written whole once its chain has as many files, if it changes."""
 
 
 @dataclass
@@ -197,11 +195,11 @@ class FileReader:
         return self._files[name][operator, shard]
 
 
-def write_state(root: str, epoch: int, operators: dict[str, OperatorShards]) -> tuple[str | None, list[Block]]:
+def write_state(spec: EpochSpec, operators: dict[str, OperatorShards]) -> tuple[str | None, list[Block]]:
     """Write what all operators of a task changed as one file, and give the shards back to the cache."""
     found = {name: shards.blocks() for name, shards in operators.items()}
     blocks = [block for part in found.values() for block in part]
-    name = write_file(root, epoch, blocks) if blocks else None
+    name = write_file(f"{spec.checkpoint}/state", spec.epoch, spec.fence, blocks) if blocks else None
     for operator, shards in operators.items():
         shards.keep(name, {block.shard: block for block in found[operator]})
     return name, blocks
@@ -218,4 +216,4 @@ def in_fixed_order(keys: Iterable[Any]) -> list[Any]:
 
 def shard_count(node: Node) -> int:
     """Return the number of shards of an operator: one where its state is for the whole stream."""
-    return SHARDS if node.operator.kind == "partitioned" else 1
+    return node.shards if node.operator.kind == "partitioned" else 1

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.ingress.feeds import Feed, make_feed
-from penstock.ingress.sequence import epoch_sequence
+from penstock.ingress.sequence import InputSequence
 from penstock.operators.base import Source
 from penstock.plan import make_plan
 from penstock.read import Generated
@@ -31,7 +31,7 @@ class Script:
         self._sources = {node.name: node for node in self.plan.sources}
         self._seconds = 0.0
         self._rated: dict[str, Feed] = {}
-        self._floor: Any = None
+        self._rows = InputSequence(self.plan, self._engine)
         for name, node in self._sources.items():
             assert isinstance(node.operator, Source)
             reader = node.operator.reader
@@ -63,7 +63,8 @@ class Script:
             raise ValueError(f"wait({seconds}): time does not go back")
         self._seconds += seconds
         slices = {name: found for name, feed in self._rated.items() if (found := feed.poll(_ALL)) is not None}
-        self._floor = epoch_sequence(self.plan, slices, self._engine, self._floor)
+        self._rows.give_all(slices)
+        self._rows.run()
         return self._news()
 
     def end(self, source: str | None = None) -> Any:

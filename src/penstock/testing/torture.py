@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import FlowError, OperatorError, PenstockError
+from penstock.ingress.sequence import Order, order_of
 from penstock.operators.base import Source
 from penstock.pe.element import Settings
 from penstock.plan import Plan, make_plan
@@ -39,25 +40,29 @@ CROWDS = (
 )
 
 
-def torture(tested: Tested, rows: Rows, *, most: int = 128, seed: int = 0, **options: Any) -> Any:
+def torture(
+    tested: Tested, rows: Rows, *, most: int = 128, seed: int = 0, restarts: bool = True, **options: Any
+) -> Any:
     """Run a flow, or a stage, in every unkind way; return what comes out, or fail with the first difference.
 
     - every cut of the input in batches, or `most` of them, drawn by `seed`, where there are more;
     - state saved, and read by a fresh copy of the flow, between any two rows, and between all of them and all ends
-      of sources;
+      of sources: a co-routine then begins again at each of its waits;
     - each row processed, thrown away and processed again with the state from before, as after a crash;
     - output ports that are full at every other push, in all of these;
     - several workers at once, a row a batch, co-routines put aside wherever they can be.
 
-    `rows` and `options` are those of `run_list`. A flow that fails must fail in the same way each time; the error is
-    then raised.
+    With `restarts=False` nothing is saved and read, for flows that never run where it is: co-routines whose frames must
+    live on. `rows` and `options` are those of `run_list`. A flow that fails must fail in the same way each time; the
+    error is then raised.
     """
     if most < 2:
         raise ValueError(f"most={most}; at least the whole and single rows are tried")
     rack = _Rack(make_plan(flow_under_test(tested, rows, options)), most, seed)
     rack.cut()
-    rack.restart()
-    rack.replay()
+    if restarts:
+        rack.restart()
+        rack.replay()
     rack.crowd()
     if rack.meant.error is not None:
         raise rack.meant.error
@@ -174,10 +179,13 @@ class _Rack:
 def reference(plan: Plan, sequence: InputRows) -> Outcome:
     """Run the input on the reference engine."""
     engine = SequentialEngine(plan)
+    shown: dict[str, Order] = {}
     try:
         for name, row in sequence:
-            declared = plan.nodes[name].types[0]
-            engine.row(name, row if declared is None else declared.roundtrip(row))
+            order = order_of(plan.nodes[name], row)
+            shown[name] = max(order, shown.get(name, order))
+            take = engine.row if order == shown[name] else engine.late
+            take(name, row)
         for node in plan.sources:
             assert isinstance(node.operator, Source)
             engine.end(node.name)

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.ingress.feeds import Slice
+from penstock.ingress.sequence import InputSequence
 from penstock.ingress.splits import Split
 from penstock.local.ingress import Cut, Cutter
 from penstock.operators.base import Source
@@ -18,7 +19,7 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element, Settings
 from penstock.pe.stations import StatefulStation
 from penstock.plan import Plan
-from penstock.rows import Row, any_getter
+from penstock.rows import Row
 from penstock.testing.refusing import Refusing
 
 InputRows = list[tuple[str, Row]]
@@ -37,21 +38,35 @@ class Outcome:
 
 
 def input_sequence(plan: Plan) -> InputRows:
-    """Return the input: by `order_by` where there is one, else source by source."""
-    found = []
-    for number, node in enumerate(plan.sources):
+    """Return the input as the reference engine takes it: by `order_by` where there is one, else in turn."""
+    written = _Written()
+    sequence = InputSequence(plan, written)
+    for node in plan.sources:
         source = node.operator
         assert isinstance(source, Source)
-        for place, row in enumerate(source.reader.items):
-            typed = row if node.types[0] is None else node.types[0].roundtrip(row)
-            order = tuple(_null_first(any_getter([field_])(typed)) for field_ in source.order_by)
-            found.append((order, number, place, node.name, row))
-    found.sort(key=lambda item: item[:3])
-    return [(name, row) for *_, name, row in found]
+        for row in source.reader.items:
+            sequence.give(node.name, row if node.types[0] is None else node.types[0].roundtrip(row))
+        sequence.end(node.name)
+    sequence.run()
+    return written.rows
 
 
-def _null_first(value: Any) -> tuple[bool, Any]:
-    return (value is not None, value if value is not None else 0)
+class _Written:
+    """Writes the sequence down; ends are the test's to place."""
+
+    def __init__(self) -> None:
+        self.rows: InputRows = []
+
+    def row(self, source: str, row: Row, part: int = 0) -> None:
+        self.rows.append((source, row))
+
+    late = row
+
+    def wake(self, source: str, part: int) -> None:
+        pass
+
+    def end(self, source: str) -> None:
+        pass
 
 
 @dataclass
@@ -73,7 +88,7 @@ class Trial:
         self.begin({})
 
     def parts(self, sequence: InputRows) -> list[Cut]:
-        """Make batches of consecutive rows: one, or one a source where they have no common order."""
+        """Make the batch of consecutive rows."""
         rows: dict[str, list[Row]] = {}
         for name, row in sequence:
             rows.setdefault(name, []).append(row)
@@ -83,7 +98,7 @@ class Trial:
             self._taken[name] += len(some)
             split = Split(0, start, start + len(some), payload=pickle.dumps(some, pickle.HIGHEST_PROTOCOL))
             slices[name] = Slice((split,), {}, {}, len(some))
-        return list(self._cutter.cut(slices))
+        return list(self._cutter.taken(slices))
 
     def ends(self, *names: str) -> Cut:
         """Make the batch that ends some sources; all if none is named."""

@@ -12,19 +12,27 @@ from penstock import read
 from penstock.flow import Flow, Stream
 
 from ..engines import Epochs, cut
+from ..inline import Arriving
 
 Rows = dict[str, list[Any]]
+Reader = Callable[[list[Any]], Any]
+"""Makes a source of rows."""
 
 
 class Sources:
     """The sources of a flow that is being built."""
 
-    def __init__(self, name: str, rows: Rows) -> None:
-        self.flow, self.rows = Flow(name), rows
+    def __init__(self, name: str, rows: Rows, reader: Reader | None = None) -> None:
+        self.flow, self.rows, self._reader = Flow(name), rows, reader
 
     def __call__(self, name: str = "in", **options: Any) -> Stream:
-        """Add a source with the rows that the case has for it."""
-        return self.flow.source(name, read.items(self.rows[name]), **options)
+        """Add a source with the rows that the case has for it.
+
+        Unless the test wants another kind, rows of several sources come in the epochs of the case: they go on.
+        """
+        arrives = len(self.rows) > 1 and "order_by" not in options
+        reader = self._reader or (Arriving if arrives else read.items)
+        return self.flow.source(name, reader(self.rows[name]), **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +46,9 @@ class Case:
     expects: dict[str, list[Any]] | None
     fails: bool
 
-    def flow(self) -> Flow:
-        """Build the flow anew."""
-        sources = Sources(self.name.replace("_", " "), self.rows)
+    def flow(self, reader: Reader | None = None) -> Flow:
+        """Build the flow anew, over sources of some kind."""
+        sources = Sources(self.name.replace("_", " "), self.rows, reader)
         self.build(sources)
         return sources.flow
 

@@ -32,15 +32,16 @@ class Runs(Operator):
     inputs = None
 
     async def process(self, ctx: OperatorContext) -> None:
-        ctx.state["starts"] = ctx.state.get("starts", 0) + 1
-        going = True
-        while going:
-            going = await ctx.wait_for_any({0: 3, ctx.inputs - 1: 2})
+        while True:
+            more = await ctx.wait_for_any({0: 3, ctx.inputs - 1: 2})
+            ctx.state["rounds"] = ctx.state.get("rounds", 0) + 1
             waiting = tuple(ctx.len(port) for port in range(ctx.inputs))
             for port, count in enumerate(waiting):
                 for _ in range(count):
                     row = ctx.pop(port)
-                    await ctx.emit((ctx.state["starts"], ctx.time, waiting, port, row.v))
+                    await ctx.emit((ctx.state["rounds"], ctx.time, waiting, port, row.v))
+            if not more:
+                return
 
 
 class FirstFew(Operator):
@@ -104,14 +105,15 @@ class Told(Operator):
     """Pair rows of all ports; where that can be no more, tell which ports are closed, and pass on what comes."""
 
     inputs = None
+    restartable = True
 
     async def process(self, ctx: OperatorContext) -> None:
         ports = range(ctx.inputs)
         while await ctx.wait_for_all(dict.fromkeys(ports, 1)):
             await ctx.emit(tuple(ctx.pop(port).v for port in ports))
         while live := {port: 1 for port in ports if ctx.len(port) or not ctx.closed(port)}:
-            closed = tuple(map(ctx.closed, ports))
             if await ctx.wait_for_any(live):
+                closed = tuple(map(ctx.closed, ports))
                 first = min(port for port in ports if ctx.len(port))
                 await ctx.emit((closed, first, ctx.pop(first).v, ctx.time))
         await ctx.emit("end")

@@ -20,8 +20,7 @@ def joined(s: Sources, how: Any, window: Any = 8) -> Stream:
     """Join a and b."""
     left, right = s("a", time="t", slack=1), s("b", time="t")
     stream = left.key_by("k").join(right.key_by("k"), window, pair, how=how)
-    stream.late_left.map(lambda r: r.t).sink("late left")
-    stream.late_right.map(lambda r: r.t).sink("late right")
+    stream.late.map(lambda r: (r.t, r.v)).sink("late")
     return stream
 
 
@@ -60,7 +59,7 @@ def join_in_ranges(s: Sources) -> None:
     left, right = (s(name, time="t").key_by("k", ranges=[1, 3]) for name in ("a", "b"))
     made = left.join(right, 8, pair, how="outer")
     made.sink("out")
-    made.late_left.sink("late")
+    made.late.sink("late")
 
 
 @case(EVENTS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from penstock.cli.health.findings import Finding
 from penstock.cli.progress import count, size
-from penstock.errors import CheckpointError
+from penstock.errors import CheckpointError, StorageError
 from penstock.ingress.paths import exists
-from penstock.spark.checkpoint import Checkpoint, ShardIndex
 from penstock.spark.deltas import read_file
-from penstock.spark.files import list_names, read_json
-from penstock.spark.lease import Lease
+from penstock.store.checkpoint import Checkpoint, Position
+from penstock.store.documents import DamagedError, Json
+from penstock.store.lease import Lease
 
 NEW = "or start with a new checkpoint and new output directories"
 
@@ -18,55 +18,82 @@ def examine(path: str) -> list[Finding]:
     """Look at a checkpoint; reads every state file that a run would need."""
     if not exists(path):
         return [Finding("checkpoint", "broken", f"there is no {path}", "give the directory of --checkpoint")]
-    kept = Checkpoint(path)
-    flow, epochs = read_json(f"{path}/flow.json"), kept.epochs()
+    try:
+        return _examine(path, Checkpoint(path))
+    except StorageError as error:
+        found, _, fix = str(error).partition("; ")
+        return [Finding("checkpoint", "broken", found, fix)]
+
+
+def _examine(path: str, kept: Checkpoint) -> list[Finding]:
+    entries = kept.entries()
+    try:
+        flow = kept.description()
+    except DamagedError:
+        flow = None
     if flow is None:
         found = f"{path}/flow.json is missing or damaged"
-        fix = f"restore it from a copy, {NEW}" if epochs else "this is no checkpoint, or its run never began"
+        fix = f"restore it from a copy, {NEW}" if entries else "this is no checkpoint, or its run never began"
         return [Finding("checkpoint", "broken", found, fix)]
-    whole = [epoch for epoch in epochs if kept.manifest(epoch) is not None]
-    torn = sorted(set(epochs) - set(whole))
+    whole: dict[int, Json] = {}
+    torn = []
+    for number in entries:
+        try:
+            body = kept.entry(number)
+        except DamagedError:
+            torn.append(number)
+            continue
+        if body is not None:
+            whole[number] = body
+    position = kept.latest()
     findings = [
-        Finding("checkpoint", "ok", f"flow {flow['flow']!r}, {_last(whole)}"),
-        holder(path),
-        manifests(whole, torn),
+        Finding("checkpoint", "ok", f"flow {flow['flow']!r}, {_last(position.epoch)}"),
+        holder(path, kept),
+        log(path, kept, sorted(whole), torn, position),
     ]
     if whole:
-        findings.append(state(path, kept, whole[-1]))
-    return [*findings, *begun(kept, whole), *unfinished(path)]
+        findings.append(state(path, position))
+    return [*findings, *begun(kept, position.epoch), *unfinished(kept)]
 
 
-def _last(whole: list[int]) -> str:
-    return f"last committed epoch {whole[-1]}" if whole else "no epoch is committed yet"
+def _last(epoch: int) -> str:
+    return f"last committed epoch {epoch}" if epoch else "no epoch is committed yet"
 
 
-def holder(path: str) -> Finding:
+def holder(path: str, kept: Checkpoint) -> Finding:
     """See who has the checkpoint."""
-    driver = Lease(path).holder()
+    try:
+        driver = Lease(kept.store).holder()
+    except CheckpointError as error:
+        found, _, fix = str(error).partition("; ")
+        return Finding("driver", "broken", found, fix)
     if driver is None:
         return Finding("driver", "ok", "none: a run can begin")
     return Finding("driver", "ok", f"process {driver['pid']} on {driver['host']} (user {driver['user']}) has it")
 
 
-def manifests(whole: list[int], torn: list[int]) -> Finding:
-    """Look for epochs whose manifest is damaged."""
+def log(path: str, kept: Checkpoint, whole: list[int], torn: list[int], position: Position) -> Finding:
+    """Look for entries of the log that are damaged, and say whether a run can go on without them."""
     if not torn:
-        return Finding("epochs", "ok", f"{count(len(whole), 'manifest')}, all whole")
-    names = ", ".join(map(str, torn))
+        return Finding("epochs", "ok", f"{count(len(whole), 'commit')} in the log, all whole")
+    names = "damaged: " + ", ".join(f"{path}/epochs/{number:09d}.json" for number in torn)
     if not whole:
-        return Finding("epochs", "broken", f"damaged: {names}; none is whole", f"restore them from a copy, {NEW}")
+        return Finding("epochs", "broken", f"{names}; none is whole", f"restore them from a copy, {NEW}")
+    try:
+        kept.offsets(position)
+    except CheckpointError:
+        return Finding("epochs", "broken", names, f"a run needs them: restore them from a copy, {NEW}")
     if torn[-1] > whole[-1]:
-        fix = f"nothing needs to be done: the next run goes on behind epoch {whole[-1]}, and runs later ones again"
+        fix = f"nothing needs to be done: the next run goes on after epoch {position.epoch}, and runs later ones again"
     else:
-        fix = "nothing needs to be done: a later epoch is whole, only their state cannot be read any more"
-    return Finding("epochs", "warning", f"damaged: {names}", fix)
+        fix = "nothing needs to be done: no run needs them any more"
+    return Finding("epochs", "warning", names, fix)
 
 
-def state(path: str, kept: Checkpoint, epoch: int) -> Finding:
+def state(path: str, position: Position) -> Finding:
     """Read every state file that the last epoch names, and compare it with the hash in its name."""
-    body = kept.manifest(epoch) or {"state": {}}
-    indexes = [ShardIndex.from_json(index) for index in body["state"].values()]
-    files = {name for index in indexes for chain in index.chains.values() for name in chain}
+    indexes = list(position.state.values())
+    files = {name for index in indexes for name in index.files()}
     bad = []
     for name in sorted(files):
         try:
@@ -82,22 +109,22 @@ def state(path: str, kept: Checkpoint, epoch: int) -> Finding:
     return Finding("state", "ok", f"{count(keys, 'key')}, {size(taken)} in {count(len(files), 'file')}, all whole")
 
 
-def begun(kept: Checkpoint, whole: list[int]) -> list[Finding]:
+def begun(kept: Checkpoint, committed: int) -> list[Finding]:
     """See whether an epoch was begun and not committed: a crash, or a run that is at it now."""
-    following = (whole[-1] if whole else 0) + 1
-    if kept.intent(following) is None:
-        return []
+    following = committed + 1
+    try:
+        if kept.intent(following) is None:
+            return []
+    except DamagedError as error:
+        found, _, fix = str(error).partition("; ")
+        return [Finding("epoch under way", "broken", found, f"{fix}, {NEW}")]
     return [Finding("epoch under way", "ok", f"epoch {following} was begun; the next run takes the same rows again")]
 
 
-def unfinished(path: str) -> list[Finding]:
+def unfinished(kept: Checkpoint) -> list[Finding]:
     """Count the files that a crash left without their names."""
-    left = [
-        name
-        for part in ("intents", "epochs", "lease", "state")
-        for name in list_names(f"{path}/{part}", hidden=True)
-        if name.endswith(".tmp")
-    ]
+    left = [name for part in ("intents", "epochs", "lease", "state") for name in kept.store.unfinished(part)]
     if not left:
         return []
-    return [Finding("unfinished files", "ok", f"{count(len(left), 'file')} of a crash; the next run removes them")]
+    found = f"{count(len(left), 'file')} of a crash; a run removes them after a while"
+    return [Finding("unfinished files", "ok", found)]

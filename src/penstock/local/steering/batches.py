@@ -20,9 +20,15 @@ class BatchSteering:
     name = "batches"
 
     def __init__(
-        self, set_rows: Callable[[int], None], get_rows: Callable[[], int], initial: int, target: float | None
+        self,
+        set_rows: Callable[[int], None],
+        get_rows: Callable[[], int],
+        initial: int,
+        target: float | None,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
-        self._set_rows, self._get_rows = set_rows, get_rows
+        """With its first step the size is this controller's alone: `begin` tells who had it until then."""
+        self._set_rows, self._get_rows, self._begin = set_rows, get_rows, begin
         longest = LONGEST_SECONDS if target is None else min(LONGEST_SECONDS, target / 2)
         self.controller = BatchSize(low=FEWEST_ROWS, high=MOST_ROWS, initial=initial, target=target, longest=longest)
 
@@ -36,6 +42,7 @@ class BatchSteering:
         wait = self.controller.target is None
         if wait and not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
             return None
+        self._begin()
         waiting = period.now.batches_in - period.now.batches_out
         size = rows / came
         return BatchStatistics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.elastic.base import Action, Controller
@@ -16,6 +17,21 @@ GAIN = 0.1
 """What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
 
 
+def own_rebinding() -> Rebinding:
+    """Return Penstock's own controller."""
+    return Rebinding(gain=GAIN)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How operators are bound to workers in the bound model."""
+
+    controller: Controller[Any, BindingStatistics] | None = field(default_factory=own_rebinding)
+    """What rebinds them while the flow runs; None for nothing."""
+    barrier: bool = False
+    """Whether everybody stands still for it."""
+
+
 class RebindingSteering:
     """Give operators, and replicas of operators, to other workers. It owns no numbers, only places."""
 
@@ -23,7 +39,7 @@ class RebindingSteering:
 
     def __init__(self, element: Element, controller: Controller[Any, BindingStatistics] | None = None) -> None:
         self._element = element
-        self.controller: Controller[Any, BindingStatistics] = controller or Rebinding(gain=GAIN)
+        self.controller: Controller[Any, BindingStatistics] = controller or own_rebinding()
 
     def measure(self, period: Period) -> BindingStatistics | None:
         """Tell what came to each operator, what waits for it and what a batch costs it."""
@@ -36,6 +52,8 @@ class RebindingSteering:
         loads = []
         for label, batches, seconds in _done(period.now):
             batches_before, seconds_before = before.get(label, (0, 0.0))
+            if batches < batches_before:  # it went with its query, and has come again
+                batches_before, seconds_before = 0, 0.0
             came = batches - batches_before
             # An operator that did nothing in the period costs what it did before.
             cost = (seconds - seconds_before) / came if came else seconds / batches if batches else 0.0
@@ -56,8 +74,8 @@ class RebindingSteering:
     def act(self, action: Action) -> None:
         """Rebind an operator; its worker passes it on between two batches."""
         model = self._element.model
-        # An operator may have gone with its query since it was measured.
-        if isinstance(model, Bound) and isinstance(action.after, int) and action.target in model.bindings():
+        # An operator may have gone with its query since it was measured: then there is nothing to do.
+        if isinstance(model, Bound) and isinstance(action.after, int):
             model.rebind(action.target, action.after)
 
 

@@ -18,7 +18,7 @@ SETTLED_PERIODS = 4
 
 
 class ReplicaSteering:
-    """Set the number of replicas of each operator that has some. The number of workers comes first."""
+    """Set the number of replicas of each operator that has some: as many as workers, while their number is searched."""
 
     name = "replicas"
 
@@ -36,8 +36,9 @@ class ReplicaSteering:
 
     def measure(self, period: Period) -> ReplicaStatistics | None:
         """Tell how congested the queues were, before and behind each operator with replicas."""
-        if not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")) or period.seconds <= 0:
+        if period.seconds <= 0:
             return None
+        settled = all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool"))
         before = {each.name: each for each in period.before.operators}
         full = {each.name: _full(each, before.get(each.name), period.seconds) for each in period.now.operators}
         found = tuple(
@@ -48,7 +49,7 @@ class ReplicaSteering:
             and each.name in self._element.stations
             and each.name not in self._left_alone
         )
-        return ReplicaStatistics(found) if found else None
+        return ReplicaStatistics(found, workers=None if settled else self._element.model.active) if found else None
 
     def _operator(
         self, now: OperatorStats, before: OperatorStats, full: dict[str, tuple[float, ...]], seconds: float

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
-from penstock.elastic.base import Action
+from penstock.elastic.base import Action, Controller
 from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
@@ -31,13 +32,16 @@ class ThreadSteering:
         most: int = MOST_WORKERS,
         target: float | None = None,
         cpu_usage: Callable[[], float] | None = None,
+        controller: Controller[Any, ThreadStatistics] | None = None,
     ) -> None:
-        """A `target` is how long a batch may take, in seconds."""
+        """A `target` is how long a batch may take, in seconds; without a `controller` it is Penstock's own."""
         self._element = element
         self._cpu_usage = cpu_usage or machine_usage()
         # What waits in queues at one level may be worked off for a good part of the next period, and a machine's
         # speed drifts, which three samples in a row need not show.
-        self.controller = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05, target=target)
+        self.controller: Controller[Any, ThreadStatistics] = controller or ThreadLevel(
+            high=most, initial=1, skipped=1, least_noise=0.05, target=target
+        )
 
     def measure(self, period: Period) -> ThreadStatistics | None:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have.
@@ -62,9 +66,9 @@ class ThreadSteering:
             period.worked / batches if batches > 0 else 0.0,
         )
 
-    def searching(self, state: ThreadState) -> bool:
-        """Tell whether levels are being compared."""
-        return state.searching
+    def searching(self, state: Any) -> bool:
+        """Tell whether levels are being compared; the published rules never say."""
+        return isinstance(state, ThreadState) and state.searching
 
     def act(self, action: Action) -> None:
         """Start or end workers."""

@@ -41,7 +41,7 @@ def feedback(body: Callable[..., tuple[Stream, ...]], *streams: Stream, name: st
     name = flow._free_name(name, body, "feedback")
     checks.is_callable(body, name, "a function of streams")
     checks.one_flow(streams, name)
-    times = {stream.node.time for stream in streams}
+    times = {stream.time for stream in streams}
     time = times.pop() if len(times) == 1 else None
     plan, types = _inside(body, name, [stream.type for stream in streams], time)
     ports = ("out",) if len(types) == 1 else tuple(f"out{index}" for index in range(len(types)))
@@ -171,10 +171,12 @@ class Region(Logic):
         if held is None:
             held = _Held(None, context.position, context.time)
             context.timer(FOREVER, held.opened)
+            held.running(self.plan).keeps_frames = context.keeps_frames
             for closed in sorted(context.closed):
                 held.running(self.plan).end(_input(closed))
         held.time = max(held.time, context.time)
         engine = held.running(self.plan)
+        engine.keeps_frames = context.keeps_frames
         engine.take(_input(port), row, context.time)
         self._feed_back(context, engine)
         return held
@@ -222,6 +224,13 @@ class Region(Logic):
                     f"changes something"
                 )
             engine.take(_BACK, back.popleft(), context.time)
+
+    def check_restarts(self, name: str, why: str) -> None:
+        self.plan.check_restarts(why)
+
+    def let_go(self, state: Any) -> None:
+        if state is not None and state.engine is not None:
+            state.engine.close()
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if state is None else [(FOREVER, state.opened)]

@@ -25,13 +25,13 @@ class Gate(Operator):
         self.opens, self.is_open, self.hold = opens, is_open, hold
 
     async def process(self, ctx: OperatorContext) -> None:
-        is_open = ctx.state.setdefault("open", self.is_open)
-        while await ctx.wait_for_any({CONTROL: 1} if self.hold and not is_open else {DATA: 1, CONTROL: 1}):
+        ctx.state.setdefault("open", self.is_open)
+        while await ctx.wait_for_any({CONTROL: 1} if self.hold and not ctx.state["open"] else {DATA: 1, CONTROL: 1}):
             if ctx.len(CONTROL):
-                is_open = ctx.state["open"] = bool(self.opens(ctx.pop(CONTROL)))
+                ctx.state["open"] = bool(self.opens(ctx.pop(CONTROL)))
                 continue
             row = ctx.pop(DATA)
-            if is_open:
+            if ctx.state["open"]:
                 await ctx.emit(row)
 
     def output_types(self, inputs: Sequence[RowType | None]) -> Sequence[RowType | None]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import FlowError
+from penstock.keys import as_key, has_null
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.rows import Row, any_getter
 
@@ -16,9 +17,9 @@ By = str | Callable[[Row], Any]
 class Join(Operator):
     """Join each row with those of the latest `rows` rows of the other port that have the same key, oldest first.
 
-    `by` is a field or a function of the row, or a pair of them, one for each port. `combine(left, right)` makes what
-    comes out; by default a tuple of the two. For windows of event time, and to run in parallel, use the join of
-    streams with key_by.
+    `by` is a field or a function of the row, or a pair of them, one for each port; a null is equal to no other.
+    `combine(left, right)` makes what comes out; by default a tuple of the two. For windows of event time, and to run in
+    parallel, use the join of streams with key_by.
     """
 
     inputs = 2
@@ -37,7 +38,9 @@ class Join(Operator):
         while await ctx.wait_for_any({0: 1, 1: 1}):
             port = 0 if ctx.len(0) else 1
             row, by = ctx.pop(port), self.by[port]
-            key = any_getter([by])(row) if isinstance(by, str) else by(row)
+            key = as_key(any_getter([by])(row) if isinstance(by, str) else by(row))
+            if has_null(key):
+                continue  # equal to no other
             for other in by_key[1 - port].get(key, ()):
                 pair = (row, other) if port == 0 else (other, row)
                 await ctx.emit(pair if self.combine is None else self.combine(*pair))

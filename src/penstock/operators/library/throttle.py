@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.errors import FlowError
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.rows import RowType
-from penstock.timing import Duration, TimeKind, ticks, time_to_ticks
+from penstock.timing import Duration, TimeKind, Unit, ticks, time_to_ticks, unit_of
 
 
 class Throttle(Operator):
@@ -20,7 +20,7 @@ class Throttle(Operator):
         if (per is None) == (every is None):
             raise FlowError('a throttle needs per= (a span of event time, such as "1 s") or every= (a number of rows)')
         self.per: int = 0
-        self.unit: TimeKind | None = None
+        self.unit: Unit | None = None
         if per is not None:
             self.per, self.unit = ticks(per, "throttle", "per")
         self.most, self.every = most, every
@@ -48,7 +48,7 @@ class Throttle(Operator):
         return [inputs[0]]
 
     def check(self, name: str, times: Sequence[TimeKind | None]) -> None:
-        if self.unit is not None and times[0] != self.unit:
+        if self.unit is not None and unit_of(times[0]) != self.unit:
             raise FlowError(
                 f"operator {name!r}: a throttle by {self.unit} time on rows whose event time is "
                 f"{times[0] or 'not known'}; give time= to every source above it, and per= in its unit (an integer, or "

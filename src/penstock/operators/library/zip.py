@@ -13,6 +13,8 @@ class Zip(Operator):
     """
 
     inputs = None
+    restartable = True
+    """Once a port has ended that is waited for, the first loop is over at once, and the second looks again."""
 
     def __init__(self, *, longest: bool = False, fill: Row = None) -> None:
         self.longest, self.fill = longest, fill

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from penstock.clock import perf_counter
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
@@ -38,11 +38,12 @@ class Bound(Leaving):
         workers: int,
         quantum: float,
         barrier: bool = False,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         # By the station, not by its name: a query that is cancelled and added again has stations of the same names.
         self._numbers = {id(station): number for number, station in enumerate(stations)}
-        self._names = {station.label: station for station in stations}
+        self._names = {station.label: number for number, station in enumerate(stations)}
+        """The number of each operator and replica by its label; replaced, never changed: any thread may be reading."""
         self._lot = ParkingLot(primitives, workers)
         owners = [number % workers for number in range(len(stations))]
         kind = BarrierBinding if barrier else Binding
@@ -65,6 +66,7 @@ class Bound(Leaving):
         for worker in self._workers:
             worker.leaving = True
             self._lot.wake(worker.number)
+        self._binding.release()
         for worker in self._workers:
             worker.thread.join()
         for work in self._binding.left():
@@ -81,28 +83,35 @@ class Bound(Leaving):
         if number is not None:  # else a call to a replica that is gone, which has nothing left to be called for
             self._binding.submit(number, port.sequence(batch), _Work(port, batch))
 
-    def rebind(self, operator: str, worker: int) -> None:
-        """Give an operator, or a replica by its label, to another worker; returns at once."""
-        self._binding.rebind(self._numbers[id(self._names[operator])], worker)
+    def rebind(self, operator: str, worker: int) -> bool:
+        """Give an operator, or a replica by its label, to another worker; returns at once.
+
+        False where there is none of that name: it may have gone with its query just now.
+        """
+        number = self._names.get(operator)
+        if number is not None:
+            self._binding.rebind(number, worker)
+        return number is not None
 
     def bindings(self) -> dict[str, int]:
-        """Return the worker of each operator (a snapshot)."""
+        """Return the worker of each operator (a snapshot); any thread may ask."""
+        names = self._names  # before the owners: an operator is named only when it has one
         owners = self._binding.owners()
-        return {name: owners[self._numbers[id(station)]] for name, station in self._names.items()}
+        return {name: owners[number] for name, number in names.items()}
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Bind more stations, each to the worker that has the fewest."""
         for station in stations:
             owners = self._binding.owners()
             worker = min(range(len(self._workers)), key=owners.count)
-            self._numbers[id(station)] = self._binding.add(worker, station.first_task(first))
-            self._names[station.label] = station
+            number = self._numbers[id(station)] = self._binding.add(worker, station.first_task(first))
+            self._names = {**self._names, station.label: number}
 
     def retire(self, station: Station) -> None:
         """Forget the operator; its place in the table stays, for one more number costs nothing."""
-        self._numbers.pop(id(station), None)
-        if self._names.get(station.label) is station:
-            del self._names[station.label]
+        number = self._numbers.pop(id(station), None)
+        if self._names.get(station.label) == number:
+            self._names = {label: other for label, other in self._names.items() if other != number}
 
     def _loop(self, worker: Worker) -> None:
         while not worker.leaving and not self._stopped():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
 
+from penstock.clock import perf_counter
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
@@ -17,7 +17,7 @@ from penstock.pe.own_threads import OwnThreads, threaded_ports
 from penstock.pe.ports import KeepGoing, PortScheduler
 from penstock.pe.stations import InputPort, Station, run_port
 from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
-from penstock.policies import Policy
+from penstock.policies import MeasuredFlow, Policy
 
 MOST_WORKERS = 256
 
@@ -28,7 +28,7 @@ class Dynamic:
     def __init__(
         self,
         primitives: Primitives,
-        stations: Mapping[str, Station],
+        measured: MeasuredFlow,
         stopped: Callable[[], bool],
         crashed: Callable[[BaseException], None],
         *,
@@ -36,17 +36,15 @@ class Dynamic:
         workers: int,
         policy: Policy | None,
         quantum: float,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
         seed: int = 0,
     ) -> None:
         self._lot = ParkingLot(primitives, MOST_WORKERS)
-        self._scheduler: PortScheduler[Batch] = (
-            PortScheduler(primitives, self._lot)
-            if policy is None
-            else PolicyScheduler(primitives, self._lot, stations, policy, quantum, clock, seed)
+        self._choosing = (
+            None if policy is None else PolicyScheduler(primitives, self._lot, measured, policy, quantum, clock, seed)
         )
+        self._scheduler: PortScheduler[Batch] = self._choosing or PortScheduler(primitives, self._lot)
         self._stopped, self._quantum, self._clock, self._crashed = stopped, quantum, clock, crashed
-        self._has_policy = policy is not None
         self._changing = Lock()
         self._workers: list[Worker] = []
         self._stand_in = Worker(0, self._loop, clock, crashed)  # never started: it counts for the thread that delivers
@@ -54,6 +52,11 @@ class Dynamic:
         self._own.add(threaded)
         self._count = workers
         self._started = False
+
+    @property
+    def schedules_sources(self) -> bool:
+        """Whether workers bring in what was read: where a policy says which operator is next."""
+        return self._choosing is not None
 
     @property
     def active(self) -> int:
@@ -118,7 +121,7 @@ class Dynamic:
             return
         self._lot.held = True
         try:
-            yield self.deliver if self._has_policy else self._run_through
+            yield self._run_through if self._choosing is None else self.deliver
             self._run_what_is_there()
         finally:
             self._lot.held = False
@@ -138,11 +141,17 @@ class Dynamic:
     def _timed(self, port: InputPort) -> Iterator[KeepGoing]:
         """Count as the worker while inside, which has a quantum."""
         self._stand_in.enter(port.station.name)
-        until = self._clock() + self._quantum
+        since = self._clock()
         try:
-            yield lambda: self._clock() < until and not self._stopped()
+            yield lambda: self._keeps(port, since, 0) and not self._stopped()
         finally:
             self._stand_in.leave()
+
+    def _keeps(self, port: InputPort, since: float, worker: int) -> bool:
+        """Tell whether a worker that took an operator at that time may go on with it."""
+        if self._choosing is not None:
+            return self._choosing.keeps(port, since, worker)
+        return self._clock() < since + self._quantum
 
     def add(self, stations: Sequence[Station], first: int) -> None:
         """Start threads for ports that are to have one; the others are found when something is put into them."""
@@ -183,10 +192,11 @@ class Dynamic:
 
     def _loop(self, worker: Worker) -> None:
         scheduler, clock, stopped = self._scheduler, self._clock, self._stopped
-        until = 0.0
+        since, port = 0.0, None
 
         def keep_going() -> bool:
-            return clock() < until and not worker.leaving and not worker.suspended
+            assert isinstance(port, InputPort)
+            return self._keeps(port, since, worker.number) and not worker.leaving and not worker.suspended
 
         while not worker.leaving and not stopped():
             if worker.suspended:
@@ -198,7 +208,7 @@ class Dynamic:
                 continue
             assert isinstance(port, InputPort)
             worker.enter(port.station.name)
-            until = clock() + self._quantum
+            since = clock()
             scheduler.drain(port, run_port, keep_going, stopped)
             worker.leave()
         # Somebody may have meant this worker for work that is still there.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from penstock.clock import perf_counter
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
@@ -29,7 +29,7 @@ class Owning(Leaving):
         stations: Iterable[Station],
         stopped: Callable[[], bool],
         crashed: Callable[[BaseException], None],
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         lot = ParkingLot(primitives, int(self.helps))
         self._scheduler: PortScheduler[Batch] = PortScheduler(primitives, lot)

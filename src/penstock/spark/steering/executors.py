@@ -16,10 +16,13 @@ class ExecutorSteering:
     the rest can go. Without one, or where Spark decides by itself, this is advice.
     """
 
-    def __init__(self, executors: Executors, journal: Journal, epoch: int, *, target: float | None) -> None:
+    def __init__(
+        self, executors: Executors, journal: Journal, epoch: int, *, target: float | None, shards: int = SHARDS
+    ) -> None:
+        """More executors than shards would have no work."""
         self._executors, self._journal = executors, journal
         acts = target is not None and executors.can_change
-        controller = ExecutorCount(target=target, high=SHARDS, advise=not acts)
+        controller = ExecutorCount(target=target, high=shards, advise=not acts)
         journal.begin("executors", controller, epoch)
 
     def took(self, measured: Measured, epoch: int) -> None:

@@ -94,9 +94,9 @@ class ShardLoads:
     So the load is the rows of the last epoch times a cost that is smoothed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shards: int = SHARDS) -> None:
         self._cost: dict[int, float] = {}
-        self.loads: tuple[float, ...] = (0.0,) * SHARDS
+        self.loads: tuple[float, ...] = (0.0,) * shards
 
     def add(self, measured: dict[int, tuple[int, float]]) -> None:
         """Take in the rows and seconds of each shard in an epoch."""
@@ -104,7 +104,7 @@ class ShardLoads:
         if not total:
             return
         mean = sum(spent for _, spent in measured.values()) / total
-        loads = [0.0] * SHARDS
+        loads = [0.0] * len(self.loads)
         for shard, (rows, spent) in measured.items():
             sure = rows / (rows + _SURE_ROWS)
             cost = mean + (spent / rows - mean) * sure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.elastic.journal import Journal
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
-from penstock.keys import SHARDS
 from penstock.spark.routing import even_table
 from penstock.spark.stages import Stages
 from penstock.spark.steering.measured import Measured, ShardLoads
@@ -20,11 +19,11 @@ class Tables:
 
     def __init__(self, stages: Stages, journal: Journal, epoch: int, tables: dict[str, list[int]]) -> None:
         self._stages, self._journal = stages, journal
-        self._keyed = [node for node in stages.plan.keyed if shard_count(node) == SHARDS]
-        self._tables = {n.name: list(tables[n.name]) for n in self._keyed if len(tables.get(n.name, ())) == SHARDS}
+        self._keyed = [node for node in stages.plan.keyed if shard_count(node) > 1]
+        self._tables = {n.name: list(tables[n.name]) for n in self._keyed if len(tables.get(n.name, ())) == n.shards}
         self._tasks: dict[str, int] = {}
         """The number of tasks that each table is made for; not known of one that was read from a checkpoint."""
-        self._loads = {node.name: ShardLoads() for node in self._keyed}
+        self._loads = {node.name: ShardLoads(node.shards) for node in self._keyed}
         for node in self._keyed:
             journal.begin(f"{node.name}/shards", BALANCE, epoch)
 
@@ -59,7 +58,7 @@ class Tables:
         heavy = sum(loads) > LEAST_GAIN
         if table is None or (resized and (not heavy or tasks == 1)):
             if table is None or max(table) >= tasks or name in self._tasks:
-                self._tables[name] = even_table(SHARDS, tasks)
+                self._tables[name] = even_table(len(loads), tasks)
             return
         if not heavy or tasks == 1 or (measured is None and not resized):
             return
@@ -72,7 +71,7 @@ class Tables:
             loads,
             tuple(table),
             tasks,
-            tuple(bytes_of.get(shard, 0) for shard in range(SHARDS)),
+            tuple(bytes_of.get(shard, 0) for shard in range(len(loads))),
             tuple(ShardKeys(shard, tuple(HotKey(*key) for key in keys)) for shard, keys in sorted(hot.items())),
         )
         for action in self._journal.step(f"{name}/shards", seen, epoch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.elastic.epoch_model import EpochStatistics, EpochTasks
 from penstock.elastic.journal import Journal
 from penstock.elastic.one_task import OneTask, WorkStatistics
-from penstock.keys import SHARDS
 from penstock.spark.stages import Stages
 from penstock.spark.steering.measured import Measured
 from penstock.spark.worker_state import shard_count
@@ -22,7 +21,7 @@ class Tasks:
 
     def __init__(self, stages: Stages, journal: Journal, epoch: int, *, cores: int, target: float | None) -> None:
         self._stages, self._journal = stages, journal
-        keyed = [node for node in stages.plan.keyed if shard_count(node) == SHARDS]
+        keyed = [node for node in stages.plan.keyed if shard_count(node) > 1]
         self._steered = sorted({stages.levels[node.name] for node in keyed})
         self.levels = [cores] * (stages.last + 1)
         self._open = set(self._steered)
@@ -34,7 +33,7 @@ class Tasks:
         for level in self._steered:
             # The levels of an epoch take turns: each gets its part of what an epoch may take.
             share = None if target is None else target / 2 / (stages.last + 1)
-            journal.begin(f"level {level}/tasks", EpochTasks(target=share, high=SHARDS), epoch)
+            journal.begin(f"level {level}/tasks", EpochTasks(target=share, high=stages.plan.shards), epoch)
 
     def restore(self, tables: dict[str, list[int]]) -> None:
         """Go on with the tasks of tables that were committed."""
@@ -70,7 +69,7 @@ class Tasks:
             if level not in self._steered:
                 self.levels[level] = cores
             elif level in self._open:
-                self.levels[level] = min(cores, SHARDS)
+                self.levels[level] = min(cores, self._stages.plan.shards)
             elif most is not None and self.levels[level] > most:
                 self._step(level, EpochStatistics(self.levels[level], 0, 0.0, rows or 0, cores, most), epoch)
         if measured is None or measured.spec.solo or not measured.telling:

@@ -2,7 +2,8 @@
 
 A stateless operator multiplies a row's vector by a matrix, again and again, and passes it on several times; a
 partitioned one multiplies it into a vector that it keeps for the key. Numbers are integers modulo a prime, so results
-are exact whatever the order of additions, and NumPy releases the GIL while it multiplies.
+are exact whatever the order of additions. NumPy lets go of the GIL while it multiplies, but a product of small matrices
+is over before another thread has woken up: only from some hundred numbers per row on do two threads multiply at once.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ class Accumulate:
 @checked
 def matrix(
     *,
-    rows: Amount = 20_000,
-    tuple_size: Count = 16,
-    repeats: Amount = 4,
+    rows: Amount = 2_000,
+    tuple_size: Count = 512,
+    repeats: Amount = 1,
     selectivity: Rate = 1.0,
     state_size: Count = 256,
     keys: Count = 1_000,
@@ -120,6 +121,7 @@ def matrix(
 
     A row has `tuple_size` integers; each operator multiplies them by its matrix `repeats` times. The stateless one
     makes `selectivity` rows of one (50 in the paper), the partitioned one keeps `state_size` integers for each key.
+    With fewer than some hundred integers per row threads take turns instead of working at once (see above).
     """
     flow = Flow("synthetic matrix")
     vectors = Vectors(ZipfKeys(keys, skew, seed), tuple_size, seed)

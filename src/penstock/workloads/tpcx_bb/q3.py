@@ -1,6 +1,7 @@
 """TPCx-BB Q3: the items that people look at last before they buy an item in the web shop.
 
-For each purchase the last five views of that user, at most ten days old, count if they are of some categories.
+For each purchase the last five clicks of that user, at most ten days old, count if they are of items of some
+categories. As in the benchmark's own reducer every click counts as a view, a purchase too.
 Operators, as in the paper's table 1: clicks -> filter (stateless) -> last views before a purchase, by user
 (partitioned) -> top 30 of the views, by purchased item (partitioned).
 """
@@ -21,12 +22,12 @@ from penstock.workloads.tpcx_bb.top import Top
 
 FIELDS = ("wcs_click_ts", "wcs_user_sk", "wcs_item_sk", "wcs_sales_sk")
 Views = tuple[tuple[int, int], ...]
-"""Time and item of a user's last views, oldest first."""
+"""Time and item of a user's last clicks, oldest first."""
 
 
 @dataclass(frozen=True)
 class LastViews:
-    """Keep a user's last views; at a purchase give those that are young enough and of the categories."""
+    """Keep a user's last clicks; at a purchase give the items of those that are young enough and of the categories."""
 
     purchased: int
     """The item whose purchases count; 0 for every item."""
@@ -37,12 +38,11 @@ class LastViews:
     def __call__(self, last: Views, click: Any) -> tuple[Views, list[tuple[int, int]]]:
         """Take one click."""
         at, _, item, sale = click
-        if sale is None:
-            return (*last, (at, item))[-self.views :], []
-        if self.purchased not in (0, item):
-            return last, []
-        found = [viewed for then, viewed in last if at - then <= self.seconds and viewed in self.viewable]
-        return last, [(item, viewed) for viewed in found]
+        seen = (*last, (at, item))[-self.views :]
+        if sale is None or self.purchased not in (0, item):
+            return seen, []
+        viewed = [other for then, other in last if at - then <= self.seconds and other in self.viewable]
+        return seen, [(item, other) for other in viewed]
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,14 @@ TICK_MS = 40
 LANES = 8
 """Lanes are numbered through: that of a road's lane is `road * LANES + lane`."""
 END = -1
-"""The id of the rows that end a tick."""
+"""The id of the rows that end a tick; the first of them has how many vehicles are on each road."""
 SPEED_STEPS = 1024
 """Speeds are multiples of 1 / 1024 m/s, so that sums of them are exact in whatever order they are added up."""
 
-SCHEMA = {"time": int, "id": int, "x": float, "y": float, "speed": float, "acceleration": float, "lane": int}
-"""`time` is in milliseconds."""
+VEHICLE = {"time": int, "id": int, "x": float, "y": float, "speed": float, "acceleration": float, "lane": int}
+"""What a vehicle emits; `time` is in milliseconds."""
+SCHEMA = {**VEHICLE, "roads": list[int], "agents": list[int]}
+"""Roads and how many vehicles are on each: what the simulator knows without counting, null but where a tick ends."""
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -44,8 +46,12 @@ class Frame:
     acceleration: Floats
     lane: Ints
 
+    def agents_per_road(self) -> tuple[Ints, Ints]:
+        """Return the roads that have vehicles, ascending, and how many each has."""
+        return np.unique(self.lane // LANES, return_counts=True)
+
     def table(self, multiple: int = 1) -> pa.Table:
-        """Return the rows, and behind them one that ends the tick: it has the time of the next.
+        """Return the rows, and after them one that ends the tick: it has the time of the next.
 
         A window closes when a later row comes; the end row spares queries to wait for the next tick. With a
         `multiple` there are as many end rows as make the number of rows a multiple of it, so that batches of that
@@ -54,6 +60,7 @@ class Frame:
         ends = multiple - len(self.id) % multiple
         nothing = np.zeros(ends)
         speed = np.rint(self.speed * SPEED_STEPS) / SPEED_STEPS
+        roads, agents = (_lists(values, len(self.id), ends) for values in self.agents_per_road())
         return pa.table(
             {
                 "time": np.concatenate([np.full(len(self.id), self.time), np.full(ends, self.time + TICK_MS)]),
@@ -63,6 +70,8 @@ class Frame:
                 "speed": np.concatenate([speed, nothing]),
                 "acceleration": np.concatenate([self.acceleration, nothing]),
                 "lane": np.concatenate([self.lane, np.full(ends, -1)]),
+                "roads": roads,
+                "agents": agents,
             }
         )
 
@@ -79,6 +88,15 @@ def active(load: Load, vehicles: int, tick: int, ticks: int) -> int:
         raise FlowError(f"load={load!r}; there are constant and rush-hour")
     part = tick / max(1, ticks - 1)
     return max(1, round(vehicles * (1 / 3 + 2 / 3 * math.exp(-(((part - 0.3) / 0.16) ** 2)))))
+
+
+def _lists(values: Ints, before: int, ends: int) -> pa.ListArray:
+    """Return a column of lists that is null but for the first row that ends the tick."""
+    offsets = np.zeros(before + ends + 1, dtype=np.int32)
+    offsets[before + 1 :] = len(values)
+    absent = np.ones(before + ends, dtype=bool)
+    absent[before] = False
+    return pa.ListArray.from_arrays(offsets, values.astype(np.int64), mask=pa.array(absent))
 
 
 def record(frames: Iterable[Frame], multiple: int = 1) -> pa.Table:

@@ -1,0 +1,1 @@
+"""What every engine computes in the same way, on columns: for now, how rows come in."""

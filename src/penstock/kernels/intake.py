@@ -1,0 +1,258 @@
+"""Rows as they come in: from pieces of sources to chunks with positions, late rows set apart, and marks.
+
+Both engines that run in batches bring their rows in here. Only the reference engine has its own way to the same
+sequence, because everything else is held to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.errors import SourceError
+from penstock.graph import Node
+from penstock.ingress.splits import Piece
+from penstock.kernels.order import Key, below, climb
+from penstock.operators.base import Source
+from penstock.pe.chunk import Chunk, Ints, sorting_order
+from penstock.pe.failures import Failure
+from penstock.pe.marks import Steps, lowest, rises
+from penstock.pe.source_rows import order_column, row_times
+from penstock.plan import Plan
+from penstock.sequential import late_row_message
+from penstock.timing import BEFORE, FOREVER, Ticks
+
+ON_TIME, LATE = 0, 1
+"""The output ports of a source."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Rows of one source, in the order of their positions."""
+
+    rows: Chunk
+    late: Chunk | None = None
+    """Rows that came against `order_by`, each at the place where it came."""
+    parts: Ints | None = None
+    """The part of each row that is on time; None where there is one."""
+    late_parts: Ints | None = None
+
+    def chunks(self) -> Iterator[tuple[int, Chunk, Ints | None]]:
+        """Return the rows of each output port that has some, with their parts."""
+        if len(self.rows):
+            yield ON_TIME, self.rows, self.parts
+        if self.late is not None:
+            yield LATE, self.late, self.late_parts
+
+
+class SourceIntake:
+    """Takes in pieces of one source. Pieces of a part must come in its order, unless they say that they are in none."""
+
+    def __init__(self, plan: Plan, node: Node, floors: Mapping[int, Key] | None = None) -> None:
+        """Begin behind rows whose highest order_by values, in each part, were `floors`."""
+        self.change(plan, node)
+        self.tops: dict[int, Key] = dict(floors or {})
+        """The highest order_by values of each part so far."""
+        self._floors = dict(self.tops)
+        self.floor_of_new: Key | None = None
+        """What was taken of others while nobody knew of a part: its rows below are late."""
+
+    def change(self, plan: Plan, node: Node) -> None:
+        """Take in what comes from now on for another plan of the same sources."""
+        source = node.operator
+        assert isinstance(source, Source)
+        self._layout, self._node, self._source = plan.layout, node, source
+        self._number = plan.sources.index(node)
+        self._timed = node.name in plan.timed
+
+    def times(self, piece: Piece) -> Ints | None:
+        """Return the event times of rows, where something below needs them."""
+        if not self._timed:
+            return None
+        if self._source.time is None:
+            return np.zeros(piece.positions.shape[-1], np.int64)
+        return row_times(piece, self._source.time)
+
+    def take(self, piece: Piece) -> Arrived:
+        """Give rows their positions and times, in order, and set those apart that are late."""
+        own = [piece.positions] if piece.positions.ndim == 1 else list(piece.positions)
+        order = [order_column(piece, field) for field in self._source.order_by]
+        late = np.zeros(0, bool)
+        if order and len(own[0]):
+            order, late = self._climbed(piece, order)
+        positions = [*order, *self._layout.places(self._number, own)]
+        chunk = Chunk(positions, self.times(piece), self._node.types[0], piece.columns, piece.rows).of_width(
+            self._layout.base
+        )
+        parts = piece.parts
+        if order or not piece.in_order:
+            sorts = sorting_order(chunk.positions)
+            if sorts is not None:
+                chunk, parts = chunk.select(sorts), None if parts is None else parts[sorts]
+                late = late[sorts] if len(late) else late
+        if not late.any():
+            return Arrived(chunk, None, parts)
+        apart, keep = np.flatnonzero(late), np.flatnonzero(~late)
+        if parts is None:
+            return Arrived(chunk.select(keep), chunk.select(apart))
+        return Arrived(chunk.select(keep), chunk.select(apart), parts[keep], parts[apart])
+
+    def raise_floor(self, part: int, floor: Key) -> None:
+        """Have rows of a part late that are below what was taken of others meanwhile."""
+        top = self.tops.get(part)
+        self.tops[part] = self._floors[part] = floor if top is None else max(top, floor)
+
+    def _climbed(self, piece: Piece, order: list[Ints]) -> tuple[list[Ints], np.ndarray]:
+        """Return the order_by values that rows are placed by, and which rows are late."""
+        if piece.parts is None:
+            return self._climbed_part(piece, 0, order)
+        places, late = [np.empty_like(column) for column in order], np.zeros(len(order[0]), bool)
+        for part in np.unique(piece.parts).tolist():
+            index = np.flatnonzero(piece.parts == part)
+            columns, late[index] = self._climbed_part(piece, part, [column[index] for column in order])
+            for place, column in zip(places, columns, strict=True):
+                place[index] = column
+        return places, late
+
+    def _climbed_part(self, piece: Piece, part: int, order: list[Ints]) -> tuple[list[Ints], np.ndarray]:
+        top = self.tops.get(part, self.floor_of_new)
+        if piece.in_order:
+            places, late = climb(order, top)
+            self.tops[part] = tuple(int(column[-1]) for column in places)
+            return places, late
+        # Sorted by order_by within what Spark has handed over: late is only what is below earlier ones.
+        last = np.lexsort(tuple(reversed(order)))[-1]
+        highest = tuple(int(column[last]) for column in order)
+        self.tops[part] = highest if top is None else max(top, highest)
+        floor = self._floors.get(part, self.floor_of_new)
+        if floor is None:
+            return order, np.zeros(len(order[0]), bool)
+        late = below(order, floor)
+        return [np.where(late, least, column) for column, least in zip(order, floor, strict=True)], late
+
+
+def first_late(node: Node, late: Chunk) -> Failure:
+    """Return what ends the flow where a source may have no late rows."""
+    return Failure(node.name, late.position(0), SourceError(late_row_message(node.name, late.get_rows()[0])))
+
+
+@dataclass
+class SourceMarks:
+    """How far event time has come in one source: the lowest of its parts, those left out that are idle."""
+
+    water: Ticks = BEFORE
+    """The source's watermark, which never goes back."""
+    parts: dict[int, Ticks] = field(default_factory=lambda: {0: BEFORE})
+    """The watermark of each part that is known; a source is one part until it says otherwise."""
+    idle: frozenset[int] = frozenset()
+
+    @property
+    def counting(self) -> dict[int, Ticks]:
+        """Return the watermarks of the parts that count."""
+        return {part: mark for part, mark in self.parts.items() if part not in self.idle}
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no part counts."""
+        return bool(self.idle) and not self.counting
+
+    def know(self, parts: Iterable[int]) -> None:
+        """Count parts from now on, those that are new as before everything."""
+        if self.parts == {0: BEFORE}:
+            self.parts = {}  # stood for the only part, as long as nobody knew better
+        for part in parts:
+            self.parts.setdefault(part, BEFORE)
+
+    def start(self, part: int) -> Ticks:
+        """Return what a row's mark must be above to be told of; a part that does not count must be heard of first."""
+        return BEFORE if part in self.idle else self.parts.get(part, BEFORE)
+
+    def rise(self, tops: Mapping[int, Ticks]) -> None:
+        """Take in the highest marks of parts behind an epoch or a batch; a part that has rows counts again."""
+        self.idle -= tops.keys()
+        for part, top in tops.items():
+            self.parts[part] = max(top, self.parts.get(part, BEFORE))
+        self.settle()
+
+    def settle(self) -> None:
+        """Have the watermark where the parts that count have come to."""
+        self.water = max(self.water, min(self.counting.values(), default=self.water))
+
+
+def source_steps(marks: SourceMarks, steps: Mapping[int, Steps], before: tuple[int, ...]) -> Steps | None:
+    """Return how a source's watermark rises, given how those of its parts do."""
+    if steps.keys() == marks.parts.keys() == {0} and not marks.idle:
+        return steps[0]  # most sources have one part
+    start = {part: mark for part, mark in marks.parts.items() if part not in marks.idle or part in steps}
+    return lowest(steps, start, marks.water, before)
+
+
+def follow(
+    marks: Mapping[str, SourceMarks], steps: dict[str, Steps], before: Mapping[str, tuple[int, ...]]
+) -> dict[str, Steps]:
+    """Have sources that are idle go along with the slowest of the others, so that they hold nobody back.
+
+    Their rows that are behind by then are late.
+    """
+    idle = [name for name, each in marks.items() if each.is_idle and name not in steps and each.water < FOREVER]
+    if not idle:
+        return steps
+    others = {name: each.water for name, each in marks.items() if name not in idle}
+    made = dict(steps)
+    for name in idle:
+        going = {other: found for other, found in steps.items() if other not in idle}
+        found = lowest(going, others, marks[name].water, before[name])
+        keep = None if found is None else np.flatnonzero(found.values < FOREVER)  # the end of others is not its own
+        if found is not None and keep is not None and len(keep):
+            made[name] = Steps([component[keep] for component in found.positions], found.values[keep])
+    return made
+
+
+def raise_idle(marks: Mapping[str, SourceMarks], ends: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise the watermarks of idle sources as `follow` does, behind an epoch in which some sources end."""
+    others = {name: each.water for name, each in marks.items() if not each.is_idle and each.water < FOREVER}
+    going = {name: water for name, water in others.items() if name not in ends}
+    if not going and others:  # they went along with the last one until that ended
+        last = max(others, key=lambda name: ends[name])
+        going = {last: others[last]}
+    for each in marks.values():
+        if each.is_idle and each.water < FOREVER and going:
+            each.water = max(each.water, min(going.values()))
+
+
+def part_marks(
+    source: Source, rows: Chunk, parts: Ints | None, start: Mapping[int, Ticks]
+) -> Iterator[tuple[int, Ints, Ints, Ticks]]:
+    """Return, for each part with rows: (part, the rows that raise its watermark, all rows' marks, the highest).
+
+    `start` has the watermark of each part before the rows. Numbers of rows are those in the chunk.
+    """
+    if rows.times is None or source.time is None or not len(rows):
+        return
+    marks = rows.times - source.slack
+    if parts is None:
+        yield 0, rises(marks, start.get(0, BEFORE)), marks, int(marks.max())
+        return
+    for part in np.unique(parts).tolist():
+        index = np.flatnonzero(parts == part)
+        mine = marks[index]
+        yield part, index[rises(mine, start.get(part, BEFORE))], marks, int(mine.max())
+
+
+def steps_at(rows: Chunk, index: Ints, marks: Ints) -> Steps:
+    """Return marks at some rows of a chunk: each stands just before its row."""
+    positions = [component[index] for component in rows.positions]
+    positions[-1] = positions[-1] - 1
+    return Steps(positions, marks[index])
+
+
+def end_step(position: tuple[int, ...]) -> Steps:
+    """Return the mark at the end of a source."""
+    return Steps([np.array([component], np.int64) for component in position], np.array([FOREVER], np.int64))
+
+
+def behind_row(position: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the place of a mark that stands just behind a row."""
+    return (*position[:-1], position[-1] + 1)

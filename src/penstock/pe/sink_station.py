@@ -1,0 +1,38 @@
+"""Sinks at work: rows that reach one are handed on when all sinks have their part of the batch."""
+
+from __future__ import annotations
+
+from penstock.clock import thread_time
+from penstock.graph import Node
+from penstock.order.primitives import EMPTY
+from penstock.pe.batch import Batch, Header
+from penstock.pe.meters import Latencies
+from penstock.pe.ports import Outputs
+from penstock.pe.stations import Group, Station, Surroundings, offer
+
+SINK_LATENCIES = 512
+"""Batches whose latency a sink remembers: there may be many sinks."""
+
+
+class SinkStation(Station):
+    """Hand rows to the sink; the one that completes a batch publishes it, and what waited for it."""
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self.latencies = Latencies(SINK_LATENCIES)
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        wall, cpu = self._around.clock(), thread_time()
+        self.latencies.add(self._around.clock() - header.entered)
+        complete = header.finish(self.name, group[0])
+        if complete is not EMPTY:
+            offer(self._around.published, header.number, (header, complete))
+            for taken in self._around.published.drain():
+                self._around.publish(taken)
+        self.counts.add(
+            batches=1,
+            rows_in=0 if group[0] is None else len(group[0]),
+            wall=self._around.clock() - wall,
+            cpu=thread_time() - cpu,
+        )
+        yield from ()

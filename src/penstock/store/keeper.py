@@ -1,0 +1,114 @@
+"""The protocol by which a driver keeps a run, in its order.
+
+    open      take the lease; refuse what does not fit; occupy the next entry of the log, so that no older driver can
+              commit; publish what was committed and not published; remove what older drivers left
+    begin     log what the epoch is to read
+    commit    call the sinks that are called at least once; put the entry, if it is absent; publish the directories
+    clean     remove what no entry names any more
+
+The fence is compared by the put itself: an older driver's name for its next entry is taken. Whatever a driver does
+before it has put its entry is seen by nobody but the sinks that are called at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.errors import CheckpointError
+from penstock.store import documents
+from penstock.store.checkpoint import STATE, Checkpoint, Position
+from penstock.store.documents import Json
+from penstock.store.identity import FORMAT, check_fits
+from penstock.store.lease import Lease
+from penstock.store.objects import Store
+from penstock.store.publication import Publication, clear_staging
+
+FRAMES = "frames"
+"""Where rows wait for functions of (DataFrame, epoch), a directory for each sink."""
+
+
+class Keeper:
+    """What one driver does with a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, lease: Lease | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.lease = lease or Lease(checkpoint.store)
+        self.publication = Publication({})
+        self.id = ""
+
+    @property
+    def fence(self) -> int:
+        """Return this driver's number."""
+        return self.lease.fence
+
+    def acquire(self) -> None:
+        """Take the lease."""
+        self.lease.acquire(above=self.checkpoint.fence())
+
+    def open(self, identity: Json, stores: Mapping[str, Store], accept: Callable[[Position, str], None]) -> Position:
+        """Return where the run stands, with nothing left to do of what was committed.
+
+        `accept` may refuse to go on from there; until it has not, nothing is changed.
+        """
+        self.lease.check()
+        description = self.checkpoint.describe(identity)
+        self.id = description["id"]
+        while True:
+            position = self.checkpoint.latest()
+            if position.fence > self.fence:
+                raise self.lease.lost()
+            check_fits(self.checkpoint.path, position.flow or description, identity)
+            accept(position, self.id)
+            position.flow = identity
+            if self.checkpoint.take_over(position, self.fence):
+                break
+            self.lease.check()  # the driver before this one has just committed once more
+        if description["format"] != FORMAT:
+            documents.write(self.checkpoint.store, "flow.json", {**description, "format": FORMAT})
+        self.publication = Publication(stores)
+        self.publication.publish(position.staged)
+        self.publication.clear(self.fence)
+        for sink in self.checkpoint.store.names(FRAMES):
+            clear_staging(self.checkpoint.store, f"{FRAMES}/{sink}", self.fence)
+        return position
+
+    def offsets(self, position: Position) -> list[Json]:
+        """Return the committed offsets that are needed to restore the sources, oldest first."""
+        try:
+            return self.checkpoint.offsets(position)
+        except CheckpointError:
+            self.lease.check()  # a driver that has taken over may have cleaned them away
+            raise
+
+    def pending(self, epoch: int) -> Json | None:
+        """Return what an epoch was to read that an earlier driver began, and make it what this driver is to read."""
+        body = self.checkpoint.intent(epoch, below=self.fence)
+        if body is not None:
+            self.checkpoint.write_intent(epoch, self.fence, body)
+            self.checkpoint.forget_intents(epoch, below=self.fence)  # crash after crash they add up
+        return body
+
+    def begin(self, epoch: int, intent: Json) -> None:
+        """Log what an epoch is to read, before it reads it."""
+        self.checkpoint.write_intent(epoch, self.fence, intent)
+        self.lease.check()
+
+    def commit(
+        self, position: Position, offsets: Json, offsets_full: bool, sinks: dict[str, int], deliver: Callable[[], None]
+    ) -> None:
+        """Make an epoch the truth, and its rows visible; `deliver` calls the sinks that are called at least once."""
+        self.lease.check()
+        deliver()
+        self.lease.check()  # delivering takes its time
+        self.publication.sync(position.staged)
+        self.checkpoint.store.sync(STATE)
+        self.checkpoint.commit(position, self.fence, offsets, offsets_full, sinks)
+        self.publication.publish(position.staged)
+
+    def clean(self, position: Position) -> None:
+        """Remove what is not needed any more."""
+        self.checkpoint.clean(position, self.fence, self.lease.check)
+
+    def release(self) -> None:
+        """Let the next driver in."""
+        self.lease.release()

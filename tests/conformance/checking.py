@@ -1,0 +1,55 @@
+"""Hold an engine to the reference: on a flow, or on a case with all of its cuts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.flow import Flow
+from penstock.testing.exact import assert_same
+
+from .engines import REFERENCE, Engine, Epochs, at_most, one_by_one, whole
+from .flows import CASES, Case
+
+
+def cuts(case: Case) -> dict[str, Epochs]:
+    """Return the ways to cut a case's input: its own, one epoch, and one row at a time."""
+    return {"own": case.epochs(), "whole": whole(case.rows), "one by one": one_by_one(case.rows)}
+
+
+def outcome(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> dict[str, list] | str:
+    """Return what comes out at every sink, or what the flow fails with."""
+    try:
+        return engine.run(flow, epochs, **options)
+    except PenstockError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def check(engine: Engine, flow: Flow, epochs: Epochs, **options: Any) -> None:
+    """Hold an engine to the reference."""
+    compare(outcome(REFERENCE, flow, epochs, **options), outcome(engine, flow, epochs, **options))
+
+
+def compare(expected: dict[str, list] | str, found: dict[str, list] | str) -> None:
+    """Hold what came out, or failed, to what should."""
+    if isinstance(expected, str) or isinstance(found, str):
+        assert found == expected
+    else:
+        assert_same(expected, found)
+
+
+@cache  # the same for twenty engines
+def meant(name: str, label: str, most_epochs: int | None, alone: bool) -> dict[str, list] | str:
+    """Return what comes out of a case, by the reference."""
+    case = CASES[name]
+    return outcome(REFERENCE, case.flow(), at_most(cuts(case)[label], most_epochs), alone=alone)
+
+
+def check_case(engine: Engine, name: str, alone: bool = False) -> None:
+    """Hold an engine to the reference on a case, with all cuts that its speed allows."""
+    case = CASES[name]
+    for label, epochs in cuts(case).items():
+        if label == "own" or engine.every_cut:
+            found = outcome(engine, case.flow(), at_most(epochs, engine.most_epochs), alone=alone)
+            compare(meant(name, label, engine.most_epochs, alone), found)

@@ -1,0 +1,188 @@
+"""Sources of random flows: rows, the kind of reader that gives them, and how they lie in files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from penstock import read
+from penstock.ingress.feeds import Slice
+from penstock.ingress.splits import Split
+
+from .kinds import Wide
+from .strategies import FIELDS
+
+SCHEMA = pa.schema([(name, pa.int64()) for name in FIELDS])
+
+Value = tuple[int, int, int | None]
+
+FILES = ("parquet", "json", "csv")
+BOUNDED = (*FILES, "items", "wide", "generated", "iterator")
+GOING_ON = (*(f"followed {form}" for form in FILES), "rate")
+ON_SPARK = ("streaming parquet", "streaming json", "batch frame")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One source as it was drawn."""
+
+    kind: str
+    slack: int
+    rows: tuple[Value, ...]
+    file_rows: int = 3
+    """Rows of a file."""
+    tie: int = 1
+    """How many files have the same time of change, and go by name."""
+    parts: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Of the kind "parts": for each time that it is asked, the parts that give rows then, and how many."""
+
+    @property
+    def form(self) -> str | None:
+        """Return the format of its files, None where it has none."""
+        last = self.kind.split()[-1]
+        return last if last in FILES else None
+
+    @property
+    def follows(self) -> bool:
+        """Tell whether it never ends."""
+        return self.kind.startswith(("followed", "streaming"))
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether its rows come with time."""
+        return self.follows or self.kind in ("rate", "parts")
+
+    @property
+    def dicts(self) -> list[dict[str, int | None]]:
+        """Return its rows, in their order."""
+        return [dict(zip(FIELDS, row, strict=True)) for row in self.rows]
+
+    @property
+    def with_parts(self) -> list[tuple[int, dict[str, int | None]]]:
+        """Return its rows in their order, each with its part."""
+        if not self.parts:
+            return [(0, row) for row in self.dicts]
+        rows = iter(self.dicts)
+        return [(part, next(rows)) for asked in self.parts for part, count in asked for _ in range(count)]
+
+    @property
+    def part_names(self) -> tuple[int, ...]:
+        """Return all its parts."""
+        return tuple(sorted({part for asked in self.parts for part, _ in asked})) or (0,)
+
+    def files(self, directory: Path) -> list[tuple[Path, list[dict[str, int | None]]]]:
+        """Return the files that it has, in the order of its rows: by time, and of one time by name."""
+        starts = range(0, len(self.rows), self.file_rows)
+        groups = len(starts) // self.tie + 1
+        return [
+            (
+                # Times rise and names fall, but for files of one time.
+                directory / f"{groups - number // self.tie:03d}-{number % self.tie:02d}",
+                self.dicts[start : start + self.file_rows],
+            )
+            for number, start in enumerate(starts)
+        ]
+
+    def write(self, directory: Path, number: int) -> None:
+        """Write the file of a number."""
+        path, rows = self.files(directory)[number]
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        whole = path.with_name(f"_{path.name}")  # a reader sees whole files alone
+        if self.form == "parquet":
+            pq.write_table(table, whole, row_group_size=2)
+        elif self.form == "csv":
+            pa.csv.write_csv(table, whole)
+        else:
+            whole.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        time = 1_000_000_000 + number // self.tie
+        os.utime(whole, (time, time))
+        whole.rename(path)
+
+    def reader(self, directory: Path, session: Any) -> Any:
+        """Return what reads it."""
+        rows = self.dicts
+        match self.kind.split():
+            case ["items"]:
+                return read.items(rows, schema=FIELDS)
+            case ["iterator"]:
+                return read.items(iter(rows), schema=FIELDS)
+            case ["wide"]:
+                return Wide(rows, schema=FIELDS)
+            case ["parts"]:
+                return Parted(rows, schema=FIELDS, asked=self.asked())
+            case ["generated" | "rate"]:
+                table = pa.Table.from_pylist(rows, SCHEMA)
+                rate = 1e6 if self.kind == "rate" else None
+                return read.generate(
+                    lambda start, stop: table.slice(start, stop - start),
+                    schema=FIELDS,
+                    rows=len(rows),
+                    rows_per_second=rate,
+                )
+            case ["streaming", form]:
+                reading = session.readStream.schema("t long, k long, v long")
+                return reading.option("maxFilesPerTrigger", self.tie).format(form).load(str(directory))
+            case ["batch", "frame"]:
+                data = [tuple(row.values()) for row in rows]
+                frame = session.createDataFrame(data, "t long, k long, v long")
+                return frame.coalesce(1) if self.tie == 1 else frame
+            case [*how, form]:
+                return getattr(read, form)(str(directory), schema=FIELDS, follow=how == ["followed"])
+
+    def asked(self) -> tuple[dict[int, list[Any]], ...]:
+        """Return, for each time that it is asked, the rows of each part."""
+        rows = iter(self.dicts)
+        return tuple({part: [next(rows) for _ in range(count)] for part, count in asked} for asked in self.parts)
+
+
+@dataclass(frozen=True)
+class Parted(read.Items):
+    """Rows of several parts, as of a topic with partitions."""
+
+    asked: Any = ()
+    goes_on = True  # type: ignore[assignment]
+
+
+class PartedFeed:
+    """Gives what comes of each part, as it was drawn."""
+
+    def __init__(self, reader: Parted) -> None:
+        self._asked, self._next = reader.asked, 0
+        self._parts = tuple(sorted({part for asked in self._asked for part in asked}))
+
+    def poll(self, limit: int) -> Slice | None:
+        if self._next == len(self._asked):
+            return None
+        self._next += 1
+        return self._slice(self._next - 1)
+
+    def _slice(self, number: int) -> Slice:
+        splits = []
+        for part, rows in self._asked[number].items():
+            start = sum(len(asked.get(part, ())) for asked in self._asked[:number])
+            splits.append(Split(part, start, start + len(rows), payload=pickle.dumps(rows), part=part))
+        count = sum(map(len, self._asked[number].values()))
+        return Slice(tuple(splits), {"next": number + 1}, {"number": number}, count, parts=self._parts)
+
+    def replay(self, logged: Any, offset: Any) -> Slice:
+        return self._slice(logged["number"])
+
+    def restore(self, offset: Any) -> None:
+        self._next = offset["next"]
+
+    def undo(self) -> None:
+        self._next -= 1
+
+    def exhausted(self) -> bool:
+        return self._next == len(self._asked)
+
+    def close(self) -> None:
+        pass

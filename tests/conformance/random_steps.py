@@ -1,0 +1,179 @@
+"""More kinds of steps for random flows: co-routines, which may all begin again at their waits, and odd keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from penstock.flow import Flow, Stream, operate
+from penstock.operators import aggregates as agg
+from penstock.operators import library
+from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.windows import Tumbling
+
+from .strategies import FIELDS, KINDS, Build, Kind, Step, again, declared
+
+ODD = {"t": pa.int64(), "x": pa.float64(), "v": pa.int64()}
+"""Rows with a key that may be null, NaN or a zero below zero."""
+
+ALL_KINDS: dict[str, Kind] = dict(KINDS)
+
+
+def kind(*, reads: tuple[int, int] = (1, 1), most: int = 2) -> Callable[[Build], Build]:
+    """Register one more kind of step."""
+
+    def register(build: Build) -> Build:
+        ALL_KINDS[build.__name__] = Kind(build, reads, most)
+        return build
+
+    return register
+
+
+class Pairs(Operator):
+    """Pair the rows of two ports, and tell at the end how many pairs there were and what is left."""
+
+    inputs, outputs = 2, 2
+
+    async def process(self, ctx: OperatorContext) -> None:
+        while await ctx.wait_for_all({0: 1, 1: 1}):
+            ctx.state["pairs"] = ctx.state.get("pairs", 0) + 1
+            left, right = ctx.pop(0), ctx.pop(1)
+            await ctx.emit({"t": left.t, "k": right.k, "v": left.v * 2 - right.v})
+        await ctx.emit({"t": ctx.state.get("pairs", 0), "k": ctx.len(0), "v": ctx.len(1)}, port=1)
+
+
+class Runs(Operator):
+    """Emit what is there whenever one port has three rows or the other two, and all that is left at the end."""
+
+    inputs = None
+
+    async def process(self, ctx: OperatorContext) -> None:
+        while True:
+            more = await ctx.wait_for_any({0: 3, ctx.inputs - 1: 2})
+            ctx.state["rounds"] = ctx.state.get("rounds", 0) + 1
+            for port, count in enumerate([ctx.len(port) for port in range(ctx.inputs)]):
+                for _ in range(count):
+                    row = ctx.pop(port)
+                    await ctx.emit({"t": row.t, "k": port, "v": row.v + ctx.state["rounds"] % 3})
+            if not more:
+                return
+
+
+class Differences(Operator):
+    """Look at two rows, take one: state that is in the port alone."""
+
+    async def process(self, ctx: OperatorContext) -> None:
+        while await ctx.wait_for_all({0: 2}):
+            await ctx.emit({"t": ctx.peek(0, 1).t, "k": ctx.peek(0, 1).k, "v": ctx.peek(0, 1).v - ctx.pop().v})
+
+
+@kind(reads=(2, 2))
+def paired(step: Step, streams: list[Stream]) -> list[Stream]:
+    return list(operate(Pairs(), *streams, schema=FIELDS))
+
+
+@kind(reads=(2, 3))
+def in_runs(step: Step, streams: list[Stream]) -> list[Stream]:
+    return [operate(Runs(), *streams, schema=FIELDS)]
+
+
+@kind()
+def differences(step: Step, streams: list[Stream]) -> list[Stream]:
+    return [operate(Differences, streams[0], schema=FIELDS)]
+
+
+@kind(reads=(2, 2))
+def zipped(step: Step, streams: list[Stream]) -> list[Stream]:
+    def combine(pair: Any) -> dict[str, int]:
+        left, right = pair
+        return {
+            "t": (left or right).t,
+            "k": (right or left).k,
+            "v": (left.v if left else 9) - (right.v if right else 7),
+        }
+
+    return [operate(library.Zip(longest=step.choice), *streams).map(combine, schema=FIELDS)]
+
+
+@kind(reads=(2, 2))
+def gated(step: Step, streams: list[Stream]) -> list[Stream]:
+    a = step.a
+    opens = streams[1].map(lambda r: r.v > a, schema=bool)
+    return [operate(library.Gate(hold=step.choice, is_open=step.b % 2 == 0), streams[0], opens)]
+
+
+@kind()
+def throttled(step: Step, streams: list[Stream]) -> list[Stream]:
+    gate = library.Throttle(1 + step.a % 2, per=2 + step.b) if step.choice else library.Throttle(every=2 + step.a)
+    return [operate(gate, streams[0])]
+
+
+def odd(stream: Stream) -> Stream:
+    """Give rows a key that may be null, NaN or one of two zeros."""
+
+    def key(row: Any) -> float | None:
+        values = [None, math.nan, -0.0, 0.0, float(row.k), math.nan, None]
+        return values[(row.v + 3 * row.t) % 7]
+
+    return stream.map(lambda r: {"t": r.t, "x": key(r), "v": r.v}, schema=ODD)
+
+
+@kind()
+def keyed_oddly(step: Step, streams: list[Stream]) -> list[Stream]:
+    stream = odd(declared(streams[0]))
+    keyed = stream.key_by("x") if step.choice else stream.key_by(lambda r: r.x)
+    look_at(keyed.scan(lambda n, r: (n + 1, {"x": r.x, "n": n}), 0, schema=NUMBERED), "numbered")
+    return [again(keyed.aggregate(n=agg.count(), s=agg.sum("v")), "n", "s")]
+
+
+@kind(reads=(2, 2), most=1)
+def joined_oddly(step: Step, streams: list[Stream]) -> list[Stream]:
+    def combine(left: Any, right: Any) -> dict[str, Any]:
+        v = ((left.v if left else 50) * 3 + (right.v if right else 70)) % 41
+        return {"a": left and left.x, "b": right and right.x, "both": bool(left and right), "v": v}
+
+    how: Any = ["inner", "outer", "left", "right"][step.a % 4]
+    left, right = (odd(declared(stream)) for stream in streams)
+    if step.choice:
+        keyed = left.key_by("x"), right.key_by("x")
+    else:
+        keyed = left.key_by(lambda r: r.x), right.key_by(lambda r: r.x)
+    joined = keyed[0].join(keyed[1], Tumbling(step.b + 3), combine, how=how, schema=JOINED)
+    look_at(joined, "joined")
+    return [again(joined, "v")]
+
+
+# What is known of rows whatever the engines say: the reference engine shares the operators. ---------------------------
+
+NUMBERED = {"x": pa.float64(), "n": pa.int64()}
+JOINED = {"a": pa.float64(), "b": pa.float64(), "both": pa.bool_(), "v": pa.int64()}
+LOOKED_AT: WeakKeyDictionary[Flow, list[tuple[str, Stream]]] = WeakKeyDictionary()
+"""The streams of a flow that are looked at, each with what its rows are."""
+
+
+def look_at(stream: Stream, what: str) -> None:
+    """Have the rows of a stream come out at a sink of their own, and looked at."""
+    found = LOOKED_AT.setdefault(stream.flow, [])
+    found.append((f"{what} {len(found)}", stream))
+
+
+def same_key(a: float | None, b: float | None) -> bool:
+    """Tell whether values are one key in SQL: NaN is one, and so are both zeros."""
+    return a == b or (a is not None and b is not None and math.isnan(a) and math.isnan(b))
+
+
+def look(results: dict[str, list[Any]]) -> None:
+    """Look at keys: rows of one are numbered one after the other, and only equal ones that are not null join."""
+    for name, rows in results.items():
+        if name.startswith("numbered"):
+            seen: list[tuple[float | None, int]] = []
+            for row in rows:
+                assert row["n"] == sum(same_key(x, row["x"]) for x, _ in seen), f"{name}: {row} behind {seen}"
+                seen.append((row["x"], row["n"]))
+        elif name.startswith("joined"):
+            wrong = [r for r in rows if r["both"] and (r["a"] is None or not same_key(r["a"], r["b"]))]
+            assert not wrong, f"{name}: {wrong}"

@@ -1,0 +1,114 @@
+"""What the papers compare with can be chosen, does what it says, and leaves the results as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import lab
+from penstock.cli import UsageError
+from penstock.cli.run import _options
+from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.rebinding import Rebinding
+from penstock.elastic.streams_rules import StreamsRules
+from penstock.elastic.thread_level import ThreadLevel
+from penstock.errors import FlowError
+from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
+from penstock.pe.rebinding import BarrierBinding, Binding
+
+
+def flow() -> ps.Flow:
+    made = ps.Flow("lab")
+    numbers = made.source("in", ps.read.items(range(500), schema=int)).map(lambda n: n + 1, name="more")
+    keyed = numbers.key_by(lambda n: n % 7)
+    keyed.scan(lambda count, n: (count + 1, (n, count)), 0, schema={"n": int, "before": int}, name="counted").sink(
+        "out"
+    )
+    return made
+
+
+def run(**options: Any) -> Any:
+    started = ps.run(flow(), engine="threads", batch_rows=7, **options)
+    assert [tuple(row) for row in started.results["out"]] == [(n, (n - 1) // 7) for n in range(1, 501)]
+    return started._engine
+
+
+@pytest.mark.parametrize(
+    ("binding", "controller", "kind"),
+    [
+        (None, Rebinding, Binding),
+        (lab.Static(), None, Binding),
+        (lab.Greedy(), GreedyRebinding, Binding),
+        (lab.Barrier(), Rebinding, BarrierBinding),
+        (lab.Barrier(GreedyRebinding()), GreedyRebinding, BarrierBinding),
+    ],
+)
+def test_bindings(binding: Any, controller: Any, kind: Any) -> None:
+    engine = run(model="bound", threads=3, binding=binding)
+    assert type(engine.element.model._binding) is kind
+    found = {each.name: type(each.controller) for each in engine.pilot._steerings}
+    assert found.get("rebinding") is controller
+
+
+def test_the_reorder_buffer() -> None:
+    for reorder, kind in ((None, ReorderBuffer), (lab.Locked(), LockedReorderBuffer)):
+        engine = run(threads=3, reorder=reorder)
+        stations = engine.element.stations
+        buffers = [stations["more"]._reorder, stations["counted"]._reorder, engine.element._around.published]
+        assert [type(buffer) for buffer in buffers] == [kind] * 3
+
+
+def test_the_published_rules_of_the_thread_level() -> None:
+    for threads, kind in (
+        (None, ThreadLevel),
+        (lab.StreamsRules(), lab.StreamsRules),
+        (StreamsRules(high=3), StreamsRules),
+    ):
+        engine = run(threads=threads)
+        assert {each.name: type(each.controller) for each in engine.pilot._steerings}["threads"] is kind
+    assert lab.StreamsRules().high > 1
+    (start,) = (line for line in engine.decisions if line.controller == "threads" and line.what == "start")
+    assert start.statistics["type"] == "streams_rules"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"binding": lab.Greedy()}, 'binding= needs model="bound"'),
+        ({"binding": "greedy", "model": "bound"}, r"give lab.Static\(\), lab.Greedy\(\)"),
+        ({"reorder": "locked"}, r"give lab.Locked\(\)"),
+        ({"threads": lab.StreamsRules(), "model": "bound"}, 'needs model="dynamic"'),
+        ({"threads": lab.StreamsRules(), "latency": "1 s"}, "latency= is for Penstock's own rule"),
+        ({"threads": 2.5}, "give a number"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(FlowError, match=message):
+        ps.run(flow(), engine="threads", **options)
+    with pytest.raises(FlowError, match="needs engine='threads'"):
+        ps.run(flow(), engine="sequential", reorder=lab.Locked())
+
+
+def read(*given: str) -> dict[str, Any]:
+    import argparse
+
+    from penstock.cli.run import add_arguments
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return _options(parser.parse_args(["flow.py", "--engine", "threads", *given]))
+
+
+def test_names_on_the_command_line() -> None:
+    assert read("--model", "bound", "--binding", "greedy")["binding"] == lab.Greedy()
+    assert read("--model", "bound", "--binding", "static")["binding"] == lab.Static()
+    assert read("--model", "bound", "--binding", "barrier")["binding"] == lab.Barrier()
+    assert read("--reorder", "locked")["reorder"] == lab.Locked()
+    assert read("--threads", "streams-rules")["threads"] == lab.StreamsRules()
+    assert read("--threads", "utilization")["threads"] == "utilization"
+    with pytest.raises(UsageError, match="--binding greedy needs --model bound"):
+        read("--binding", "greedy")
+    with pytest.raises(UsageError, match="--threads streams-rules needs --model dynamic"):
+        read("--threads", "streams-rules", "--model", "manual")

@@ -1,0 +1,88 @@
+"""HDFS for tests: Hadoop's own name node and data node in one process on loopback, from Maven Central."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+PATIENCE = 180.0
+"""Seconds that the cluster may take to start: a machine that does a lot else is slow."""
+SECONDS = 600
+
+
+class Unreachable(Exception):
+    """The jar is not here and cannot be had."""
+
+
+_CLUSTER = """
+import java.io.File;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+
+public class Cluster {
+    public static void main(String[] directory) throws Exception {
+        var cluster = new MiniDFSCluster.Builder(new Configuration(), new File(directory[0])).numDataNodes(1).build();
+        cluster.waitActive();
+        System.out.println("serving " + cluster.getFileSystem().getUri());
+    }
+}
+"""
+
+
+@contextmanager
+def serve(directory: Path) -> Iterator[str]:
+    """Run HDFS; give its address."""
+    program, log = directory / "Cluster.java", directory / "log.txt"
+    program.write_text(_CLUSTER)
+    # A JVM that lives for minutes has no time to optimize.
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
+    command = [_java(), *quick, "-cp", f"{_cluster_jar()}:{_spark_jars()}/*", str(program), str(directory / "data")]
+    with open(log, "w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=directory)
+    try:
+        until = time.monotonic() + PATIENCE
+        while not (found := [line for line in log.read_text().splitlines() if line.startswith("serving ")]):
+            if process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"HDFS has not started: {log.read_text()[-2000:]}")
+            time.sleep(0.1)
+        yield found[0].removeprefix("serving ").strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def _spark_jars() -> Path:
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def _cluster_jar() -> Path:
+    """Return the jar with the cluster, of the release that Spark's client has."""
+    (client,) = _spark_jars().glob("hadoop-client-api-*.jar")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock-tests"
+    wanted = cache / f"hadoop-client-minicluster-{version}.jar"
+    if not wanted.exists():
+        if shutil.which("mvn") is None:
+            raise Unreachable("there is no Maven (mvn) on this machine")
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as temporary:
+            artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
+            fetch = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={temporary}"]
+            done = subprocess.run(fetch, capture_output=True, text=True, timeout=SECONDS, check=False)
+            if done.returncode:
+                raise Unreachable(f"Maven cannot fetch {artifact}: {done.stdout[:300]}")
+            os.replace(Path(temporary) / wanted.name, wanted)
+    return wanted

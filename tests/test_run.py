@@ -1,0 +1,49 @@
+"""What every engine's `Run` has from the beginning."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)])
+def test_sinks_in_memory_are_there_and_empty_before_the_first_row(engine, tmp_path, request):
+    options: dict[str, Any] = {"spark": request.getfixturevalue("spark")} if engine == "spark" else {}
+    release = threading.Event()
+
+    def numbers() -> Iterator[dict[str, int]]:
+        release.wait(300)
+        yield from ({"n": n} for n in range(3))
+
+    flow = ps.Flow("results")
+    rows = flow.source("in", numbers(), schema={"n": int})
+    rows.sink("kept")
+    rows.map(lambda row: row.n, name="also").sink("also kept", ps.write.memory())
+    rows.sink("written", ps.write.parquet(str(tmp_path / "out")))
+    rows.sink("called", lambda rows, epoch: None)
+    run = ps.start(flow, engine=engine, **options)
+    try:
+        assert run.results == {"kept": [], "also kept": []}
+    finally:
+        release.set()
+    assert run.await_end(300)
+    assert {name: len(found) for name, found in run.results.items()} == {"kept": 3, "also kept": 3}
+    assert run.results["also kept"] == [0, 1, 2]
+
+
+@pytest.mark.spark
+def test_they_are_there_after_a_run_that_failed_before_it_began(spark, tmp_path):
+    flow = ps.Flow("one")
+    flow.source("in", [1]).sink("out")
+    ps.run(flow, spark=spark, checkpoint=str(tmp_path))
+    other = ps.Flow("other")
+    other.source("another", [1]).key_by(lambda n: n).scan(lambda state, n: (state, n), 0, name="kept").sink("out")
+    run = ps.start(other, spark=spark, checkpoint=str(tmp_path))
+    with pytest.raises(ps.PenstockError):
+        run.await_end(300)
+    assert run.results == {"out": []}
