@@ -56,8 +56,9 @@ bench: check-java $(STAMP)  ## list the benchmarks; run one with: make bench ARG
 bench-peers: check-java $(STAMP)  ## compare with the alternatives, each in an environment of its own: 4 GB to install the first time
 	$(BIN)/python -m bench run all_peers --markdown peers.md --save peers.json $(ARGS)
 
-chaos: check-java $(STAMP)  ## run the tests that kill processes, and the other slow ones
+chaos: check-java $(STAMP)  ## run the tests that kill processes, the other slow ones, and properties on new examples
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "not slow and not spark" --hypothesis-profile new --numprocesses logical --dist loadgroup
 
 docs: $(STAMP)  ## build the documentation, to site/index.html
 	$(BIN)/python -m mkdocs build --strict

@@ -61,7 +61,7 @@ class RowTypeError(PenstockError):
 
     def _text(self) -> str:
         return (
-            f"field {self.field!r} has the value {_shorten(self.value)} ({type(self.value).__name__}), "
+            f"field {self.field!r} has the value {shorten(self.value)} ({type(self.value).__name__}), "
             f"which does not fit the declared type {self.expected}"
         )
 
@@ -115,7 +115,7 @@ def operator_error(operator: str, error: BaseException, row: object) -> Operator
     where = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else ""
     kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
     lines = traceback.format_list(frames[-5:])
-    return OperatorError(operator, f"{kind}{error}{_known_fields(error)}", where, _shorten(row, 400), "".join(lines))
+    return OperatorError(operator, f"{kind}{error}{_known_fields(error)}", where, shorten(row, 400), "".join(lines))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -151,7 +151,7 @@ def _original(filename: str) -> str:
     return filename
 
 
-def _shorten(value: object, limit: int = 120) -> str:
+def shorten(value: object, limit: int = 120) -> str:
     """Show a value in at most `limit` characters."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"

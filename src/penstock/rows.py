@@ -75,11 +75,16 @@ class Record(tuple[Any, ...]):
         return make_record(self._fields, values)
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+        inside = ", ".join(f"{name}={_value_text(value)}" for name, value in zip(self._fields, self, strict=True))
         return f"Row({inside})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return make_record, (self._fields, tuple(self))
+
+
+def _value_text(value: Any) -> str:
+    """Show a value; a time with a zone by its offset, since Arrow has another object for the zone than the user."""
+    return str(value) if isinstance(value, dt.datetime) and value.tzinfo is not None else repr(value)
 
 
 @lru_cache(maxsize=4096)

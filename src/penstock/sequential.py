@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error
+from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error, shorten
 from penstock.graph import Edge, Node
 from penstock.keys import as_key
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
@@ -354,15 +354,15 @@ def no_time(field: str, value: Any) -> PenstockError:
 def no_time_message(source: str, field: str, value: Any, row: Row) -> str:
     """Say that a row has no event time, and what can be done."""
     return (
-        f"source {source!r}: {no_time(field, value)}; row: {row!r}; fill it in before the rows come in, or give the "
-        f'source on_error="skip" or "dead_letter"'
+        f"source {source!r}: {no_time(field, value)}; row: {shorten(row, 400)}; fill it in before the rows come in, "
+        f'or give the source on_error="skip" or "dead_letter"'
     )
 
 
 def late_row_message(source: str, row: Row) -> str:
     """Say that a row came against the order of its source."""
     return (
-        f"source {source!r}: order_by goes back at the row {row!r}; use "
+        f"source {source!r}: order_by goes back at the row {shorten(row, 400)}; use "
         f'on_late="divert" to send such rows to stream.late, or leave order_by out and use sort(slack=...) '
         f"on an event time"
     )

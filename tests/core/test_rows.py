@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -63,6 +64,13 @@ class TestRecord:
     def test_unknown_name_lists_the_fields(self):
         with pytest.raises(KeyError, match="no field 'z'; the fields are x, y"):
             make_record(("x", "y"), (1, 2))["z"]
+
+    def test_a_time_is_shown_alike_whatever_object_its_zone_is(self):
+        """The user's, in the sequential engine, and Arrow's in the others: messages say the same."""
+        moment = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
+        shown = repr(make_record(("t", "n"), (moment, dt.datetime(2024, 3, 1))))
+        assert shown == "Row(t=2024-03-01 12:00:00+00:00, n=datetime.datetime(2024, 3, 1, 0, 0))"
+        assert repr(make_record(("t", "n"), (moment.replace(tzinfo=ZoneInfo("UTC")), dt.datetime(2024, 3, 1)))) == shown
 
     def test_asdict_replace_repr(self):
         row = make_record(("x", "y"), (1, "b"))
