@@ -24,6 +24,11 @@ def test_the_site_builds_strictly(tmp_path):
     for page in PAGES:
         assert page.stem == "index" or f'href="../{page.stem}/"' in first or page.stem == "first-flow", page
     assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="https?://', first) == []
+    # Programs read the list, and plain Markdown of every page that it names.
+    listed = re.findall(r"^- \[.+\]\((.+)\)$", (tmp_path / "site" / "llms.txt").read_text(), re.MULTILINE)
+    assert {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")} == set(listed)
+    for name in listed:
+        assert (tmp_path / "site" / name).read_text() == (ROOT / "docs" / name).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
