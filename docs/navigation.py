@@ -1,7 +1,7 @@
 """Order the pages of the site: those that are named here first, each section's other pages after them, by name.
 
-A page that is added appears without an entry here. MkDocs calls `on_config` before it builds, and `on_post_build` after:
-then each page also stands as plain Markdown beside its HTML, and `llms.txt` lists them, for programs that read.
+A page that is added appears without an entry here. MkDocs calls `on_config` before it builds, and `on_post_build`
+after: then each page also stands as plain Markdown beside its HTML, and `llms.txt` lists them, for programs that read.
 """
 
 from __future__ import annotations
