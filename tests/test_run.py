@@ -10,8 +10,10 @@ import pytest
 
 import penstock as ps
 
+ENGINES = ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)]
 
-@pytest.mark.parametrize("engine", ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)])
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_sinks_in_memory_are_there_and_empty_before_the_first_row(engine, tmp_path, request):
     options: dict[str, Any] = {"spark": request.getfixturevalue("spark")} if engine == "spark" else {}
     release = threading.Event()
@@ -47,3 +49,26 @@ def test_they_are_there_after_a_run_that_failed_before_it_began(spark, tmp_path)
     with pytest.raises(ps.PenstockError):
         run.await_end(300)
     assert run.results == {"out": []}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("place", ["operator", "sink"])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_function_that_would_end_the_process_ends_the_flow(engine, place, kind, request, tmp_path):
+    options: dict[str, Any] = {"spark": request.getfixturevalue("spark")} if engine == "spark" else {}
+    calls = tmp_path / "calls"
+
+    def leave(row: int, *_: Any) -> int:
+        with calls.open("a") as file:
+            file.write("x")
+        raise kind(0)
+
+    flow = ps.Flow("exits")
+    rows = flow.source("in", [1], schema=int)
+    if place == "operator":
+        rows.map(leave, schema=int, name="leaves").sink("out")
+    else:
+        rows.sink("out", leave)
+    with pytest.raises(ps.PenstockError, match=rf"{kind.__name__}(.*\n)*.*in leave"):
+        ps.run(flow, engine=engine, **options)
+    assert calls.read_text() == "x"  # to try again would be to the same end

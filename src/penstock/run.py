@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -347,8 +348,11 @@ def start(
     def guarded() -> None:
         try:
             target()
-        except BaseException as error:
+        except Exception as error:
             run._error = error
+        except BaseException as error:
+            # Only a function of the flow raises that here; whoever waits must not take it for an end of their own.
+            run._error = PenstockError(f"a function of the flow raised {error!r}\n{traceback.format_exc()}")
         finally:
             if run._watch is not None:
                 run._watch.finish(run._ending())

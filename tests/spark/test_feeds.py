@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ingress.feeds import Feed, Slice, cut_splits, make_feed
-from penstock.ingress.splits import read_split
+from penstock.ingress.feeds import Feed, Slice, make_feed
+from penstock.ingress.splits import cut_splits, read_split
 from penstock.read import Reader, reader_type
 
 from ..conformance.inline import InlineBackend

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import SourceError
-from penstock.ingress.paths import absolute, exists, list_files, open_path
+from penstock.ingress.paths import Stamp, absolute, exists, list_files, open_path, stamp_of
 from penstock.ingress.retries import retried
-from penstock.ingress.splits import Split, count_rows
+from penstock.ingress.splits import Split, changed, count_rows
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
 
@@ -264,6 +264,8 @@ class FileFeed:
         self._began: str | None = None
         self._known: dict[str, int] = {}
         """The rows of the text file that was begun: it is not counted again."""
+        self._stamps: dict[str, Stamp] = {}
+        """What tells files that wait, or were begun, from others that take their names."""
         self._before: tuple[list[tuple[str, list[int] | None]], int] = ([], 0)
 
     def poll(self, limit: int) -> Slice | None:
@@ -294,9 +296,14 @@ class FileFeed:
             ordinal += 1
         rows = _counted_rows(splits)
         backlog = sum(ends[-1] for _, ends in self._waiting if ends) - self._next_row
-        return Slice(tuple(splits), self._offset(splits), {"splits": [s.to_json() for s in splits]}, rows, backlog)
+        stamps = {split.path: self._stamps[split.path] for split in splits if split.path in self._stamps}
+        logged = {"splits": [s.to_json() for s in splits], "stamps": stamps}
+        return Slice(tuple(splits), self._offset(splits), logged, rows, backlog)
 
     def replay(self, logged: Json, offset: Json) -> Slice:
+        for path, known in logged.get("stamps", {}).items():
+            now = retried(lambda path=path: stamp_of(path), f"source {self._source!r}: looking at", path)  # type: ignore[misc]
+            self._check(path, known, now or known)  # one that is gone is reported where it is read
         splits = tuple(Split(**split) for split in logged["splits"])
         return Slice(splits, offset, logged, _counted_rows(splits))
 
@@ -313,6 +320,7 @@ class FileFeed:
         if partial:
             self._began, self._next_row = partial["path"], partial["row"]
             self._known = {partial["path"]: partial["rows"]} if "rows" in partial else {}
+            self._stamps = {partial["path"]: partial["stamp"]} if "stamp" in partial else {}
             self._seen.discard(self._began)
 
     def has_taken(self, directory: str) -> bool:
@@ -338,12 +346,18 @@ class FileFeed:
         """Tell which file was begun and not finished."""
         if not self._next_row:
             return {}
-        if not self._waiting:
-            known = {"rows": self._known[self._began]} if self._began in self._known else {}
-            return {"partial": {"path": self._began, "row": self._next_row, **known}}
-        path, ends = self._waiting[0]
-        known = {} if ends is None or self._reader.format == "parquet" else {"rows": ends[-1]}
+        path, ends = self._waiting[0] if self._waiting else (str(self._began), None)
+        known: Json = {} if path not in self._stamps else {"stamp": self._stamps[path]}
+        if path in self._known:
+            known["rows"] = self._known[path]
+        elif ends is not None and self._reader.format != "parquet":
+            known["rows"] = ends[-1]
         return {"partial": {"path": path, "row": self._next_row, **known}}
+
+    def _check(self, path: str, known: Stamp, now: Stamp) -> None:
+        """Refuse a file of another size or time than the one of which rows were taken, or are to be taken again."""
+        if known != now:
+            raise changed(self._source, path, f"its size and time were {known}, and are {now}")
 
     def _take_first(self) -> None:
         path, _ = self._waiting.pop(0)
@@ -363,6 +377,10 @@ class FileFeed:
                 f"source {self._source!r}: the file {self._began} is gone, of which {self._next_row} rows were "
                 f"processed; restore it, or start with a new checkpoint"
             )
+        stamps = {file.path: file.stamp for file in found}
+        if self._began in self._stamps:
+            self._check(self._began, self._stamps[self._began], stamps[self._began])
+        self._stamps = stamps
         # A file that an earlier epoch began comes first, whatever its time.
         found.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
         self._waiting = [(file.path, self._row_groups(file.path)) for file in found]
@@ -419,26 +437,3 @@ def make_feed(
     if isinstance(reader, Files):
         return FileFeed(reader, source, aligned=aligned, counted=counted)
     raise TypeError(f"source {source!r}: {reader!r} is fed by Spark")
-
-
-def cut_splits(splits: tuple[Split, ...], pieces: int) -> list[list[Split]]:
-    """Divide splits in about equal contiguous groups, one a task, cutting those whose rows are counted."""
-    counts = [split.rows for split in splits]
-    if None in counts or any(split.payload for split in splits):
-        groups: list[list[Split]] = [[] for _ in range(min(pieces, len(splits)))]
-        for index, split in enumerate(splits):
-            groups[index * len(groups) // len(splits)].append(split)
-        return groups
-    size = max(1, -(-sum(count or 0 for count in counts) // pieces))
-    groups, room = [[]], size
-    for split in splits:
-        start = split.start
-        while start < split.stop:
-            stop = min(split.stop, start + room)
-            groups[-1].append(split.cut(start, stop))
-            room -= stop - start
-            start = stop
-            if room == 0:
-                groups.append([])
-                room = size
-    return [group for group in groups if group]

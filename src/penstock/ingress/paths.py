@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
+Stamp = list[int]
+"""Size and time of change of a file."""
+
 
 class Found(NamedTuple):
     """A file as it was listed."""
@@ -17,6 +20,11 @@ class Found(NamedTuple):
     modified: int
     """Nanoseconds since 1970."""
     size: int
+
+    @property
+    def stamp(self) -> Stamp:
+        """Return what tells the file from another of its name; stores tell seconds where one object is asked for."""
+        return [self.size, self.modified // (10**9 if "://" in self.path else 1)]
 
 
 @lru_cache(maxsize=64)
@@ -69,6 +77,13 @@ def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
         and item.size
         and (not suffixes or item.path.endswith(suffixes))
     ]
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """Return what tells a file from another of its name; None where there is none."""
+    system, inside = locate(path)
+    info = system.get_file_info(inside)
+    return None if info.type == fs.FileType.NotFound else Found(path, info.mtime_ns or 0, info.size or 0).stamp
 
 
 def exists(path: str) -> bool:

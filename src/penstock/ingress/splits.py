@@ -85,6 +85,29 @@ class Piece:
     """The part that each row belongs to; None where all rows are of the part 0, as in a source with one part."""
 
 
+def cut_splits(splits: tuple[Split, ...], pieces: int) -> list[list[Split]]:
+    """Divide splits in about equal contiguous groups, one a task, cutting those whose rows are counted."""
+    counts = [split.rows for split in splits]
+    if None in counts or any(split.payload for split in splits):
+        groups: list[list[Split]] = [[] for _ in range(min(pieces, len(splits)))]
+        for index, split in enumerate(splits):
+            groups[index * len(groups) // len(splits)].append(split)
+        return groups
+    size = max(1, -(-sum(count or 0 for count in counts) // pieces))
+    groups, room = [[]], size
+    for split in splits:
+        start = split.start
+        while start < split.stop:
+            stop = min(split.stop, start + room)
+            groups[-1].append(split.cut(start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                groups.append([])
+                room = size
+    return [group for group in groups if group]
+
+
 def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -> Iterator[Piece]:
     """Read a split in order."""
     for piece in _read(reader, row, split, source):
@@ -94,10 +117,14 @@ def read_split(reader: Reader, row: RowType | None, split: Split, source: str) -
 def _read(reader: Reader, row: RowType | None, split: Split, source: str) -> Iterator[Piece]:
     if isinstance(reader, Files):
         assert row is not None
-        files, declared = reader, row
-        yield from retried_pieces(
+        files, declared, given = reader, row, 0
+        for piece in retried_pieces(
             lambda: _read_file(files, declared, split, source), f"source {source!r}: reading", str(split.path)
-        )
+        ):
+            given += piece.positions.shape[-1]
+            yield piece
+        if split.rows is not None and given < split.rows:
+            raise changed(source, split.path, f"of rows {split.start} to {split.stop} it has {given}")
     elif isinstance(reader, Generated):
         assert row is not None
         for start in range(split.start, split.stop, BATCH_ROWS):
@@ -117,6 +144,14 @@ def _read(reader: Reader, row: RowType | None, split: Split, source: str) -> Ite
         yield from item_pieces(row, rows, split, source)
     else:
         raise TypeError(f"{reader!r} is not read by splits")
+
+
+def changed(source: str, path: str | None, how: str) -> SourceError:
+    """Return the refusal of a file of which other rows were taken, or counted, before."""
+    return SourceError(
+        f"source {source!r}: the file {path} has changed since its rows were counted: {how}; put it back as it was, "
+        f"or start with a new checkpoint"
+    )
 
 
 def item_pieces(row: RowType | None, rows: list[Any], split: Split, source: str) -> Iterator[Piece]:

@@ -12,7 +12,8 @@ from typing import Any
 from penstock.clock import monotonic, shared_time, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
-from penstock.ingress.feeds import Feed, FileFeed, cut_splits, make_feed
+from penstock.ingress.feeds import Feed, FileFeed, make_feed
+from penstock.ingress.splits import cut_splits
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
 from penstock.operators.base import Source
@@ -207,12 +208,10 @@ class SparkEngine:
             source = node.operator
             assert isinstance(source, Source)
             if isinstance(source.reader, Frame) and not source.reader.streaming:
+                frame = source.reader.frame
+                ordered = frame.orderBy(*source.order_by) if source.order_by else frame
+                self._keeper.keep(f"sources/{node.name}", ordered.write.mode("overwrite").parquet)
                 path = f"{self._options.checkpoint}/sources/{node.name}"
-                # The marker of a finished write is Spark's own.
-                if not self._checkpoint.store.exists(f"sources/{node.name}/_SUCCESS"):
-                    frame = source.reader.frame
-                    ordered = frame.orderBy(*source.order_by) if source.order_by else frame
-                    ordered.write.mode("overwrite").parquet(path)
                 reader = Files(path, "parquet", node.types[0], by_name=True)
                 nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
         return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
@@ -234,7 +233,7 @@ class SparkEngine:
             self._frames = FrameFeeds(self._framed, self._options.checkpoint)
             self._frames.start(self._options.every, available_now=False)
             if is_staged(self._framed):
-                self._staging = Staging(self._framed, self._options.checkpoint, self._frames)
+                self._staging = Staging(self._framed, self._keeper, self._frames)
         return feeds
 
     def _begin_intake(self, feeds: dict[str, Feed]) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 
 from penstock.ingress.feeds import Feed, FileFeed
-from penstock.ingress.paths import exists, list_files, locate
+from penstock.ingress.paths import list_files
 from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Files
 from penstock.spark.batches import place_order
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
+from penstock.store.keeper import Keeper
 
 
 def is_staged(plan: Plan) -> bool:
@@ -29,7 +30,7 @@ def staged_plan(plan: Plan, checkpoint: str) -> Plan:
     for node in filter(is_streaming, plan.sources):
         source = node.operator
         assert isinstance(source, Source)
-        reader = Files(_path(checkpoint, node.name), "parquet", node.types[0], follow=True, by_name=True)
+        reader = Files(f"{checkpoint}/{_name(node.name)}", "parquet", node.types[0], follow=True, by_name=True)
         nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
     return dataclasses.replace(plan, graph=plan.graph.replaced(nodes))
 
@@ -37,9 +38,9 @@ def staged_plan(plan: Plan, checkpoint: str) -> Plan:
 class Staging:
     """Writes what Spark hands over."""
 
-    def __init__(self, plan: Plan, checkpoint: str, frames: FrameFeeds) -> None:
+    def __init__(self, plan: Plan, keeper: Keeper, frames: FrameFeeds) -> None:
         """Keep the streaming DataFrames of a plan that still has them."""
-        self._plan, self._checkpoint, self._frames = plan, checkpoint, frames
+        self._plan, self._keeper, self._frames = plan, keeper, frames
         self._done: dict[str, set[str]] = {}
         """Batches of which all rows were taken when it was last asked."""
 
@@ -58,13 +59,12 @@ class Staging:
     def clean(self, feeds: dict[str, Feed]) -> None:
         """Remove batches of which all rows were taken long ago: an epoch that is run again may need newer ones."""
         for node in filter(is_streaming, self._plan.sources):
-            feed, path = feeds[node.name], _path(self._checkpoint, node.name)
+            feed, path = feeds[node.name], f"{self._keeper.checkpoint.path}/{_name(node.name)}"
             assert isinstance(feed, FileFeed)
             batches = {file.path.rsplit("/", 2)[-2] for file in list_files(path)}
             done = {name for name in batches if feed.has_taken(f"{path}/{name}")}
             for name in done & self._done.get(node.name, set()):
-                system, inside = locate(f"{path}/{name}")
-                system.delete_dir(inside)
+                self._keeper.forget(f"{_name(node.name)}/{name}")
             self._done[node.name] = done
 
     def _write(self, handed: SparkBatch) -> None:
@@ -72,13 +72,12 @@ class Staging:
 
         source = self._plan.nodes[handed.source].operator
         assert isinstance(source, Source)
-        path = f"{_path(self._checkpoint, handed.source)}/{handed.batch:012d}"
-        if exists(f"{path}/_SUCCESS"):
-            return  # written before a crash; Spark hands the same batch over again
         ordered = [F.col("row")[field].asc_nulls_first() for field in source.order_by]
         frame, places = place_order(handed.frame, handed.places)
-        frame.orderBy(*ordered, *places).select("row.*").write.mode("overwrite").parquet(path)
+        rows = frame.orderBy(*ordered, *places).select("row.*")
+        # After a crash Spark hands the same batch over again.
+        self._keeper.keep(f"{_name(handed.source)}/{handed.batch:012d}", rows.write.mode("overwrite").parquet)
 
 
-def _path(checkpoint: str, source: str) -> str:
-    return f"{checkpoint}/sources/{source}"
+def _name(source: str) -> str:
+    return f"sources/{source}"

@@ -80,8 +80,9 @@ class Task:
             where, what = error.filename or "a file of its own", f"level {self._level}, task {self._task}: using"
             problem = StorageError(what, str(where), 1, f"{type(error).__name__}: {error}")
             self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
-        except Exception as error:
-            # Not the user's doing, so everything that helps to find it.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # Nothing of a row: what Penstock does wrong, or a function that would end the process. Spark would start
+            # another and try again, to the same end. All that helps to find it is said.
             unknown = PenstockError(
                 f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
             )

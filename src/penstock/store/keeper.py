@@ -4,6 +4,7 @@
               commit; publish what was committed and not published; remove what older drivers left
     begin     log what the epoch is to read
     commit    call the sinks that are called at least once; put the entry, if it is absent; publish the directories
+    keep      write rows of a source that cannot be read again, once
     clean     remove what no entry names any more
 
 The fence is compared by the put itself: an older driver's name for its next entry is taken. Whatever a driver does
@@ -105,6 +106,36 @@ class Keeper:
         self.checkpoint.commit(position, self.fence, offsets, offsets_full, sinks)
         self.publication.publish(position.staged)
 
+    def keep(self, name: str, write: Callable[[str], None]) -> None:
+        """Have a directory of files written, unless it was before: `write` is called with where.
+
+        Of several drivers the first to put its note counts, and each writes to a place with its own number: what one
+        that was thought dead still writes is in nobody's way.
+        """
+        store, (directory, last) = self.checkpoint.store, _split(name)
+        if store.exists(f"{name}/_SUCCESS"):
+            return  # in place, by an earlier Penstock
+        kept = documents.read(store, _note(name))
+        if kept is None:
+            source = f"{directory}/_{last}.{self.fence}"
+            write(f"{self.checkpoint.path}/{source}")
+            names = [each for each in store.names(source) if not each.startswith("_")]
+            documents.write_new(store, _note(name), {"source": source, "names": names})
+            self.lease.check()  # long after, the note of who came first may be gone, and this one be free again
+            kept = documents.read(store, _note(name))
+        if kept is None or not store.publish(kept["source"], name, kept["names"]):
+            raise CheckpointError(
+                f"{store.path(name)} is gone, with rows that were read once; restore it, or start with a new checkpoint"
+            )
+        for each in store.names(directory):
+            if each.startswith(f"_{last}.") and each.rpartition(".")[2].isdigit():
+                store.delete(f"{directory}/{each}")  # of those that came too late, or crashed
+
+    def forget(self, name: str) -> None:
+        """Remove a directory that was kept."""
+        self.checkpoint.store.delete(name)
+        self.checkpoint.store.delete(_note(name))
+
     def clean(self, position: Position) -> None:
         """Remove what is not needed any more."""
         self.checkpoint.clean(position, self.fence, self.lease.check)
@@ -112,3 +143,13 @@ class Keeper:
     def release(self) -> None:
         """Let the next driver in."""
         self.lease.release()
+
+
+def _split(name: str) -> tuple[str, str]:
+    directory, _, last = name.rpartition("/")
+    return directory, last
+
+
+def _note(name: str) -> str:
+    directory, last = _split(name)
+    return f"{directory}/_kept/{last}.json"
