@@ -209,12 +209,19 @@ class Driver:
             self.dead = True
             self.world.back.release()
 
+    def _aside(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Do something as soon as can be, or as late as may be."""
+        if self.world.draw.random() < 0.5:
+            return call
+        call()
+        return lambda: None
+
     def _run(self) -> None:
         """Do what an engine does, with rows that are numbers and state that is the rows so far."""
         world = self.world
         store, sink = SimulatedStore(ROOT, self), SimulatedStore(OUT, self)
         lease = Lease(store, clock=lambda: world.now, machine=f"machine {self.number}", expire=EXPIRE, renewing=False)
-        keeper = Keeper(Checkpoint(ROOT, store), lease)
+        keeper = Keeper(Checkpoint(ROOT, store), lease, self._aside)
         keeper.acquire()
         position = keeper.open(IDENTITY, {OUT: sink}, lambda *_: None)
         taken = [row for each in keeper.offsets(position) for row in each.get("taken", ())]

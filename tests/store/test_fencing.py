@@ -331,11 +331,16 @@ def test_while_an_entry_is_damaged_no_state_is_removed(flow, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the names of open files")
 def test_what_a_commit_names_is_on_the_disk_before_it_and_so_is_the_commit_after_it(flow, tmp_path, monkeypatch):
     synced: set[str] = set()
-    fsync, append, commits = os.fsync, Checkpoint._append, []
+    fsync, rename, append, commits = os.fsync, os.rename, Checkpoint._append, []
+    outs = {f"{tmp_path}/out/{sink}" for sink in ("scanned", "windowed")}
 
     def noting(descriptor: int) -> None:
         fsync(descriptor)
         synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def renaming(source: str, target: str) -> None:
+        rename(source, target)
+        synced.discard(os.path.dirname(target))
 
     def checking(checkpoint: Checkpoint, number: int, position: Any, *rest: Any, **options: Any) -> bool:
         state = {f"{tmp_path}/ck/state/{name}" for index in position.state.values() for name in index.files()}
@@ -346,18 +351,22 @@ def test_what_a_commit_names_is_on_the_disk_before_it_and_so_is_the_commit_after
             for path, names in staged["parts"].values()
             for name in names
         }
-        assert state | parts | places | {f"{tmp_path}/ck/state"} <= synced
+        published = {path for path in outs if list(Path(path).glob("epoch=*"))}
+        assert state | parts | places | published | {f"{tmp_path}/ck/state"} <= synced
+        assert f"{tmp_path}/ck/intents" in synced
         commits.append(len(parts))
-        synced.difference_update({f"{tmp_path}/ck/state", f"{tmp_path}/ck/epochs"})
+        synced.difference_update({f"{tmp_path}/ck/{name}" for name in ("state", "intents", "epochs")})
         done = append(checkpoint, number, position, *rest, **options)
         assert any(name.startswith(f"{tmp_path}/ck/epochs/.{number:09d}.json.") for name in synced)
         assert f"{tmp_path}/ck/epochs" in synced
         return done
 
     monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "rename", renaming)
     monkeypatch.setattr(Checkpoint, "_append", checking)
     run_inline(flow, tmp_path / "ck", epoch_rows=100)
     assert sum(commits) > 4
+    assert outs <= synced  # what the last epoch published, too
 
 
 def test_what_a_sleeper_puts_under_a_number_that_is_free_again_is_no_history(tmp_path):

@@ -110,6 +110,16 @@ def directories_are_published_before_the_commit(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Keeper, "commit", commit)
 
 
+def sinks_are_called_before_the_intent_is_logged(patch: pytest.MonkeyPatch) -> None:
+    def commit(keeper: Keeper, position: Any, *rest: Any) -> None:
+        keeper.lease.check()
+        rest[-1]()
+        original(keeper, position, *rest[:-1], lambda: None)
+
+    original = Keeper.commit
+    patch.setattr(Keeper, "commit", commit)
+
+
 def nothing_is_rolled_forward(patch: pytest.MonkeyPatch) -> None:
     def take_over(checkpoint: Checkpoint, position: Any, fence: int) -> bool:
         position.staged = None
@@ -129,6 +139,7 @@ DEFECTS = [
     what_failed_is_absent,
     cleaners_look_at_no_fence,
     directories_are_published_before_the_commit,
+    sinks_are_called_before_the_intent_is_logged,
     nothing_is_rolled_forward,
     the_lease_is_not_looked_at,
 ]

@@ -5,9 +5,9 @@ run stands: sources, watermarks, which files hold each shard, which files of the
 there is never changed. A driver that takes over writes an entry first, in which nothing is new but its fence: that is
 the name under which the driver before it would commit, which therefore cannot any more.
 
-An epoch's intent is written before its job, so that a crash can run the same epoch again. Names of intents and of
-state files carry the fence, so that what an old driver still writes is in nobody's way; everything that no entry that
-is kept names is rubbish.
+An epoch's intent is written before anything of it is delivered, so that a crash can run the same epoch again. Names of
+intents and of state files carry the fence, so that what an old driver still writes is in nobody's way; everything that
+no entry that is kept names is rubbish.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Checkpoint:
         if position.epoch == 0:
             return []
         found: list[Json] = []
-        for body in self.history(position.entry):
+        for body in self.history(position.entry, position.fence):
             found.append(body["offsets"])
             if body["offsets_full"]:
                 return list(reversed(found))
@@ -248,13 +248,12 @@ class Checkpoint:
             f"from a copy, or start with a new checkpoint"
         )
 
-    def history(self, number: int, *, whole: bool = True) -> Iterator[Json]:
-        """Return an entry and those that led to it, newest first, as far as they are kept.
+    def history(self, number: int, fence: int | None = None, *, whole: bool = True) -> Iterator[Json]:
+        """Return an entry (of that fence, where it is known) and those that led to it, newest first, as far as kept.
 
         Each names the one that it followed, and its fence: a driver that slept for ages may put its own under a number
         that was cleaned away. Raises `DamagedError` where one is damaged, unless the history need not be `whole`.
         """
-        fence: int | None = None
         while number > 0:
             try:
                 body = self.entry(number)
@@ -351,7 +350,7 @@ class Checkpoint:
         return True
 
     def write_intent(self, epoch: int, fence: int, body: Json) -> None:
-        """Log what an epoch is to read, before it reads it."""
+        """Log what an epoch is to read, before anything of it is delivered."""
         if not documents.write_new(self.store, f"{INTENTS}/{epoch:09d}.{fence}.json", body):
             raise LeaseError(
                 f"epoch {epoch} of {self.path} was begun by another driver, which has taken over; this one stops "
@@ -397,12 +396,12 @@ class Checkpoint:
     def _needed(self, position: Position) -> tuple[int, set[str] | None]:
         """Return the first entry that is needed, and the files of state that those whose state can be read name.
 
-        None instead of the names where an entry is damaged.
+        None instead of the names where an entry is damaged, or the newest one is gone: another driver has taken over.
         """
         named: set[str] = set()
         needed, full = 0, False
         try:
-            for body in self.history(position.entry):
+            for body in self.history(position.entry, position.fence):
                 kept = body["epoch"] > position.epoch - RETAIN
                 if kept:
                     for index in body["state"].values():
@@ -414,7 +413,7 @@ class Checkpoint:
                     break
         except DamagedError:
             return 0, None
-        return (needed if full else 0), named
+        return (needed if full else 0), named if needed else None
 
 
 def fence_of_state(name: str) -> int:

@@ -2,18 +2,24 @@
 
     open      take the lease; refuse what does not fit; occupy the next entry of the log, so that no older driver can
               commit; publish what was committed and not published; remove what older drivers left
-    begin     log what the epoch is to read
-    commit    call the sinks that are called at least once; put the entry, if it is absent; publish the directories
+    begin     begin to log what the epoch is to read
+    commit    wait until that is logged; call the sinks that are called at least once; put the entry, if it is absent;
+              publish the directories
     keep      write rows of a source that cannot be read again, once
     clean     remove what no entry names any more
 
 The fence is compared by the put itself: an older driver's name for its next entry is taken. Whatever a driver does
-before it has put its entry is seen by nobody but the sinks that are called at least once.
+before it has put its entry is seen by nobody but the sinks that are called at least once. So the intent, too, has time
+until then: it is brought down to the disk while the epoch's job runs, and an epoch that dies before may be cut anew.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 
 from penstock.errors import CheckpointError
 from penstock.store import documents
@@ -28,12 +34,35 @@ FRAMES = "frames"
 """Where rows wait for functions of (DataFrame, epoch), a directory for each sink."""
 
 
+def aside(call: Callable[[], None]) -> Callable[[], None]:
+    """Do something in a thread of its own; return what waits for its end, and raises what it raised."""
+    done: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            call()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=work, name="penstock-intent", daemon=True).start()
+    return done.result
+
+
 class Keeper:
     """What one driver does with a checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, lease: Lease | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        lease: Lease | None = None,
+        aside: Callable[[Callable[[], None]], Callable[[], None]] = aside,
+    ) -> None:
         self.checkpoint = checkpoint
         self.lease = lease or Lease(checkpoint.store)
+        self._aside = aside
+        self._intent_is_logged: Callable[[], None] = lambda: None
         self.publication = Publication({})
         self.id = ""
 
@@ -90,14 +119,15 @@ class Keeper:
         return body
 
     def begin(self, epoch: int, intent: Json) -> None:
-        """Log what an epoch is to read, before it reads it."""
-        self.checkpoint.write_intent(epoch, self.fence, intent)
+        """Begin to log what an epoch is to read."""
+        self._intent_is_logged = self._aside(partial(self.checkpoint.write_intent, epoch, self.fence, intent))
         self.lease.check()
 
     def commit(
         self, position: Position, offsets: Json, offsets_full: bool, sinks: dict[str, int], deliver: Callable[[], None]
     ) -> None:
         """Make an epoch the truth, and its rows visible; `deliver` calls the sinks that are called at least once."""
+        self._intent_is_logged()
         self.lease.check()
         deliver()
         self.lease.check()  # delivering takes its time
@@ -142,6 +172,9 @@ class Keeper:
 
     def release(self) -> None:
         """Let the next driver in."""
+        with suppress(Exception):  # the epoch came to nothing, for this or for another reason
+            self._intent_is_logged()
+        self.publication.sync(None)
         self.lease.release()
 
 

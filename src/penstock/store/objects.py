@@ -82,12 +82,13 @@ class Store:
     def publish(self, source: str, target: str, names: Collection[str]) -> bool:
         """Make files of the directory `source` appear as the directory `target`, and `source` go away.
 
-        Again is no harm. Tells whether they are there: False where neither directory has them.
+        Again is no harm. Tells whether they are there: False where neither directory has them. `sync` of the directory
+        around `target` makes it last.
         """
         return self._attempt("publishing", target, lambda: self._publish(source, target, names))
 
     def sync(self, directory: str) -> None:
-        """Bring the names in a directory down to the disk, where that is needed: those that others have written."""
+        """Bring the names in a directory down to the disk, where needed: of what others wrote, or was published."""
 
     def sweep(self, directory: str) -> None:
         """Remove unfinished files that nobody will come to give their names."""
@@ -223,7 +224,6 @@ class LocalStore(Store):
                 raise
             self._delete(source)  # another came first, with the same rows
             return True
-        sync_directory(os.path.dirname(self.path(target)))
         return True
 
     def sync(self, directory: str) -> None:

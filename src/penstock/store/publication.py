@@ -39,15 +39,21 @@ class Publication:
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self._stores = dict(stores)
+        self._renamed: dict[str, Store] = {}
+        """The sinks' directories whose names may not be on the disk yet."""
 
     def publish(self, staged: Json | None) -> None:
-        """Make the files visible that a commit names; again is no harm."""
+        """Make the files visible that a commit names; again is no harm.
+
+        The new names reach the disk with the next `sync`: until another entry is the newest, the next start would do
+        all this again.
+        """
         if staged is None:
             return
         source, target = staged_name(staged["epoch"], staged["fence"]), published_name(staged["epoch"])
         for sink, (path, names) in staged["parts"].items():
             # The sink may be gone from the flow, or write elsewhere by now.
-            store = self._stores.get(path) or open_store(path)
+            store = self._renamed[path] = self._stores.get(path) or open_store(path)
             if not store.publish(source, target, names):
                 raise CheckpointError(
                     f"sink {sink!r}: the rows of epoch {staged['epoch']} are committed, but neither "
@@ -56,7 +62,13 @@ class Publication:
                 )
 
     def sync(self, staged: Json | None) -> None:
-        """Bring the names of the files that a commit is to name down to the disk: tasks have written them."""
+        """Bring down to the disk what was published, and the names of files that a commit is to name: tasks wrote them.
+
+        Published directories first: the entry that said how to publish them is not looked at once there is a newer one.
+        """
+        for store in self._renamed.values():
+            store.sync("")
+        self._renamed.clear()
         if staged is not None:
             for path, _ in staged["parts"].values():
                 self._stores[path].sync(staged_name(staged["epoch"], staged["fence"]))
