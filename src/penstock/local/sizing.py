@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from penstock.elastic.batch_work import BatchWork, WorkDone
-from penstock.pe.statistics import ElementStats
+from penstock.statistics import FlowStats
 
 FIRST_ROWS = 256
 """Rows of the first batches: so few that expensive ones are soon known to be expensive."""
@@ -38,9 +38,9 @@ class Sizing:
         """Note that a look was taken after so many batches."""
         self._next = 2 * batches
 
-    def measure(self, seen: ElementStats) -> WorkDone:
+    def measure(self, seen: FlowStats) -> WorkDone:
         """Tell what was done since the start."""
         return WorkDone(
-            max((each.rows_in for each in seen.operators), default=0),
-            sum(each.wall for each in seen.operators if each.name not in self._waiting),
+            max((each.rows_in for each in seen.operators.values()), default=0),
+            sum(each.wall for name, each in seen.operators.items() if name not in self._waiting),
         )

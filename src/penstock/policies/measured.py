@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 
 from penstock.policies.flow_equations import SELECTIVITY_FLOOR, OperatorFlow, solve_flow
+from penstock.statistics import Totals
 
 WINDOW_SECONDS = 1.0
 """How long a window lasts: Ordered's w. What is *recent* is this window and the one before."""
@@ -25,25 +26,6 @@ WINDOW_SECONDS = 1.0
 
 Sums = tuple[float, float, float, float]
 _NOTHING: Sums = (0.0, 0.0, 0.0, 0.0)
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was done for one operator since the start."""
-
-    batches: int = 0
-    rows_in: float = 0
-    rows_out: float = 0
-    wall: float = 0.0
-    """Seconds that workers spent in it."""
-    cpu: float = 0.0
-    """Seconds of processor time among them."""
-    below_full: float = 0.0
-    """Seconds that workers stood still because a queue below was full and another one was draining it."""
-    below_taken: float = 0.0
-    """Seconds that they stood still because another producer was at a queue below."""
-    errors: int = 0
-    """Rows that failed and were passed over."""
 
 
 class _Marks:
@@ -214,8 +196,8 @@ class MeasuredOperator:
         self,
         *,
         batches: int = 0,
-        rows_in: float = 0,
-        rows_out: float = 0,
+        rows_in: int = 0,
+        rows_out: int = 0,
         wall: float = 0.0,
         cpu: float = 0.0,
         below_full: float = 0.0,
