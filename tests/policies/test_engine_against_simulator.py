@@ -46,6 +46,8 @@ class Recorder:
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
         order = sorted(range(len(ready)), key=lambda index: ready[index].order)
         views = [ready[index] for index in order]
+        for view in views:  # what is kept from decision to decision is as if it were worked out anew
+            assert view.running_time == take_snapshot(view).running_time
         chosen = self._policy.choose(views, moment)
         self.seen.append(({view.name: take_snapshot(view) for view in views}, views[chosen].name))
         return order[chosen]

@@ -407,7 +407,7 @@ class LocalEngine:
         seen = self.element.statistics()
         actions = self.pilot.decide(sizing.name, sizing.measure(seen), seen.at)
         if actions is not None:
-            sizing.looked(seen.batches_in)
+            sizing.looked(seen)
         for action in actions or ():
             assert isinstance(action.after, int)
             self.set_batch_rows(action.after)

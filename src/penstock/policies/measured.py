@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
@@ -171,6 +171,9 @@ class MeasuredOperator:
         self.last_run = -math.inf
         self.order, self.inflow, self.outflow_share = 0, 1.0, 0.0
         self._begun: tuple[int, float, float] | None = None
+        self._known: list[object] = []
+        """What the running time depends on, when it was last worked out."""
+        self._running_time = math.inf
         self._totals = Totals()
         self._marks = _Marks(flow.window, _NOTHING)
 
@@ -179,7 +182,7 @@ class MeasuredOperator:
     def connect(self, below: Iterable[MeasuredPort]) -> None:
         """Send outputs to these ports from now on."""
         with self._lock:
-            self.below = tuple(below)
+            self.below, self._known = tuple(below), []
             rows_out = self._totals.rows_out
             self._out_before = {port: self._out_before.get(port, rows_out) for port in self.below}
 
@@ -304,6 +307,21 @@ class MeasuredOperator:
         return tuple(rows_out / seconds * self._share(port, recent, rows_out) for port in self.below)
 
     @property
+    def running_time(self) -> float:
+        """How long it can run until an input port is empty or a port below is full; see `running_time`.
+
+        A decision asks all operators, and few have changed since the last one.
+        """
+        totals = self._totals
+        known: list[object] = [self._flow.now // self._flow.window, totals.wall, totals.rows_out, self._begun]
+        known += [value for port in self.ports for value in (port._rows, port._rows_taken)]
+        known += [value for port in self.below for value in (port._rows_came, port._rows_taken)]
+        if known != self._known:
+            spans = self.queued, self.read_rates, self.downstream_room, self.write_rates
+            self._known, self._running_time = known, running_time(*spans)
+        return self._running_time
+
+    @property
     def cost(self) -> float | None:
         """Recent worker time for one row; None until it has run for the first time."""
         if not self._totals.batches:
@@ -350,6 +368,18 @@ class MeasuredOperator:
             recent = self._marks.recent(self._flow.now, sums)
         is_recent = bool(recent[1] or recent[2])
         return is_recent, *(recent if is_recent else sums)[:3]
+
+
+def running_time(
+    queued: Sequence[int], read_rates: Sequence[float], room: Sequence[int], write_rates: Sequence[float]
+) -> float:
+    """Return the time until the first input port is empty or the first port below is full.
+
+    A port that the operator has not been seen to use does not limit it. One that has never run has no limit at all, so
+    it runs, and is measured.
+    """
+    pairs = (*zip(queued, read_rates, strict=False), *zip(room, write_rates, strict=False))
+    return min((rows / rate for rows, rate in pairs if rate > 0.0), default=math.inf)
 
 
 class MeasuredFlow:
