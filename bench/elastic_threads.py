@@ -30,8 +30,8 @@ from bench import local_side
 from penstock.elastic.levels import SETTLED
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.pilot import FlowPilot
-from penstock.pe.statistics import ElementStats
 from penstock.plan import make_plan
+from penstock.statistics import FlowStats
 from penstock.workloads.synthetic import Kind, Shape, graph
 
 DESCRIPTION = "elastic number of workers against the best fixed one, over graphs, kinds and costs of operators"
@@ -117,9 +117,9 @@ class Clock:
     rate: float = 0.0
 
 
-def handled(statistics: ElementStats) -> int:
+def handled(statistics: FlowStats) -> int:
     """Return the rows that all operators took in."""
-    return sum(each.rows_in for each in statistics.operators)
+    return sum(each.rows_in for each in statistics.operators.values())
 
 
 @contextmanager

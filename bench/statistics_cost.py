@@ -84,7 +84,7 @@ def turn(folder: Path, options: Options, statistics: bool) -> float:
     else:
         with without_statistics():
             seconds = clocked(engine)
-    counted = next(each.rows_in for each in engine.statistics().operators if each.name == "amount")
+    counted = engine.statistics().operators["amount"].rows_in
     if bool(counted) is not statistics:
         raise AssertionError(f"statistics={statistics}, and the engine counted {counted} rows")
     return seconds

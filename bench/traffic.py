@@ -120,7 +120,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
     changed.join()
     pilot.stop()
     seconds = time.monotonic() - began
-    busy = sum(operator.wall for operator in run.stats.operators)
+    busy = sum(operator.wall for operator in run.stats.operators.values())
     return {
         "seconds": seconds,
         "utilization": busy / seconds / args.workers,

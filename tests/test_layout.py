@@ -1,8 +1,9 @@
 """The import rule: which part may know which other, read from the source of every module.
 
-`order`, `policies` and `elastic` stand on the standard library, NumPy and each other; `pe` stands on those and on the
-core, `store` on the core; `kernels`, what engines compute alike, stands on `pe`; `local`, `spark` and `sim` stand above
-and never import each other; only `spark` imports pyspark, and `import penstock` does not load it.
+`order`, `policies` and `elastic` stand on the standard library, NumPy, each other and `statistics`, plain data;
+`pe` stands on those and on the core, `store` on the core; `kernels`, what engines compute alike, stands on `pe`;
+`local`, `spark` and `sim` stand above and never import each other; only `spark` imports pyspark, and `import penstock`
+does not load it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ CORE = {
     "rows",
     "sequential",
     "stages",
+    "statistics",
     "timing",
     "write",
 }
@@ -95,7 +97,11 @@ def inside(*parts: str) -> list[str]:
 @pytest.mark.parametrize("name", inside(*PURE))
 def test_the_pure_parts_know_only_each_other_and_numpy(name):
     assert outside(name) <= {"numpy"}
-    assert parts_of(name) <= PURE
+    assert parts_of(name) <= PURE | {"statistics"}
+
+
+def test_what_happened_is_told_by_plain_data():
+    assert parts_of("penstock.statistics") | outside("penstock.statistics") == set()
 
 
 @pytest.mark.parametrize("name", inside("pe"))

@@ -21,10 +21,10 @@ from penstock.flow import Flow
 from penstock.order.reorder import MakeReorder
 from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
-from penstock.pe.statistics import ElementStats
 from penstock.plan import Plan, make_plan
 from penstock.policies import Policy
 from penstock.rows import Row
+from penstock.statistics import FlowStats
 from penstock.timing import seconds
 
 EngineName = Literal["spark", "threads", "sequential"]
@@ -81,11 +81,11 @@ class Run:
         return self._error
 
     @property
-    def stats(self) -> ElementStats:
+    def stats(self) -> FlowStats:
         """Tell what the flow is doing, operator by operator; of the threads engine."""
         if not hasattr(self._engine, "statistics"):
             raise PenstockError('only engine="threads" has live statistics; other engines report epochs: run.epochs')
-        found: ElementStats = self._engine.statistics()
+        found: FlowStats = self._engine.statistics()
         return found
 
     @property

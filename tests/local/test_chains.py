@@ -43,7 +43,10 @@ def test_it_gives_what_the_operators_give(names, batch_rows):
     assert len(fused.element.stations) == 3
     assert fused.results == alone.results
     seen = [
-        {each.name: (each.rows_in, each.rows_out, each.batches) for each in engine.element.statistics().operators}
+        {
+            each.name: (each.rows_in, each.rows_out, each.batches)
+            for each in engine.element.statistics().operators.values()
+        }
         for engine in (alone, fused)
     ]
     for name, (rows_in, rows_out, _) in seen[0].items():

@@ -206,7 +206,7 @@ class TestStatistics:
 
         quarter.flat_map(wait, name="wait").sink("out")
         run = ps.run(flow, engine="threads", threads=2, batch_rows=10)
-        found = {each.name: each for each in run.stats.operators}
+        found = {each.name: each for each in run.stats.operators.values()}
         assert (found["quarter"].rows_in, found["quarter"].rows_out) == (100, 25)
         assert found["quarter"].selectivity == 0.25
         assert found["wait"].wall >= as_measured(25 * 0.001)
@@ -220,6 +220,7 @@ class TestStatistics:
 class TestReports:
     def test_each_has_what_came_since_the_last(self, monkeypatch):
         monkeypatch.setattr(engines, "REPORT_SECONDS", 0.0)
+        monkeypatch.setattr(engines, "REPORT_RATIO", 0)
         run = ps.run(simple(numbers(100)), engine="threads", threads=1, batch_rows=10)
         assert len(run.epochs) > 5
         assert sum(stats.rows_in for stats in run.epochs) == 100
@@ -237,8 +238,7 @@ class TestForgottenKeys:
         counted.sink("out")
         run = ps.run(flow, engine="threads", batch_rows=100, **options)
         assert run.results["out"] == [number % 2 + 1 for number in range(self.ROWS)]
-        (found,) = (each.keys for each in run.stats.operators if each.name == "pairs")
-        return found
+        return run.stats.operators["pairs"].keys
 
     @pytest.mark.parametrize("options", [{"threads": 1}, {"threads": 3}, {"threads": 2, "replicas": 2}])
     def test_they_do_not_stay_in_memory(self, options):
@@ -259,7 +259,7 @@ class TestForgottenKeys:
         lives = rows.key_by("k").scan(lambda count, row: ((None if count and row.k >= ever else 1), 1), 0, name="lives")
         lives.sink("out", lambda rows, epoch: None)
         run = ps.run(flow, engine="threads", batch_rows=100, threads=2)
-        (found,) = (each.keys for each in run.stats.operators if each.name == "lives")
+        found = run.stats.operators["lives"].keys
         assert ever <= found < 3 * (alive + ever) < self.ROWS
 
     def test_keys_that_are_not_forgotten_stay(self):

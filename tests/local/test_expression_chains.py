@@ -52,7 +52,7 @@ def test_it_gives_what_the_operators_give(names, batch_rows, values):
     assert len(fused.element.stations) == 3
     assert fused.results == alone.results
     counts = [
-        {each.name: (each.rows_in, each.rows_out) for each in engine.element.statistics().operators}
+        {each.name: (each.rows_in, each.rows_out) for each in engine.element.statistics().operators.values()}
         for engine in (alone, fused)
     ]
     assert counts[0] == counts[1]

@@ -20,8 +20,8 @@ from penstock.local.steering.base import Period
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.threads import ThreadSteering, machine_usage
 from penstock.pe.element import Settings
-from penstock.pe.statistics import ElementStats
 from penstock.plan import make_plan
+from penstock.statistics import FlowStats
 
 from .pacing import Paced, started
 from .support import Held, simple, wait_for
@@ -81,7 +81,7 @@ def test_an_operator_that_waits_gets_more_workers():
 
 
 def done(element: Any) -> int:
-    return next(each.rows_in for each in element.statistics().operators if each.name == "wait")
+    return element.statistics().operators["wait"].rows_in
 
 
 def test_it_runs_by_itself_and_ends_with_the_flow():
@@ -184,7 +184,7 @@ class Scripted:
         raise AssertionError(action)
 
 
-EMPTY = ElementStats(0.0, 0, 0, 0, (), (), None, {})
+EMPTY = FlowStats()
 
 
 def test_one_that_fails_is_left_out_and_said_so(caplog):
@@ -226,7 +226,7 @@ def test_others_wait_until_the_workers_are_found():
 
 
 def test_batches_wait_for_the_workers_unless_there_is_a_target():
-    now = ElementStats(1.0, 100, 10, 10, (), (), None, {})
+    now = FlowStats(1.0, 1.0, 100, batches_in=10, batches_out=10)
     for target, waits in [(None, True), (0.1, False)]:
         steering = BatchSteering(lambda rows: None, lambda: 64, 64, target)
         searching = Period(EMPTY, now, {"threads": 9}, frozenset({"threads"}))
@@ -237,7 +237,7 @@ def test_batches_wait_for_the_workers_unless_there_is_a_target():
 def test_a_period_that_began_with_another_size_of_batches_says_nothing_about_workers():
     engine = LocalEngine(make_plan(simple([])), Options())
     steering = ThreadSteering(engine.element, cpu_usage=lambda: 0.1)
-    now = ElementStats(1.0, 100, 10, 10, (), (), None, {})
+    now = FlowStats(1.0, 1.0, 100, batches_in=10, batches_out=10)
     assert steering.measure(Period(EMPTY, now, {"batches": 1})) is None
     assert steering.measure(Period(EMPTY, now, {"batches": 2})) is not None
     engine.run()
@@ -246,10 +246,10 @@ def test_a_period_that_began_with_another_size_of_batches_says_nothing_about_wor
 def test_a_latency_target_is_told_what_batches_take():
     """Seconds of workers, of all operators together, and of no operator that has gone."""
     engine = LocalEngine(make_plan(simple([])), Options())
-    (operator,) = (each for each in engine.statistics().operators if each.name == "work")
+    operator = engine.statistics().operators["work"]
     first, second = (replace(operator, name=name, wall=wall) for name, wall in [("first", 1.0), ("gone", 9.0)])
-    before = replace(EMPTY, operators=(first, second))
-    now = replace(EMPTY, at=2.0, batches_in=24, batches_out=20, operators=(replace(first, wall=5.0),))
+    before = replace(EMPTY, operators={"first": first, "second": second})
+    now = replace(EMPTY, at=2.0, batches_in=24, batches_out=20, operators={"first": replace(first, wall=5.0)})
     steering = ThreadSteering(engine.element, target=0.5, cpu_usage=lambda: 0.1)
     seen = steering.measure(Period(before, now))
     assert seen is not None

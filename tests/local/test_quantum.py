@@ -172,7 +172,7 @@ class TestOthersHaveTheirTurn:
         element, _ = made_ready(flow, list(range(5)), clock, workers=1, quantum=0.0)
         element.start()
         element.drain()
-        (slow,) = (each for each in element.statistics().operators if each.name == "slow")
+        slow = element.statistics().operators["slow"]
         element.close()
         assert now[0] > 5e6
         assert 5 <= slow.wall < 1000

@@ -45,8 +45,8 @@ def run(flow: ps.Flow, **settings: Any) -> LocalEngine:
 
 
 def rows_of(engine: LocalEngine, name: str) -> list[int]:
-    found = next(each for each in engine.statistics().operators if each.name == name)
-    return [rows for rows, _ in found.partitions]
+    found = engine.statistics().operators[name]
+    return [rows for rows, _ in found.shards.values()]
 
 
 EXPECTED = ps.run(keyed(None), engine="sequential").results

@@ -74,7 +74,7 @@ def run_script(steps: dict[int, Callable[[LocalEngine], object]], rows: int = RO
 
 
 def replicas_of(engine: LocalEngine, name: str) -> list[Any]:
-    return list(next(each for each in engine.statistics().operators if each.name == name).replicas)
+    return list(engine.statistics().operators[name].replicas)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -118,7 +118,7 @@ def test_replicas_work_at_the_same_time():
     flow.source("in", rows).parallel(3).map(wait_for_the_others, name="work").sink("out")
     run = ps.run(flow, engine="threads", model="dedicated", batch_rows=1)
     assert run.results["out"] == list(range(30))
-    (work,) = (each for each in run.stats.operators if each.name == "work")
+    work = run.stats.operators["work"]
     assert sum(each.rows for each in work.replicas) == 30
     assert all(each.rows for each in work.replicas)
 
@@ -211,7 +211,7 @@ def test_a_run_is_told_while_it_runs():
     run.await_end(60)
     assert 40 <= first < 80
     assert run.results["out"] == [number // KEYS + 1 for number in range(400)]
-    (stats,) = (each for each in run.stats.operators if each.name == "count")
+    stats = run.stats.operators["count"]
     assert sum(each.rows for each in stats.replicas) == 400 - 5 * first
     with pytest.raises(Exception, match="ended"):
         run.set_replicas("count", 2)
@@ -403,7 +403,7 @@ def test_blocked_time_has_a_cause():
     run = ps.start(flow, engine="threads", model="dedicated", batch_rows=1)
 
     def stats() -> dict[str, Any]:
-        return {each.name: each for each in run.stats.operators}
+        return {each.name: each for each in run.stats.operators.values()}
 
     wait_for(lambda: stats()["fast"].blocked["full"] > 0.05 and stats()["slow"].full[0] > 0.05)
     assert stats()["slow"].blocked["full"] == 0  # nothing has left it, so nothing below could hold it back
@@ -425,7 +425,7 @@ def test_sources_are_blocked_by_a_flow_that_is_full():
     gate.set()
     thread.join(60)
     assert engine.results["out"] == list(range(40))
-    assert next(each for each in engine.statistics().operators if each.name == "in").blocked["full"] > 0
+    assert engine.statistics().operators["in"].blocked["full"] > 0
 
 
 def test_a_replica_is_rebound_by_its_label():

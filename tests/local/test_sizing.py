@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -16,8 +16,8 @@ from penstock.local.engine import LocalEngine, Options
 from penstock.local.ingress import Cutter
 from penstock.local.sizing import FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
 from penstock.local.steering.base import Period
-from penstock.pe.statistics import ElementStats, OperatorStats
 from penstock.plan import make_plan
+from penstock.statistics import FlowStats, OperatorStats
 
 BATCH_ROWS = 4096
 
@@ -29,17 +29,17 @@ class Look:
         self.sizing = Sizing(waiting or set())
         self.state = self.sizing.controller.start()
 
-    def __call__(self, stats: ElementStats) -> int:
+    def __call__(self, stats: FlowStats) -> int:
         self.state, actions = self.sizing.controller.step(self.state, self.sizing.measure(stats))
-        assert all(action.what == "batch_rows" and action.after == self.state.size for action in actions)
-        self.sizing.looked(stats.batches_in)
-        return self.state.size
+        assert all(action.what == "batch_rows" and action.after == self.state for action in actions)
+        self.sizing.looked(stats)
+        return self.state
 
 
-def seen(seconds_a_row: float, batches: int = FIRST_LOOK, name: str = "work") -> ElementStats:
+def seen(seconds_a_row: float, batches: int = FIRST_LOOK, name: str = "work") -> FlowStats:
     rows = batches * BATCH_ROWS
-    operator = OperatorStats(name, "stateless", batches, rows, rows, rows * seconds_a_row, 0.0, (0,), 0, 0.0)
-    return ElementStats(0.0, rows, batches, batches, (operator,), (), None, {})
+    operator = OperatorStats(batches, rows, rows, rows * seconds_a_row, name=name, kind="stateless", queued=(0,))
+    return FlowStats(0.0, 0.0, rows, batches_in=batches, batches_out=batches, operators={name: operator})
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_it_looks_less_and_less_often():
 def test_what_came_before_the_last_look_does_not_count():
     look = Look()
     assert look(seen(10.0)) == FEWEST_ROWS
-    slow, rows = seen(10.0).operators[0], 100 * BATCH_ROWS
+    slow, rows = seen(10.0).operators["work"], 100 * BATCH_ROWS
     later = replace(slow, rows_in=slow.rows_in + rows, wall=slow.wall + rows * WORK_SECONDS / BATCH_ROWS)
-    assert look(replace(seen(10.0), operators=(later,))) == BATCH_ROWS
+    assert look(replace(seen(10.0), operators={"work": later})) == BATCH_ROWS
 
 
 @pytest.fixture
@@ -93,12 +93,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     What is found on this machine is nobody's business here.
     """
-    costs, sizes, done = [1.0, 1e-9, 8e-5, 2e-5], list[int](), [0, 0.0]
+    costs, sizes = itertools.cycle([1.0, 1e-9, 8e-5, 2e-5]), list[int]()
 
-    def measure(self: Sizing, stats: ElementStats) -> WorkDone:
-        done[1] += 1000 * costs[done[0] // 1000 % len(costs)]
-        done[0] += 1000
-        return WorkDone(int(done[0]), done[1])
+    def measure(self: Sizing, stats: FlowStats) -> WorkDone:
+        return WorkDone(1000, 1000 * next(costs))
 
     real = LocalEngine.set_batch_rows
 
@@ -123,7 +121,7 @@ def test_a_flow_has_the_size_that_is_found_and_keeps_every_row_and_every_decisio
     assert found._cutter.batch_rows == scripted[-1]
     assert given._cutter.batch_rows == 500
     lines = [line for line in found.decisions if line.what == "batch_rows"]
-    assert [(line.before, line.after) for line in lines] == list(pairwise([FIRST_ROWS, *scripted]))
+    assert [(line.before, line.after) for line in lines] == list(itertools.pairwise([FIRST_ROWS, *scripted]))
     assert all(line.controller == "first batches" and "s of work" in line.why for line in lines)
     report = replay([from_json(to_json(line)) for line in found.decisions])
     assert (report.steps >= len(lines), report.differences) == (True, ())

@@ -30,9 +30,8 @@ from penstock.local.steering.shards import ShardSteering
 from penstock.local.steering.threads import ThreadSteering, keeps_up
 from penstock.local.steering.waits import WaitSteering, waiting_operators
 from penstock.pe.element import Settings
-from penstock.pe.statistics import ElementStats, OperatorStats
-from penstock.pe.worker import WorkerView
 from penstock.plan import make_plan
+from penstock.statistics import FlowStats, OperatorStats, WorkerStats
 
 from .support import wait_for
 
@@ -76,7 +75,7 @@ class MadeUp:
         self._engine, self._busy, self._seconds = engine, busy, 0
         self._spent = dict.fromkeys(busy, 0)
 
-    def __call__(self) -> ElementStats:
+    def __call__(self) -> FlowStats:
         self._seconds += 1
         stats, batches = self._engine.statistics(), 100 * self._seconds
         return replace(
@@ -85,7 +84,7 @@ class MadeUp:
             rows_in=FEWEST_ROWS * (batches + 50),
             batches_in=batches + 50,
             batches_out=batches,
-            operators=tuple(map(self._operator, stats.operators)),
+            operators={name: self._operator(each) for name, each in stats.operators.items()},
             workers=tuple(replace(each, busy_seconds=float(self._seconds)) for each in stats.workers),
         )
 
@@ -152,7 +151,7 @@ def step_until(engine: LocalEngine, pilot: FlowPilot, done: Callable[[], bool], 
 
 
 def replicas_of(engine: LocalEngine, name: str) -> tuple[Any, ...]:
-    return next(each.replicas for each in engine.statistics().operators if each.name == name)
+    return engine.statistics().operators[name].replicas
 
 
 def test_the_bottleneck_gets_replicas():
@@ -359,8 +358,8 @@ def test_the_pool_is_looked_at_every_ten_seconds():
     engine.run()
 
 
-def worker(busy: float, number: int = 0) -> WorkerView:
-    return WorkerView(number, "busy", "slow", 0.0, busy)
+def worker(busy: float, number: int = 0) -> WorkerStats:
+    return WorkerStats(number, "busy", "slow", 0.0, busy)
 
 
 class Periods:
@@ -372,17 +371,18 @@ class Periods:
         engine = LocalEngine(make_plan(flow), Options())
         self.steering, start = PoolSteering(engine.element), engine.statistics()
         engine.run()
-        slow = next(each for each in start.operators if each.name == "slow")
-        self._last = replace(start, operators=(slow,), workers=())
+        self._last = replace(start, operators={"slow": start.operators["slow"]}, workers=())
 
     def see(self, workers: int, rows: int, *, cpu: float, computed: float | None = None) -> float:
         """Return how busy workers are that were in the operator all the time, and computed for so many seconds."""
-        before, slow = self._last, self._last.operators[0]
+        before, slow = self._last, self._last.operators["slow"]
         busy = {each.number: each.busy_seconds for each in before.workers}
         self._last = now = replace(
             before,
             at=before.at + 10,
-            operators=(replace(slow, rows_in=slow.rows_in + rows, wall=slow.wall + 10 * workers, cpu=slow.cpu + cpu),),
+            operators={
+                "slow": replace(slow, rows_in=slow.rows_in + rows, wall=slow.wall + 10 * workers, cpu=slow.cpu + cpu)
+            },
             workers=tuple(worker(busy.get(number, 0.0) + 10, number) for number in range(workers)),
             computed=before.computed + (cpu if computed is None else computed),
         )
@@ -423,7 +423,7 @@ def test_processors_that_others_use_are_waited_for():
 
 
 def test_a_flow_keeps_up_where_its_sources_are_waited_for_and_little_waits():
-    before = ElementStats(0.0, 0, 0, 0, (), (), None, {})
+    before = FlowStats()
     now = replace(before, at=2.0, rows_in=1000, batches_in=10, batches_out=10, waited=1.0)
     assert keeps_up(Period(before, now))
     assert not keeps_up(Period(before, replace(now, waited=0.05)))

@@ -25,6 +25,7 @@ from penstock.sim.choosing import PolicyChooser
 from penstock.sim.graphs import Graph, Operator
 from penstock.sim.machine import Machine, Synchronization
 from penstock.sim.pe import PE
+from penstock.statistics import FlowStats
 from tests.policies.driving import Clock, cuts
 
 ROWS, BATCHES, CAPACITY, PARTITIONS = 8, 12, 64, 4
@@ -39,11 +40,14 @@ class Recorder:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self.done = FlowStats()
         self.seen: list[tuple[dict[str, Snapshot], str]] = []
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
         order = sorted(range(len(ready)), key=lambda index: ready[index].order)
         views = [ready[index] for index in order]
+        for view in views:  # what is kept from decision to decision is as if it were worked out anew
+            assert view.running_time == take_snapshot(view).running_time
         chosen = self._policy.choose(views, moment)
         self.seen.append(({view.name: take_snapshot(view) for view in views}, views[chosen].name))
         return order[chosen]
@@ -73,6 +77,7 @@ def in_the_engine(policy: Policy) -> Recorder:
     element.start()
     element.drain()
     element.close()
+    recorder.done = element.statistics()
     assert published == list(range(BATCHES))
     return recorder
 
@@ -99,6 +104,7 @@ def in_the_simulator(policy: Policy) -> Recorder:
     pe.set_level(1)
     pe.run(100.0)
     assert pe.processed[7] == pe.processed[8] == ROWS * BATCHES
+    recorder.done = pe.statistics()
     return recorder
 
 
@@ -124,6 +130,16 @@ def test_they_see_and_choose_the_same(name: str) -> None:
                 close = pytest.approx(value, rel=1e-6, abs=1e-9) if value is not None and what != "name" else value
                 assert seen[operator][what] == (value if what == "downstream" else close), (operator, what)
         assert chosen == NAMES[int(simulated)]
+
+
+def test_they_tell_the_same_of_what_happened() -> None:
+    engine, simulator = (run(by_name("lp")).done for run in (in_the_engine, in_the_simulator))
+    assert engine.rows_in == simulator.rows_in == ROWS * BATCHES
+    assert engine.batches_in == simulator.batches_in == BATCHES
+    for number, name in enumerate(NAMES):
+        here, there = engine.operators[name], simulator.operators[str(number)]
+        for what in ("batches", "rows_in", "rows_out", "wall", "came", "queued", "rows_queued", "permits"):
+            assert getattr(here, what) == pytest.approx(getattr(there, what)), (name, what)
 
 
 def test_what_they_see_is_not_empty() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.policies import (
     LeastRecent,
     LongestQueue,
     MaxRunningTime,
+    MeasuredFlow,
     MinLatency,
     Moment,
     OperatorView,
@@ -26,16 +28,18 @@ from penstock.policies import (
     Snapshot,
     VirtualTime,
     by_name,
+    measured,
 )
-from penstock.policies.rules import normalized_rows, priority, running_time
+from penstock.policies.measured import running_time
+from penstock.policies.rules import normalized_rows, priority
 
 
 def moment(seed: int = 0, time_slice: float = 0.05) -> Moment:
     return Moment(now=100.0, worker=0, random=Random(seed), time_slice=time_slice)
 
 
-def view(order: int, **measured: object) -> Snapshot:
-    return Snapshot(name=f"o{order}", order=order, **measured)  # type: ignore[arg-type]
+def view(order: int, **values: object) -> Snapshot:
+    return Snapshot(name=f"o{order}", order=order, **values)  # type: ignore[arg-type]
 
 
 def chosen(policy: Policy, ready: Sequence[OperatorView], at: Moment | None = None) -> str:
@@ -84,7 +88,7 @@ def test_max_running_time_is_the_shortest_of_reading_and_writing() -> None:
     join = view(2, queued=(40, 10), read_rates=(10.0, 10.0))
     # Plenty to read, but the queue below is nearly full: 1.5 s.
     blocked = view(3, queued=(900,), read_rates=(1.0,), downstream_room=(3,), write_rates=(2.0,))
-    assert [running_time(v) for v in (reader, join, blocked)] == [2.0, 1.0, 1.5]
+    assert [v.running_time for v in (reader, join, blocked)] == [2.0, 1.0, 1.5]
     assert chosen(MaxRunningTime(), [reader, join, blocked]) == "o1"
 
 
@@ -214,3 +218,35 @@ def test_whatever_was_measured_one_of_the_ready_is_chosen_and_the_choice_repeats
     choice = by_name(name).choose(ready, moment(seed))
     assert 0 <= choice < len(ready)
     assert by_name(name).choose(ready, moment(seed)) == choice
+
+
+def test_a_decision_works_out_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many operators few have run since the last decision: asking the others again would cost too much."""
+    worked_out: list[float] = []
+
+    def counting(*spans: Sequence[float]) -> float:
+        worked_out.append(0.0)
+        return running_time(*spans)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(measured, "running_time", counting)
+    clock = [0.0]
+    flow = MeasuredFlow(lambda: clock[0])
+    operators = [flow.add(str(n), inputs=1, capacity=16, permits=1) for n in range(100)]
+    for above, below in pairwise(operators):
+        above.connect(below.ports)
+    for each in operators:
+        each.ports[0].came(0, 10, 0.0)
+
+    def decide() -> int:
+        worked_out.clear()
+        MaxRunningTime().choose(operators, Moment(flow.look(), 0, Random(0)))
+        return len(worked_out)
+
+    assert decide() == 100
+    assert decide() == 0
+    operators[50].ports[0].went(0, 10)
+    operators[50].add(batches=1, rows_in=10, rows_out=10, wall=0.1)
+    operators[51].ports[0].came(0, 10, 0.0)
+    assert decide() == 3  # the operator, the one above it, for which there is more room, and the one below
+    clock[0] = 1.0
+    assert decide() == 100  # another window

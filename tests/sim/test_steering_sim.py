@@ -178,7 +178,7 @@ def test_readings_by_hand() -> None:
     meter = Meter(pe)
     pe.run(1.0)
     meter.read()
-    assert meter.period == 1.0
+    assert meter.done.seconds == 1.0
     # Two operators at 1,000 rows a second each, and the sink at as much.
     assert meter.threads().throughput == pytest.approx(3000, rel=0.05)
     assert meter.threads().cpu_usage == pytest.approx(2 / 16, rel=0.05)

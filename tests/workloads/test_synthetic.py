@@ -68,7 +68,7 @@ class TestGraph:
     )
     def test_each_operator_gets_its_part_of_the_rows(self, shape, parts, request):
         made = run(graph(shape, width=3, depth=3, cost_us=0, rows=270), "threads", request)
-        found = {o.name: o.rows_in for o in made.stats.operators if o.name.startswith("busy_")}
+        found = {o.name: o.rows_in for o in made.stats.operators.values() if o.name.startswith("busy_")}
         assert [found[name] for name in sorted(found, key=lambda n: int(n[5:]))] == [270 // part for part in parts]
 
     @pytest.mark.parametrize("kind", ["numpy", "python", "waiting", "blocking"])

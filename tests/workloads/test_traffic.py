@@ -68,7 +68,7 @@ class TestQueries:
         table = trace.record(car_following.frames(vehicles, ticks, "constant", seed=3))
         reader = ps.read.generate(Piece(table), schema=SCHEMA, rows=len(table))
         run = ps.run(queries.build(reader), engine="threads", threads=1)
-        rows = {operator.name: operator.rows_in for operator in run.stats.operators}
+        rows = {operator.name: operator.rows_in for operator in run.stats.operators.values()}
         assert rows["agents-0.roads"] == rows["agents-0.ticks"] == ticks
         assert rows["average-0.speeds"] == rows["top-0.ranked"] == ticks * vehicles
 

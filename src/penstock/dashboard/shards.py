@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.elastic.shard_balance import imbalance
@@ -68,17 +68,16 @@ class ShardTracker:
         }
 
     def _operator(self, name: str, table: tuple[int, ...], loads: Mapping[int, list[float]]) -> Json:
-        seconds = [loads.get(shard, (0, 0.0))[1] for shard in range(len(table))]
-        counts = [int(loads.get(shard, (0, 0.0))[0]) for shard in range(len(table))]
         moves, moved = list(self._moves.get(name, ())), self._moved.get(name, 0)
-        found = describe_shards(counts, seconds, list(table), moves, moved)
+        found = describe_shards(loads, len(table), table, moves, moved)
         return {**found, "hot_keys": self._hot_keys.get(name, [])}
 
 
 def describe_shards(
-    rows: list[int], seconds: list[float], table: list[int] | None, moves: list[Json], moved: int
+    loads: Mapping[int, Sequence[float]], count: int, table: tuple[int, ...] | None, moves: list[Json], moved: int
 ) -> Json:
-    """Describe one operator's shards; without a table any worker takes any of them."""
+    """Describe one operator's shards by their rows and seconds; without a table any worker takes any of them."""
+    rows, seconds = zip(*(loads.get(shard, (0, 0.0)) for shard in range(count)), strict=True)
     # Few rows are measured too coarsely by the clock: then rows say more.
     load = [float(each) for each in (seconds if sum(seconds) > 0.001 else rows)]
     total = sum(load)
@@ -86,11 +85,11 @@ def describe_shards(
     hottest = sorted(range(len(share)), key=lambda shard: -share[shard])[:HOTTEST]
     tasks = max(table) + 1 if table else 0
     return {
-        "rows": rows,
+        "rows": list(rows),
         "share": [round(each, 5) for each in share],
-        "table": table,
+        "table": list(table) if table else None,
         "tasks": tasks,
-        "imbalance": imbalance(tuple(load), tuple(table), tasks) if table else _spread(share),
+        "imbalance": imbalance(tuple(load), table, tasks) if table else _spread(share),
         "moves": moves,
         "moved": moved,
         "hot": [{"shard": s, "share": share[s]} for s in hottest if share[s] * len(share) > HOT],

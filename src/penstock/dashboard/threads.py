@@ -9,10 +9,9 @@ from penstock.dashboard.graph import Reach
 from penstock.dashboard.pressure import pressure_in_queues
 from penstock.dashboard.shards import describe_shards
 from penstock.dashboard.sizes import state_bytes
-from penstock.pe.meters import Latency
 from penstock.pe.stations import StatefulStation
-from penstock.pe.statistics import ElementStats, OperatorStats
 from penstock.run import Run
+from penstock.statistics import FlowStats, Latency, OperatorStats
 
 Json = dict[str, Any]
 
@@ -30,7 +29,7 @@ class ThreadsView:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._earlier: deque[ElementStats] = deque([run.stats])
+        self._earlier: deque[FlowStats] = deque([run.stats])
         self._period_began = self._earlier[0]
         self._sizes: dict[str, int] = {}
         self._looks = 0
@@ -43,25 +42,24 @@ class ThreadsView:
         self._earlier.append(stats)
         while len(self._earlier) > 2 and self._earlier[1].at < stats.at - RECENT_SECONDS:
             self._earlier.popleft()
-        before = self._earlier[0]
-        seconds = max(stats.at - before.at, 1e-9)
+        done = stats.since(self._earlier[0])
+        seconds = max(done.seconds, 1e-9)
         workers = max(1, sum(worker.state != "suspended" for worker in stats.workers))
-        earlier = {each.name: each for each in before.operators}
         self._guess_sizes()
         names = {node["name"] for node in graph["nodes"]}
         operators = {
-            each.name: self._operator(each, earlier.get(each.name), seconds, workers)
-            for each in stats.operators
-            if each.name in names
+            name: self._operator(each, done.operators[name], seconds, workers)
+            for name, each in stats.operators.items()
+            if name in names
         }
-        inside = stats.batches_in - stats.batches_out
+        inside = stats.in_flight
         busy = {name: each["seconds"] for name, each in operators.items()}
         self._period(stats, workers, now)
-        worst = max(stats.operators, key=lambda each: each.oldest_gap, default=None)
+        worst = max(stats.operators.values(), key=lambda each: each.oldest_gap, default=None)
         return {
             "totals": {
                 "rows_in": stats.rows_in,
-                "rate": round((stats.rows_in - before.rows_in) / seconds, 1),
+                "rate": round(done.rows_in / seconds, 1),
                 "latency": latency(stats.latency),
                 "lag_seconds": round(stats.oldest, 4),
                 "size": len(stats.workers),
@@ -69,7 +67,7 @@ class ThreadsView:
                 "in_flight": inside,
                 "most_in_flight": stats.most_in_flight,
                 "state_bytes": sum(self._sizes.values()),
-                "errors": sum(each.errors for each in stats.operators),
+                "errors": sum(each.errors for each in stats.operators.values()),
             },
             "operators": operators,
             "pressure": pressure_in_queues(
@@ -80,14 +78,12 @@ class ThreadsView:
                 busy,
             ),
             "shards": {
-                each.name: describe_shards(
-                    [rows for rows, _ in each.partitions], [spent for _, spent in each.partitions], table(each), [], 0
-                )
-                for each in stats.operators
-                if len(each.partitions) > 1 and each.name in names
+                name: describe_shards(each.shards, len(each.shards), each.table, [], 0)
+                for name, each in stats.operators.items()
+                if len(each.shards) > 1 and name in names
             },
             "order": {
-                "depth": sum(each.reorder_depth for each in stats.operators),
+                "depth": sum(each.reorder_depth for each in stats.operators.values()),
                 "gap": round(worst.oldest_gap, 4) if worst else 0.0,
                 "operator": worst.name if worst and worst.oldest_gap else None,
             },
@@ -105,22 +101,19 @@ class ThreadsView:
             "latencies": {name: latency(found) for name, found in stats.queries.items()},
         }
 
-    def _operator(self, now: OperatorStats, before: OperatorStats | None, seconds: float, workers: int) -> Json:
-        rows_in = now.rows_in - (before.rows_in if before else 0)
-        rows_out = now.rows_out - (before.rows_out if before else 0)
-        wall = max(0.0, now.wall - (before.wall if before else 0.0))
-        cpu = max(0.0, now.cpu - (before.cpu if before else 0.0))
+    def _operator(self, now: OperatorStats, done: OperatorStats, seconds: float, workers: int) -> Json:
+        wall = done.wall
         room = min(workers, now.permits) if now.permits else workers
         return {
             "rows_in": now.rows_in,
             "rows_out": now.rows_out,
-            "rate_in": round(rows_in / seconds, 1),
-            "rate_out": round(rows_out / seconds, 1),
+            "rate_in": round(done.rows_in / seconds, 1),
+            "rate_out": round(done.rows_out / seconds, 1),
             "busy": round(min(1.0, wall / seconds / room), 4),
             "seconds": round(wall, 5),
             "wall": round(now.wall, 4),
             "cpu": round(now.cpu, 4),
-            "cpu_share": round(min(1.0, cpu / wall), 4) if wall > 0 else None,
+            "cpu_share": round(min(1.0, done.cpu / wall), 4) if wall > 0 else None,
             "cost": round(1e6 * now.wall / now.rows_in, 3) if now.rows_in and now.wall else None,
             "selectivity": round(now.selectivity, 4) if now.selectivity is not None and now.kind != "sink" else None,
             "queue": max(now.queued, default=0),
@@ -141,36 +134,27 @@ class ThreadsView:
                     self._sizes[name] = self._sizes.get(name, 0) if size is None else size
         self._looks += 1
 
-    def _period(self, stats: ElementStats, workers: int, now: float) -> None:
+    def _period(self, stats: FlowStats, workers: int, now: float) -> None:
         """Split the workers' time of a second, as an epoch of Spark's is split."""
-        began = self._period_began
-        seconds = stats.at - began.at
+        seconds = stats.at - self._period_began.at
         if seconds < PERIOD_SECONDS:
             return
-        self._period_began = stats
-        before = {each.name: each.wall for each in began.operators}
+        done, self._period_began = stats.since(self._period_began), stats
         spent = {"user": 0.0, "sink": 0.0}
-        for each in stats.operators:
-            part = "sink" if each.kind == "sink" else "user"
-            spent[part] += max(0.0, each.wall - before.get(each.name, 0.0)) / workers
+        for each in done.operators.values():
+            spent["sink" if each.kind == "sink" else "user"] += each.wall / workers
         split = {part: round(min(each, seconds), 4) for part, each in spent.items()}
         split["idle"] = round(max(0.0, seconds - sum(split.values())), 4)
         period = {
             "epoch": self._periods[-1]["epoch"] + 1 if self._periods else 1,
             "at": round(now, 3),
-            "rows": stats.rows_in - began.rows_in,
+            "rows": done.rows_in,
             "seconds": round(seconds, 4),
             "split": split,
             "tasks": workers,
             "attempts": 1,
         }
         self._periods = [*self._periods, period][-KEPT_PERIODS:]
-
-
-def table(operator: OperatorStats) -> list[int] | None:
-    """Return the replica that has each partition; None where any worker takes any."""
-    owners = {partition: number for number, replica in enumerate(operator.replicas) for partition in replica.partitions}
-    return [owners.get(partition, 0) for partition in range(len(operator.partitions))] if owners else None
 
 
 def latency(found: Latency | None) -> Json | None:

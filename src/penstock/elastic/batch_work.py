@@ -13,21 +13,12 @@ from penstock.elastic.base import Action, Actions, clamp
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """Report what was done since the start."""
+    """Report what was done since the last step."""
 
     rows: int
     """Rows of the operator that got most."""
     seconds: float
     """Seconds that workers spent in operators, but for those whose rows wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchWorkState:
-    """Hold the size, and what had been done at the last step."""
-
-    size: int
-    rows: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +32,21 @@ class BatchWork:
     initial: int = 256
     seconds: float = 0.04
 
-    def start(self) -> BatchWorkState:
-        """Begin with the initial size."""
-        return BatchWorkState(clamp(self.initial, self.low, self.high))
+    def start(self) -> int:
+        """Begin with the initial size: it is all that there is to know."""
+        return clamp(self.initial, self.low, self.high)
 
-    def step(self, state: BatchWorkState, statistics: WorkDone) -> tuple[BatchWorkState, Actions]:
+    def step(self, state: int, statistics: WorkDone) -> tuple[int, Actions]:
         """Change the size by a factor of two or more, or leave it."""
-        rows, seconds = statistics.rows - state.rows, statistics.seconds - state.seconds
-        size = state.size
-        if rows > 0:
-            wanted = clamp(int(self.seconds * rows / seconds), self.low, self.high) if seconds > 0 else self.high
-            while size >= 2 * wanted:
-                size //= 2
-            while 2 * size <= wanted:
-                size *= 2
-        after = BatchWorkState(size, statistics.rows, statistics.seconds)
-        if size == state.size:
-            return after, ()
+        rows, seconds, size = statistics.rows, statistics.seconds, state
+        if rows <= 0:
+            return size, ()
+        wanted = clamp(int(self.seconds * rows / seconds), self.low, self.high) if seconds > 0 else self.high
+        while size >= 2 * wanted:
+            size //= 2
+        while 2 * size <= wanted:
+            size *= 2
+        if size == state:
+            return size, ()
         why = f"{rows:,} rows took {seconds:.3g} s of work: {size:,} rows are about {size * seconds / rows:.3g} s"
-        return after, (Action("batch_rows", "", state.size, size, why),)
+        return size, (Action("batch_rows", "", state, size, why),)

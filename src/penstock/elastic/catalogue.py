@@ -6,7 +6,7 @@ from typing import Any
 from penstock.elastic.assignment import Assignment, AssignmentStatistics
 from penstock.elastic.base import NoState
 from penstock.elastic.batch_size import BatchSize, BatchState, BatchStatistics
-from penstock.elastic.batch_work import BatchWork, BatchWorkState, WorkDone
+from penstock.elastic.batch_work import BatchWork, WorkDone
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation
 from penstock.elastic.epoch_model import EpochState, EpochStatistics, EpochTasks
 from penstock.elastic.epoch_wait import EpochWait, PaceState, PaceStatistics
@@ -37,7 +37,7 @@ class Entry:
 _ENTRIES = (
     Entry(Assignment, NoState, AssignmentStatistics),
     Entry(BatchSize, BatchState, BatchStatistics),
-    Entry(BatchWork, BatchWorkState, WorkDone),
+    Entry(BatchWork, int, WorkDone),
     Entry(CoreAllocation, NoState, AllocationStatistics),
     Entry(EpochTasks, EpochState, EpochStatistics),
     Entry(EpochWait, PaceState, PaceStatistics),

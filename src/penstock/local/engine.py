@@ -23,7 +23,6 @@ from penstock.local.collecting import fewer_collections
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
-from penstock.local.reporting import Report, rows_since
 from penstock.local.sizing import FIRST_ROWS, Sizing
 from penstock.local.steering.base import Steering
 from penstock.local.steering.batches import BatchSteering
@@ -39,16 +38,18 @@ from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element, Settings
-from penstock.pe.statistics import ElementStats
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.reports import EpochStats
 from penstock.rows import Row
+from penstock.statistics import FlowStats
 
 SteeringName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]
 IDLE_SECONDS = (0.0002, 0.002)
 """How long to wait before asking sources again that had nothing: at first, and at last."""
 REPORT_SECONDS = 0.5
+REPORT_RATIO = 50
+"""From report to report, how many times as long as one takes: a flow of a thousand operators is told of less often."""
 FILE_ROWS = 131_072
 FEW = 2
 """Batches in flight below which a source that has little is asked for more."""
@@ -104,8 +105,11 @@ class LocalEngine:
         self._limits = {node.name: self._limit(node) for node in plan.sources}
         self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
         self._waited = 0.0
-        self._report = Report(clock())
+        self._rows_out: dict[str, int] = {}
+        self._epochs = 0
         self.element = Element(plan, self._publish, options.settings, clock=clock)
+        self._told = self.statistics()
+        self._next_report = self._told.at + REPORT_SECONDS
         self._brakes = Brakes(self.element, plan)
         self._begun: dict[str, Iterator[Cut]] = {}
         """What is left of slices whose sources can be held back in the middle."""
@@ -193,9 +197,17 @@ class LocalEngine:
         self._cutter.batch_rows = rows
         self._limits = {node.name: self._limit(node) for node in self._plan.sources}
 
-    def statistics(self) -> ElementStats:
-        """Tell what the flow is doing."""
-        return replace(self.element.statistics(), waited=self._waited, computed=process_time())
+    def statistics(self) -> FlowStats:
+        """Tell what the flow has done, and how it stands."""
+        known = [backlog for backlog in list(self._backlogs.values()) if backlog is not None]
+        return replace(
+            self.element.statistics(),
+            rows_out=dict(self._rows_out),
+            epochs=self._epochs,
+            waited=self._waited,
+            computed=process_time(),
+            backlog=sum(known) if known else None,
+        )
 
     def stop(self) -> None:
         """Take nothing more in, and end when everything that came in is out."""
@@ -226,7 +238,7 @@ class LocalEngine:
                 feed.close()
         if self.element.error is not None:
             raise self.element.error
-        self._tell(self._clock())
+        self._tell()
 
     def _feeds(self) -> dict[str, Feed]:
         return {
@@ -395,7 +407,7 @@ class LocalEngine:
         seen = self.element.statistics()
         actions = self.pilot.decide(sizing.name, sizing.measure(seen), seen.at)
         if actions is not None:
-            sizing.looked(seen.batches_in)
+            sizing.looked(seen)
         for action in actions or ():
             assert isinstance(action.after, int)
             self.set_batch_rows(action.after)
@@ -408,34 +420,31 @@ class LocalEngine:
             self._publishing.now = False
 
     def _write(self, header: Header, chunks: list[Chunk | None]) -> None:
-        report = self._report
-        for name, count in self._outputs.publish(
-            header.number + 1, dict(zip(header.sinks, chunks, strict=True))
-        ).items():
-            report.rows_out[name] = report.rows_out.get(name, 0) + count
-        now = self._clock()
-        if now - report.began >= REPORT_SECONDS:
-            self._tell(now)
+        written = self._outputs.publish(header.number + 1, dict(zip(header.sinks, chunks, strict=True)))
+        for name, count in written.items():
+            self._rows_out[name] = self._rows_out.get(name, 0) + count
+        if self._clock() >= self._next_report:
+            self._tell()
 
-    def _tell(self, now: float) -> None:
+    def _tell(self) -> None:
         """Report what came and went since the last time; to listeners it is an epoch like any other."""
-        last, (rows_in, operators) = self._report, self.element.counts()
-        self._report = Report(now, last.number + 1, rows_in, operators)
-        seconds = now - last.began
-        known = [backlog for backlog in self._backlogs.values() if backlog is not None]
+        self._epochs += 1
+        now = self.statistics()
+        done, self._told = now.since(self._told), now
+        self._next_report = now.at + max(REPORT_SECONDS, REPORT_RATIO * (self._clock() - now.at))
         self._listener(
             EpochStats(
-                last.number,
-                rows_in - last.rows_before,
-                last.rows_out,
-                seconds,
-                seconds,
-                sum(known) if known else None,
-                {name: rows_since(rows, last.operators_before.get(name)) for name, rows in operators.items()},
+                self._epochs,
+                done.rows_in,
+                dict(done.rows_out),
+                done.seconds,
+                done.seconds,
+                done.backlog,
+                {name: (each.rows_in, each.rows_out) for name, each in done.operators.items()},
                 {},
                 {},
                 {},
-                tasks=max(1, len(self.element.model.workers())),
+                tasks=max(1, len(done.workers)),
                 levels={},
             )
         )

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.elastic.base import Actions, Controller
 from penstock.elastic.journal import Journal
 from penstock.local.steering.base import Period, Searching, Steering
-from penstock.pe.statistics import ElementStats
+from penstock.statistics import FlowStats
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ class FlowPilot:
     """
 
     def __init__(
-        self, statistics: Callable[[], ElementStats], steerings: Sequence[Steering], *, period: float | None = None
+        self, statistics: Callable[[], FlowStats], steerings: Sequence[Steering], *, period: float | None = None
     ) -> None:
         self._statistics = statistics
         self._period = PERIOD if period is None else period
         self._before = statistics()
         self._steerings: list[Steering] = []
         self._quiet: dict[str, int] = {}
-        self._searching: frozenset[str] = frozenset()
+        self._searching: set[str] = set()
         self._periods = 0
         self.journal = Journal()
         self._lock = threading.Lock()
@@ -94,9 +94,9 @@ class FlowPilot:
 
     def _leave(self, names: Collection[str]) -> None:
         self._steerings = [each for each in self._steerings if each.name not in names]
-        self._quiet = {name: periods for name, periods in self._quiet.items() if name not in names}
-        self._searching -= set(names)
+        self._searching.difference_update(names)
         for name in names:
+            self._quiet.pop(name, None)
             self.journal.end(name)
 
     @property
@@ -119,9 +119,10 @@ class FlowPilot:
             before, self._before = self._before, now
             self._periods += 1
             self._quiet = {name: periods + 1 for name, periods in self._quiet.items()}
-            for steering in self._steerings:
+            period = Period(before, now, self._quiet, self._searching)
+            for steering in list(self._steerings):
                 try:
-                    self._turn(steering, Period(before, now, dict(self._quiet), self._searching))
+                    self._turn(steering, period)
                 except Exception:
                     # The flow goes on as it is, and so does everything else that is steered.
                     log.exception("penstock: %s is left as it is, for its controller failed", steering.name)
@@ -139,4 +140,4 @@ class FlowPilot:
             self._quiet[steering.name] = 0
         if isinstance(steering, Searching):
             searches = steering.searching(self.journal.state(steering.name))
-            self._searching = self._searching - {steering.name} | ({steering.name} if searches else set())
+            (self._searching.add if searches else self._searching.discard)(steering.name)

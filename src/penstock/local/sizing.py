@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from penstock.elastic.batch_work import BatchWork, WorkDone
-from penstock.pe.statistics import ElementStats
+from penstock.statistics import FlowStats
 
 FIRST_ROWS = 256
 """Rows of the first batches: so few that expensive ones are soon known to be expensive."""
@@ -28,19 +28,20 @@ class Sizing:
 
     def __init__(self, waiting: Container[str] = ()) -> None:
         self.controller = BatchWork(FEWEST_ROWS, MOST_ROWS, FIRST_ROWS, WORK_SECONDS)
-        self._waiting, self._next = waiting, FIRST_LOOK
+        self._waiting, self._next, self._last = waiting, FIRST_LOOK, FlowStats()
 
     def is_due(self, batches: int) -> bool:
         """Tell whether it is time for another look."""
         return batches >= self._next
 
-    def looked(self, batches: int) -> None:
-        """Note that a look was taken after so many batches."""
-        self._next = 2 * batches
+    def looked(self, seen: FlowStats) -> None:
+        """Note what was seen at a look that was taken."""
+        self._next, self._last = 2 * seen.batches_in, seen
 
-    def measure(self, seen: ElementStats) -> WorkDone:
-        """Tell what was done since the start."""
+    def measure(self, seen: FlowStats) -> WorkDone:
+        """Tell what was done since the last look."""
+        done = seen.since(self._last).operators
         return WorkDone(
-            max((each.rows_in for each in seen.operators), default=0),
-            sum(each.wall for each in seen.operators if each.name not in self._waiting),
+            max((each.rows_in for each in done.values()), default=0),
+            sum(each.wall for name, each in done.items() if name not in self._waiting),
         )

@@ -36,9 +36,10 @@ from penstock.pe.partitioned_station import ShardSquad, check_most, check_names,
 from penstock.pe.replicas import Replica
 from penstock.pe.source_station import Read, SourceStation
 from penstock.pe.stations import Partitioned, Rows, Station, Surroundings
-from penstock.pe.statistics import ElementStats, operator_stats, query_latencies, rows_through
+from penstock.pe.statistics import operator_stats, query_latencies
 from penstock.plan import Plan
 from penstock.policies import MeasuredFlow, Policy
+from penstock.statistics import FlowStats
 from penstock.timing import Ticks
 
 QUEUE_PARTITIONS = 8
@@ -91,7 +92,7 @@ class Element:
         first: int = 0,
     ) -> None:
         """Make the stations; `first` is the number of the first batch, where an earlier element had those before."""
-        self._plan, self._publish, self._clock = plan, publish, clock
+        self._plan, self._publish, self._clock, self._began = plan, publish, clock, clock()
         self._settings = settings
         self._primitives = primitives or Threads()
         self._around = Surroundings(
@@ -391,25 +392,22 @@ class Element:
             station.gate.drop_begun()
             station.close()
 
-    def counts(self) -> tuple[int, dict[str, tuple[int, int]]]:
-        """Tell how many rows came in, and how many into and out of each operator: the cheap part of `statistics`."""
-        return self._rows, rows_through(list(self.stations.values()))
-
-    def statistics(self) -> ElementStats:
+    def statistics(self) -> FlowStats:
         """Tell what the element is doing (a snapshot); any thread may ask."""
-        now, entered = self._clock(), self._entered.copy()
-        return ElementStats(
+        now, entered, stations = self._clock(), self._entered.copy(), list(self.stations.values())
+        return FlowStats(
             now,
+            now - self._began,
             self._rows,
-            self._issued,
-            self._published,
-            operator_stats(list(self.stations.values()), now, entered),
-            tuple(self.model.workers()),
-            self._latencies.summary(),
-            query_latencies(list(self.stations.values())),
-            self._settings.capacity,
-            self._settings.in_flight,
-            now - min(entered.values(), default=now),
+            batches_in=self._issued,
+            batches_out=self._published,
+            operators=operator_stats(stations, now, entered),
+            workers=tuple(self.model.workers()),
+            latency=self._latencies.summary(),
+            queries=query_latencies(stations),
+            capacity=self._settings.capacity,
+            most_in_flight=self._settings.in_flight,
+            oldest=now - min(entered.values(), default=now),
         )
 
     # From the workers -------------------------------------------------------------------------------------------

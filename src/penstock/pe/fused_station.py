@@ -17,7 +17,7 @@ from penstock.pe.chains import make_chain
 from penstock.pe.chunk import Chunk, concat
 from penstock.pe.failures import Failures
 from penstock.pe.stations import Group, Rows, StatelessStation, Surroundings
-from penstock.policies import Totals
+from penstock.statistics import Totals
 
 SAMPLED = 64
 """Of one batch in so many the first rows are run operator by operator, to see what each of them takes."""

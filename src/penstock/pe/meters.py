@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.statistics import Latency
+
 _KEPT = 4096
 """Batches whose latency is remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Seconds from the moment that rows are read to the moment that what they led to is out."""
-
-    batches: int
-    p50: float
-    p99: float
-    trimmed_mean: float
-    """The mean over the batches from 20 to 80 % of the run so far, as Ordered reports it."""
 
 
 class Latencies:

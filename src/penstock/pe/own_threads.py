@@ -13,7 +13,8 @@ from penstock.pe.batch import Batch
 from penstock.pe.ports import PortScheduler
 from penstock.pe.replicas import Replica
 from penstock.pe.stations import InputPort, Station, run_port
-from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
+from penstock.pe.worker import IDLE_SECONDS, Worker
+from penstock.statistics import WorkerStats
 
 
 class OwnThreads:
@@ -74,7 +75,7 @@ class OwnThreads:
             if self._started:
                 worker.thread.join()
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[WorkerStats]:
         """Tell what the threads are doing."""
         return [worker.view() for worker in self._workers]
 

@@ -34,9 +34,10 @@ from penstock.pe.row_keys import key_shards
 from penstock.pe.shards import Forgetting, Shard
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
-from penstock.policies import MeasuredFlow, MeasuredPort, Totals
+from penstock.policies import MeasuredFlow, MeasuredPort
 from penstock.positions import Shape
 from penstock.rows import RowType
+from penstock.statistics import Totals
 
 if TYPE_CHECKING:
     from penstock.pe.replicas import Squad

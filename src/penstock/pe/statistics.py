@@ -1,104 +1,13 @@
-"""What a processing element is doing: immutable snapshots, cheap enough to be always there."""
+"""Describe the stations of an element: what was counted of each operator, and what waits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
-from penstock.pe.meters import Latency
 from penstock.pe.partitioned_station import PartitionedStation, ShardSquad
 from penstock.pe.sink_station import SinkStation
 from penstock.pe.stations import StatefulStation, Station
-from penstock.pe.worker import WorkerView
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaStats:
-    """What one replica of an operator has done, and what waits for it."""
-
-    label: str
-    batches: int
-    """Batches, or parts of batches, that it worked on."""
-    rows: int
-    seconds: float
-    """Seconds that workers spent in it."""
-    queued: int
-    full: float
-    """Seconds that its queue was full."""
-    partitions: tuple[int, ...] = ()
-    """The partitions that belong to it, where they do."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorStats:
-    """What one operator has done, and what waits for it."""
-
-    name: str
-    kind: str
-    batches: int
-    rows_in: int
-    rows_out: int
-    wall: float
-    """Seconds that workers spent in it."""
-    cpu: float
-    """Seconds of processor time among them: the difference is waiting, and waiting for the interpreter's lock."""
-    queued: tuple[int, ...]
-    """Batches that wait at each input port."""
-    reorder_depth: int
-    """Batches that are done and wait for an earlier one."""
-    oldest_gap: float
-    """Seconds since the batch that they wait for came in; 0 where none waits."""
-    full: tuple[float, ...] = ()
-    """Seconds that the queue of each input port was full, so that whoever writes to it was blocked."""
-    blocked: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that workers in it stood still, by cause: `full`, a queue below was, and somebody else was draining it
-    (for a source: as many batches were in the flow as there may be);
-    `lock`, another producer was at a queue below; `wait`, its own code waited, for data or the interpreter's lock."""
-    replicas: tuple[ReplicaStats, ...] = ()
-    """Its replicas; none where its workers share it as its kind allows."""
-    errors: int = 0
-    """Rows that failed and were passed over."""
-    keys: int | None = None
-    """Keys that have state; None where the operator has none."""
-    partitions: tuple[tuple[int, float], ...] = ()
-    """Rows and seconds of each partition, where workers share a keyed operator."""
-    permits: int | None = None
-    """How many workers it admits; None for any number."""
-
-    @property
-    def selectivity(self) -> float | None:
-        """Rows out for a row in."""
-        return self.rows_out / self.rows_in if self.rows_in else None
-
-
-@dataclass(frozen=True, slots=True)
-class ElementStats:
-    """What an element is doing."""
-
-    at: float
-    rows_in: int
-    batches_in: int
-    batches_out: int
-    operators: tuple[OperatorStats, ...]
-    workers: tuple[WorkerView, ...]
-    latency: Latency | None
-    """Of the last batches; None before the first one is out."""
-    queries: dict[str, Latency]
-    """For each sink, the latency of what reaches it."""
-    capacity: int = 0
-    """Batches that an input port holds."""
-    most_in_flight: int = 0
-    """Batches that may be in the element at once."""
-    oldest: float = 0.0
-    """Seconds since the oldest batch in flight came in."""
-    waited: float = 0.0
-    """Seconds that whoever brings batches in waited for its sources."""
-    computed: float = 0.0
-    """Processor seconds of the whole process."""
-
-    def stuck(self, seconds: float = 10.0) -> tuple[WorkerView, ...]:
-        """Return the workers that have been in one operator for longer than that."""
-        return tuple(worker for worker in self.workers if worker.busy_for > seconds)
+from penstock.statistics import Latency, OperatorStats, ReplicaStats
 
 
 def query_latencies(stations: Iterable[Station]) -> dict[str, Latency]:
@@ -107,54 +16,45 @@ def query_latencies(stations: Iterable[Station]) -> dict[str, Latency]:
     return {each.name: found for each in sinks if (found := each.latencies.summary()) is not None}
 
 
-def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, float]) -> tuple[OperatorStats, ...]:
+def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, float]) -> dict[str, OperatorStats]:
     """Describe all operators; `entered` says when each batch that is still inside came in."""
-    found = []
-    for station in list(stations):
-        oldest, waiting = station.progress()
-        gap = now - entered[oldest] if waiting and oldest in entered else 0.0
-        last = station.nodes[-1]
-        for node, meter in station.measured():
-            # Fused operators share the first one's queue and replicas, and the last one's reorder buffer.
-            first = node is station.node
-            queued = tuple(port.size() for port in station.ports) if first else (0,)
-            full = tuple(port.full_seconds() for port in station.ports) if first else (0.0,)
-            order = (waiting, gap) if node is last else (0, 0.0)
-            partitions = station.partitions() if isinstance(station, PartitionedStation) else ()
-            found.append(
-                OperatorStats(
-                    node.name,
-                    node.operator.kind,
-                    meter.batches,
-                    int(meter.rows_in),
-                    int(meter.rows_out),
-                    meter.wall,
-                    meter.cpu,
-                    queued,
-                    *order,
-                    full,
-                    {
-                        "full": meter.below_full,
-                        "lock": meter.below_taken,
-                        "wait": max(0.0, meter.wall - meter.cpu),
-                    },
-                    replica_stats(station) if first else (),
-                    errors=meter.errors,
-                    keys=sum(map(len, station.state())) if isinstance(station, StatefulStation) else None,
-                    partitions=partitions,
-                    permits=len(partitions) if partitions else station.permits,
-                )
+    found = {}
+    for station in stations:
+        each = [
+            OperatorStats(
+                totals.batches,
+                totals.rows_in,
+                totals.rows_out,
+                totals.wall,
+                totals.cpu,
+                totals.below_full,
+                totals.below_taken,
+                totals.errors,
+                node.name,
+                node.operator.kind,
+                full=(0.0,),
+                queued=(0,),
+                permits=station.permits,
             )
-    return tuple(found)
-
-
-def rows_through(stations: Iterable[Station]) -> dict[str, tuple[int, int]]:
-    """Return the rows into and out of each operator: what costs least to know."""
-    return {
-        node.name: (int(meter.rows_in), int(meter.rows_out))
-        for station in list(stations)
-        for node, meter in station.measured()
-    }
+            for node, totals in station.measured()
+        ]
+        # Fused operators share the first one's queue and replicas, and the last one's reorder buffer.
+        first, last = each[0], each[-1]
+        first.queued = tuple(port.size() for port in station.ports)
+        first.full = tuple(port.full_seconds() for port in station.ports)
+        first.came = sum(port.rows_came(recent=False) for port in station.counts.ports)
+        first.rows_queued = station.counts.rows_waiting
+        first.replicas = replica_stats(station)
+        oldest, last.reorder_depth = station.progress()
+        last.oldest_gap = now - entered[oldest] if last.reorder_depth and oldest in entered else 0.0
+        if isinstance(station, StatefulStation):
+            first.keys = sum(map(len, station.state()))
+        if isinstance(station, PartitionedStation):
+            first.shards = dict(enumerate(station.partitions()))
+            first.permits = len(first.shards)
+            first.table = station.squad.table if station.squad.hired else None
+        found.update({stats.name: stats for stats in each})
+    return found
 
 
 def replica_stats(station: Station) -> tuple[ReplicaStats, ...]:

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Thread
 from typing import Literal
 
+from penstock.statistics import WorkerStats
+
 IDLE_SECONDS = 0.1
 """How long a worker sleeps at most before it looks around; it is woken when there is work, so this is a net."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerView:
-    """What one worker is doing (a snapshot)."""
-
-    number: int
-    state: Literal["idle", "busy", "suspended"]
-    operator: str | None
-    busy_for: float
-    """Seconds since it took the operator that it is in."""
-    busy_seconds: float
-    """Seconds that it has spent in operators."""
-    own: bool = False
-    """Whether it belongs to one port, and so is not one of those that the scheduler shares out."""
 
 
 class Worker:
@@ -58,8 +44,8 @@ class Worker:
         self.busy_seconds += self._clock() - self.since
         self.operator = None
 
-    def view(self) -> WorkerView:
+    def view(self) -> WorkerStats:
         operator = self.operator
         state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
         busy = self._clock() - self.since if operator else 0.0
-        return WorkerView(self.number, state, operator, busy, self.busy_seconds + busy, self._own)
+        return WorkerStats(self.number, state, operator, busy, self.busy_seconds + busy, self._own)

@@ -7,7 +7,7 @@ simulator count and policies see, `flow_equations.py` the selectivities on a gra
 from __future__ import annotations
 
 from penstock.policies.flow_equations import OperatorFlow, solve_flow
-from penstock.policies.measured import MeasuredFlow, MeasuredOperator, MeasuredPort, Totals
+from penstock.policies.measured import MeasuredFlow, MeasuredOperator, MeasuredPort
 from penstock.policies.rules import (
     POLICIES,
     CurrentThroughput,
@@ -44,7 +44,6 @@ __all__ = [
     "QueueSizeThrottling",
     "RandomChoice",
     "Snapshot",
-    "Totals",
     "VirtualTime",
     "by_name",
     "solve_flow",

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 
 from penstock.policies.flow_equations import SELECTIVITY_FLOOR, OperatorFlow, solve_flow
+from penstock.statistics import Totals
 
 WINDOW_SECONDS = 1.0
 """How long a window lasts: Ordered's w. What is *recent* is this window and the one before."""
@@ -25,25 +26,6 @@ WINDOW_SECONDS = 1.0
 
 Sums = tuple[float, float, float, float]
 _NOTHING: Sums = (0.0, 0.0, 0.0, 0.0)
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was done for one operator since the start."""
-
-    batches: int = 0
-    rows_in: float = 0
-    rows_out: float = 0
-    wall: float = 0.0
-    """Seconds that workers spent in it."""
-    cpu: float = 0.0
-    """Seconds of processor time among them."""
-    below_full: float = 0.0
-    """Seconds that workers stood still because a queue below was full and another one was draining it."""
-    below_taken: float = 0.0
-    """Seconds that they stood still because another producer was at a queue below."""
-    errors: int = 0
-    """Rows that failed and were passed over."""
 
 
 class _Marks:
@@ -189,6 +171,9 @@ class MeasuredOperator:
         self.last_run = -math.inf
         self.order, self.inflow, self.outflow_share = 0, 1.0, 0.0
         self._begun: tuple[int, float, float] | None = None
+        self._known: list[object] = []
+        """What the running time depends on, when it was last worked out."""
+        self._running_time = math.inf
         self._totals = Totals()
         self._marks = _Marks(flow.window, _NOTHING)
 
@@ -197,7 +182,7 @@ class MeasuredOperator:
     def connect(self, below: Iterable[MeasuredPort]) -> None:
         """Send outputs to these ports from now on."""
         with self._lock:
-            self.below = tuple(below)
+            self.below, self._known = tuple(below), []
             rows_out = self._totals.rows_out
             self._out_before = {port: self._out_before.get(port, rows_out) for port in self.below}
 
@@ -214,8 +199,8 @@ class MeasuredOperator:
         self,
         *,
         batches: int = 0,
-        rows_in: float = 0,
-        rows_out: float = 0,
+        rows_in: int = 0,
+        rows_out: int = 0,
         wall: float = 0.0,
         cpu: float = 0.0,
         below_full: float = 0.0,
@@ -322,6 +307,21 @@ class MeasuredOperator:
         return tuple(rows_out / seconds * self._share(port, recent, rows_out) for port in self.below)
 
     @property
+    def running_time(self) -> float:
+        """How long it can run until an input port is empty or a port below is full; see `running_time`.
+
+        A decision asks all operators, and few have changed since the last one.
+        """
+        totals = self._totals
+        known: list[object] = [self._flow.now // self._flow.window, totals.wall, totals.rows_out, self._begun]
+        known += [value for port in self.ports for value in (port._rows, port._rows_taken)]
+        known += [value for port in self.below for value in (port._rows_came, port._rows_taken)]
+        if known != self._known:
+            spans = self.queued, self.read_rates, self.downstream_room, self.write_rates
+            self._known, self._running_time = known, running_time(*spans)
+        return self._running_time
+
+    @property
     def cost(self) -> float | None:
         """Recent worker time for one row; None until it has run for the first time."""
         if not self._totals.batches:
@@ -368,6 +368,18 @@ class MeasuredOperator:
             recent = self._marks.recent(self._flow.now, sums)
         is_recent = bool(recent[1] or recent[2])
         return is_recent, *(recent if is_recent else sums)[:3]
+
+
+def running_time(
+    queued: Sequence[int], read_rates: Sequence[float], room: Sequence[int], write_rates: Sequence[float]
+) -> float:
+    """Return the time until the first input port is empty or the first port below is full.
+
+    A port that the operator has not been seen to use does not limit it. One that has never run has no limit at all, so
+    it runs, and is measured.
+    """
+    pairs = (*zip(queued, read_rates, strict=False), *zip(room, write_rates, strict=False))
+    return min((rows / rate for rows, rate in pairs if rate > 0.0), default=math.inf)
 
 
 class MeasuredFlow:

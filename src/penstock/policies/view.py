@@ -13,108 +13,22 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Protocol, runtime_checkable
 
-
-class OperatorView(Protocol):
-    """What was measured about one operator. Rows are counted, not batches; times are in seconds.
-
-    An engine hands over its own live object (`measured.MeasuredOperator`): what is read is as of now, and what is not
-    read costs nothing. `Snapshot` has the same values frozen.
-    """
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    @property
-    def order(self) -> int:
-        """Its place in a topological order of the flow: every operator comes after those it reads from."""
-
-    @property
-    def is_source(self) -> bool:
-        """Whether it brings rows in. What waits for it is what was read and is not in the flow yet."""
-
-    @property
-    def permits(self) -> int | None:
-        """How many workers it admits at once; None for any number."""
-
-    @property
-    def workers(self) -> int:
-        """How many workers run it now."""
-
-    @property
-    def queued(self) -> tuple[int, ...]:
-        """Rows waiting for it from each input port, whether in the port's queue or, cut in parts, behind it."""
-
-    @property
-    def front_time(self) -> float | None:
-        """When the oldest waiting row entered the flow."""
-
-    @property
-    def front_number(self) -> int | None:
-        """The number of the oldest waiting batch."""
-
-    @property
-    def waiting_time(self) -> float:
-        """How long rows have recently waited for it, on average."""
-
-    @property
-    def downstream(self) -> tuple[str, ...]:
-        """The operators that its outputs go to, one entry for each port that is fed."""
-
-    @property
-    def downstream_queued(self) -> tuple[int, ...]:
-        """Rows waiting at each of those ports."""
-
-    @property
-    def downstream_room(self) -> tuple[int, ...]:
-        """Rows, of the batches that come there, that still fit at each of those ports."""
-
-    @property
-    def last_run(self) -> float:
-        """When it was last given to a worker."""
-
-    @property
-    def read_rates(self) -> tuple[float, ...]:
-        """Rows that it has recently taken from each input port in a second of running."""
-
-    @property
-    def write_rates(self) -> tuple[float, ...]:
-        """Rows that it has recently sent to each port in `downstream` in a second of running."""
-
-    @property
-    def cost(self) -> float | None:
-        """Recent worker time for one row; None until it has run for the first time."""
-
-    @property
-    def window_time(self) -> float:
-        """Worker time spent on it in the current window, finished pieces of work only."""
-
-    @property
-    def inflow(self) -> float:
-        """Rows that reach it for one row of the flow's input: the cumulative selectivity *before* it."""
-
-    @property
-    def outflow_share(self) -> float:
-        """Rows that it emits for one row of input, as a share of the sum of that over all operators."""
-
-    @property
-    def rows_waiting(self) -> int:
-        """Rows waiting at all input ports together."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it already has as many workers as it admits."""
+from penstock.policies.measured import MeasuredOperator, running_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A view whose values stay: one that was taken, or one that a test makes up. See `OperatorView`."""
+    """A view whose values stay: one that was taken, or one that a test makes up. `MeasuredOperator` has the others."""
 
     name: str
     order: int
+    """Its place in a topological order of the flow: every operator comes after those that it reads from."""
     is_source: bool = False
+    """Whether it brings rows in. What waits for it is what was read and is not in the flow yet."""
     permits: int | None = None
+    """How many workers it admits at once; None for any number."""
     workers: int = 0
+    """How many workers run it now."""
     queued: tuple[int, ...] = ()
     front_time: float | None = None
     front_number: int | None = None
@@ -123,12 +37,15 @@ class Snapshot:
     downstream_queued: tuple[int, ...] = ()
     downstream_room: tuple[int, ...] = ()
     last_run: float = -math.inf
+    """When it was last given to a worker."""
     read_rates: tuple[float, ...] = ()
     write_rates: tuple[float, ...] = ()
     cost: float | None = None
     window_time: float = 0.0
     inflow: float = 1.0
+    """Rows that reach it for one row of the flow's input: the cumulative selectivity *before* it."""
     outflow_share: float = 0.0
+    """Rows that it emits for one row of input, as a share of the sum of that over all operators."""
 
     @property
     def rows_waiting(self) -> int:
@@ -139,6 +56,16 @@ class Snapshot:
     def is_full(self) -> bool:
         """Whether it already has as many workers as it admits."""
         return self.permits is not None and self.workers >= self.permits
+
+    @property
+    def running_time(self) -> float:
+        """How long it can run until an input port is empty or a port below is full."""
+        return running_time(self.queued, self.read_rates, self.downstream_room, self.write_rates)
+
+
+OperatorView = MeasuredOperator | Snapshot
+"""What a policy sees of an operator. An engine hands over its own live object: what is read is as of now, and what is
+not read costs nothing. Rows are counted, not batches; times are in seconds."""
 
 
 def take_snapshot(view: OperatorView) -> Snapshot:

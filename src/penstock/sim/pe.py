@@ -20,6 +20,7 @@ from penstock.sim.graphs import Graph, Operator
 from penstock.sim.machine import Machine
 from penstock.sim.ports import Batch, Ports
 from penstock.sim.primitives import Virtual
+from penstock.statistics import FlowStats, WorkerStats
 
 # Several workers on one operator may be this many batches apart before the slowest holds the others up.
 _REORDER_SLOTS = 1024
@@ -75,15 +76,12 @@ class PE:
         self.ports = Ports(graph, capacity, self.events, seen=chooser is not None)
         self.measured, self._counts = self.ports.measured, self.ports.operators
         count = len(self.operators)
-        self.level = 0
-        self.busy = 0
+        self.level = self.busy = 0
         self.permits = [operator.permits for operator in self.operators]
         self.in_flight = [1] * count
-        # What was measured since the start; whoever wants a period takes the difference of two readings.
         self.worker_busy: list[float] = []
         self.latencies: list[tuple[float, float]] = []
-        self.made = 0
-        self.made_rows = 0.0
+        self.made = self.made_rows = 0
         self._turn = [0] * count
         self._made = [0] * count
         self._waits_for_intake = [False] * count
@@ -105,15 +103,19 @@ class PE:
         self.set_level(level)
         self._fill(filled)
 
+    def statistics(self) -> FlowStats:
+        """Tell what was done, as an engine does; sources bring rows in and are given none."""
+        now, operators = self.events.now, self.ports.statistics()
+        workers = tuple(
+            WorkerStats(i, "busy" if i < self.level else "suspended", None, 0.0, seconds)
+            for i, seconds in enumerate(self.worker_busy)
+        )
+        return FlowStats(now, now, self.made_rows, {}, self.made, len(self.latencies), 0, operators, workers)
+
     @property
     def processed(self) -> list[float]:
         """Return the rows that each operator has processed; what sources bring in is not counted."""
         return [counts.totals().rows_in for counts in self._counts]
-
-    @property
-    def seconds(self) -> list[float]:
-        """Return the worker time that each operator has taken."""
-        return [counts.totals().wall for counts in self._counts]
 
     # What controllers turn.
 
@@ -339,8 +341,9 @@ class PE:
         own = self.operators[operator]
         self._counts[operator].add(
             batches=len(claim.batches),
-            rows_in=0.0 if own.source else claim.rows,
-            rows_out=claim.rows * own.selectivity if own.outputs else 0.0,
+            # A selectivity gives fractions of rows.
+            rows_in=0 if own.source else claim.rows,  # type: ignore[arg-type]
+            rows_out=claim.rows * own.selectivity if own.outputs else 0,  # type: ignore[arg-type]
             wall=self._spent(claim),
         )
         self._counts[operator].change_workers(-1)
@@ -416,7 +419,7 @@ class PE:
         if batch is None:
             return
         self._route(source, own, [batch])
-        self._counts[source].add(batches=1, rows_out=batch.rows)
+        self._counts[source].add(batches=1, rows_out=self.rows)
         self._deliver(batch)
         self.events.after(pause, self._emit, source)
 
@@ -440,7 +443,7 @@ class PE:
         self._made[source] += 1
         batch = Batch(float(self.rows), self.made, self.events.now)
         self.made += 1
-        self.made_rows += batch.rows
+        self.made_rows += self.rows
         # Where workers bring batches in, they take the time that it costs.
         pause = self.rows * own.cost if self.chooser is None else 0.0
         if own.rate is not None:

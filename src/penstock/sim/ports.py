@@ -5,6 +5,7 @@ from collections import deque
 from penstock.policies import MeasuredFlow
 from penstock.sim.events import Events
 from penstock.sim.graphs import Graph
+from penstock.statistics import OperatorStats
 
 
 class Batch:
@@ -45,6 +46,7 @@ class Ports:
         """What was measured of each operator."""
         for counts, operator in zip(self.operators, graph.operators, strict=True):
             counts.connect(self.operators[to].ports[0] for to in operator.outputs)
+        self._kinds = ["stateful" if operator.permits == 1 else "stateless" for operator in graph.operators]
         self._locked = [operator.locked for operator in graph.operators]
         self._capacity, self._events = capacity, events
         self.queues: list[deque[Batch]] = [deque() for _ in range(count)]
@@ -101,6 +103,26 @@ class Ports:
         """Return how long a queue has been full so far."""
         since = self._full_since[port]
         return self._full_time[port] + (self._events.now - since if since is not None else 0.0)
+
+    def statistics(self) -> dict[str, OperatorStats]:
+        """Tell what each operator has done, and what waits for it."""
+        return {
+            counts.name: OperatorStats(
+                totals.batches,
+                totals.rows_in,
+                totals.rows_out,
+                totals.wall,
+                name=counts.name,
+                kind=kind,
+                came=self.arrived[i],
+                full=() if counts.is_source else (self.full_seconds(i),),
+                queued=() if counts.is_source else (len(self.queues[i]),),
+                rows_queued=sum(batch.rows for batch in self.queues[i]),
+                permits=counts.permits,
+            )
+            for i, (counts, kind) in enumerate(zip(self.operators, self._kinds, strict=True))
+            for totals in (counts.totals(),)
+        }
 
     def _note_full(self, port: int) -> None:
         since = self._full_since[port]

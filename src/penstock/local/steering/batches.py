@@ -34,8 +34,8 @@ class BatchSteering:
 
     def measure(self, period: Period) -> BatchStatistics | None:
         """Tell what a batch took, what came in and what waits; a source that gives less than a batch is no load."""
-        batches = period.now.batches_out - period.before.batches_out
-        came, rows = period.now.batches_in - period.before.batches_in, period.now.rows_in - period.before.rows_in
+        done = period.done
+        batches, came, rows = done.batches_out, done.batches_in, done.rows_in
         workers = max(1, len(period.now.workers))
         if min(batches, came, rows) <= 0 or period.seconds <= 0:
             return None
@@ -43,11 +43,9 @@ class BatchSteering:
         if wait and not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
             return None
         self._begin()
-        waiting = period.now.batches_in - period.now.batches_out
         size = rows / came
-        return BatchStatistics(
-            size, period.worked / workers / batches, rows / period.seconds, waiting * size, self._get_rows()
-        )
+        waiting = period.now.in_flight * size
+        return BatchStatistics(size, done.worked / workers / batches, rows / done.seconds, waiting, self._get_rows())
 
     def act(self, action: Action) -> None:
         """Cut batches of another size from now on."""

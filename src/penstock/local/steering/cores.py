@@ -15,7 +15,7 @@ from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocatio
 from penstock.local.steering.base import Period
 from penstock.local.steering.threads import MOST_WORKERS
 from penstock.pe.element import Element
-from penstock.pe.statistics import OperatorStats
+from penstock.statistics import OperatorStats
 
 
 class CoreSteering:
@@ -44,23 +44,21 @@ class CoreSteering:
         """Tell the batches that came to each operator and what one replica can do; None before there is a measure."""
         if period.seconds <= 0:
             return None
-        before = {each.name: each for each in period.before.operators}
-        pairs = [
-            (each, before[each.name])
-            for each in period.now.operators
-            if each.replicas and each.name in before and each.name not in self._left_alone
+        done = [
+            each
+            for name, each in period.done.operators.items()
+            if each.replicas and name in period.before.operators and name not in self._left_alone
         ]
-        found = [_load(now, earlier, period.seconds) for now, earlier in pairs]
-        loads = tuple(each for each in found if each is not None)
-        came = period.now.batches_in - period.before.batches_in
-        if not loads or len(loads) < len(pairs) or not came:
+        loads = tuple(load for each in done if (load := _load(each, period.seconds)) is not None)
+        came = period.done.batches_in
+        if not loads or len(loads) < len(done) or not came:
             return None
-        return AllocationStatistics(came / period.seconds, loads, max(self._there_are(pairs), len(loads)))
+        return AllocationStatistics(came / period.seconds, loads, max(self._there_are(done), len(loads)))
 
-    def _there_are(self, pairs: Sequence[tuple[OperatorStats, OperatorStats]]) -> int:
+    def _there_are(self, done: Sequence[OperatorStats]) -> int:
         """Return how many threads keep the processors busy, of which each computes for a part of its time."""
-        worked = sum(now.wall - before.wall for now, before in pairs)
-        computed = sum(now.cpu - before.cpu for now, before in pairs)
+        worked = sum(each.wall for each in done)
+        computed = sum(each.cpu for each in done)
         part = min(1.0, computed / worked) if worked > 0 else 1.0
         return max(self._processors, int(min(MOST_WORKERS, self._processors / part if part > 0 else MOST_WORKERS)))
 
@@ -77,11 +75,9 @@ class CoreSteering:
             self._ask(lambda: self._element.set_replicas(target, count))
 
 
-def _load(now: OperatorStats, before: OperatorStats, seconds: float) -> ExecutorLoad | None:
+def _load(done: OperatorStats, seconds: float) -> ExecutorLoad | None:
     """Return what came to an operator in a period; None where nothing did."""
-    busy = {each.label: each.seconds for each in before.replicas}
-    worked = sum(each.seconds - busy.get(each.label, 0.0) for each in now.replicas)
-    batches = now.batches - before.batches
-    if batches <= 0 or worked <= 0:
+    worked = sum(each.seconds for each in done.replicas)
+    if done.batches <= 0 or worked <= 0:
         return None
-    return ExecutorLoad(now.name, batches / seconds, batches / worked, len(now.replicas))
+    return ExecutorLoad(done.name, done.batches / seconds, done.batches / worked, len(done.replicas))

@@ -11,7 +11,7 @@ from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebindin
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
 from penstock.pe.models.bound import Bound
-from penstock.pe.statistics import ElementStats
+from penstock.statistics import FlowStats
 
 GAIN = 0.1
 """What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
@@ -47,23 +47,18 @@ class RebindingSteering:
         if not isinstance(model, Bound):
             return None
         bindings = model.bindings()
-        before = {label: (batches, seconds) for label, batches, seconds in _done(period.before)}
         waiting = self._waiting(period.now)
         loads = []
-        for label, batches, seconds in _done(period.now):
-            batches_before, seconds_before = before.get(label, (0, 0.0))
-            if batches < batches_before:  # it went with its query, and has come again
-                batches_before, seconds_before = 0, 0.0
-            came = batches - batches_before
+        for (label, came, spent), (_, batches, seconds) in zip(_done(period.done), _done(period.now), strict=True):
             # An operator that did nothing in the period costs what it did before.
-            cost = (seconds - seconds_before) / came if came else seconds / batches if batches else 0.0
+            cost = spent / came if came else seconds / batches if batches else 0.0
             if label in bindings:
                 loads.append(OperatorLoad(label, bindings[label], waiting.get(label, 0), cost, came))
         return BindingStatistics(model.active, tuple(loads))
 
-    def _waiting(self, now: ElementStats) -> dict[str, int]:
+    def _waiting(self, now: FlowStats) -> dict[str, int]:
         """Return how many batches have left all operators above each operator, and not the operator."""
-        batches = {each.name: each.batches for each in now.operators}
+        batches = {name: each.batches for name, each in now.operators.items()}
         found = {}
         for name, station in list(self._element.stations.items()):
             above = [batches[port.node] for port in station.node.inputs if port.node in batches]
@@ -79,9 +74,9 @@ class RebindingSteering:
             model.rebind(action.target, action.after)
 
 
-def _done(stats: ElementStats) -> Iterator[tuple[str, int, float]]:
+def _done(stats: FlowStats) -> Iterator[tuple[str, int, float]]:
     """Yield for each operator, and for each replica, its label, the batches it has done and the seconds they took."""
-    for each in stats.operators:
+    for each in stats.operators.values():
         shared = sum(replica.seconds for replica in each.replicas)
         yield each.name, each.batches, max(0.0, each.wall - shared)
         for replica in each.replicas:

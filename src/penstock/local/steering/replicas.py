@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 from penstock.elastic.base import Action
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
@@ -11,7 +10,7 @@ from penstock.local.steering.base import Period
 from penstock.pe.element import Element
 from penstock.pe.replicas import MOST_REPLICAS
 from penstock.pe.stations import Station
-from penstock.pe.statistics import OperatorStats
+from penstock.statistics import OperatorStats
 
 SETTLED_PERIODS = 4
 """Periods without a change of the workers before replicas are judged: what a replica gains is then its own doing."""
@@ -39,40 +38,33 @@ class ReplicaSteering:
         if period.seconds <= 0:
             return None
         settled = all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool"))
-        before = {each.name: each for each in period.before.operators}
-        full = {each.name: _full(each, before.get(each.name), period.seconds) for each in period.now.operators}
+        done = period.done.operators
         found = tuple(
-            self._operator(each, before[each.name], full, period.seconds)
-            for each in period.now.operators
+            self._operator(each, done, period.seconds)
+            for name, each in done.items()
             if each.replicas
-            and each.name in before
-            and each.name in self._element.stations
-            and each.name not in self._left_alone
+            and name in period.before.operators
+            and name in self._element.stations
+            and name not in self._left_alone
         )
         return ReplicaStatistics(found, workers=None if settled else self._element.model.active) if found else None
 
-    def _operator(
-        self, now: OperatorStats, before: OperatorStats, full: dict[str, tuple[float, ...]], seconds: float
-    ) -> OperatorStatistics:
-        station: Station = self._element.stations[now.name]
-        known: dict[str, Any] = {each.label: each for each in before.replicas}
-        blocked = [
-            _part(each.full, known[each.label].full if each.label in known else 0.0, seconds) for each in now.replicas
-        ]
-        busy = [each.seconds - (known[each.label].seconds if each.label in known else 0.0) for each in now.replicas]
+    def _operator(self, done: OperatorStats, all_: Mapping[str, OperatorStats], seconds: float) -> OperatorStatistics:
+        station: Station = self._element.stations[done.name]
+        busy = [each.seconds for each in done.replicas]
         below = [
-            full[link.target.station.name][link.target.index]
+            _part(all_[link.target.station.name].full[link.target.index], seconds)
             for link in station.links
-            if link.target.station.name in full
+            if link.target.station.name in all_
         ]
-        partitions = sum(len(each.partitions) for each in now.replicas)
+        partitions = sum(len(each.partitions) for each in done.replicas)
         return OperatorStatistics(
-            now.name,
-            tuple(blocked),
+            done.name,
+            tuple(_part(each.full, seconds) for each in done.replicas),
             max(below, default=0.0),
-            (now.rows_in - before.rows_in) / seconds,
+            done.rows_in / seconds,
             min(1.0, sum(busy) / len(busy) / seconds),
-            now.kind,
+            done.kind,
             max(1, partitions),
             len(station.ports),
             len(station.node.operator.outputs),
@@ -85,11 +77,6 @@ class ReplicaSteering:
             self._ask(lambda: self._element.set_replicas(target, count))
 
 
-def _full(now: OperatorStats, before: OperatorStats | None, seconds: float) -> tuple[float, ...]:
-    """Return which part of the period the queue of each port was full."""
-    earlier = before.full if before is not None else (0.0,) * len(now.full)
-    return tuple(_part(after, first, seconds) for after, first in zip(now.full, earlier, strict=True))
-
-
-def _part(after: float, before: float, seconds: float) -> float:
-    return min(1.0, max(0.0, after - before) / seconds)
+def _part(full: float, seconds: float) -> float:
+    """Return which part of the period a queue was full."""
+    return min(1.0, max(0.0, full) / seconds)

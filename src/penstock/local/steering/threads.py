@@ -51,19 +51,18 @@ class ThreadSteering:
         usage = self._cpu_usage()
         if period.seconds <= 0 or not period.unchanged("batches", 2):
             return None
-        now, before = period.now, period.before
-        cores = (now.computed - before.computed) / period.seconds
+        done = period.done
+        cores = done.computed / period.seconds
         elsewhere = max(0.0, usage - cores / (os.cpu_count() or 1))
-        batches = now.batches_out - before.batches_out
         return ThreadStatistics(
-            period.rate,
+            done.rate,
             usage,
             self._element.leaving,
             keeps_up(period),
             cores,
             elsewhere,
-            (now.batches_in - before.batches_in) / period.seconds,
-            period.worked / batches if batches > 0 else 0.0,
+            done.batches_in / period.seconds,
+            done.worked / done.batches_out if done.batches_out > 0 else 0.0,
         )
 
     def searching(self, state: Any) -> bool:
@@ -83,18 +82,12 @@ def keeps_up(period: Period) -> bool:
     is busy may have little waiting, too: whoever reads its sources drains full queues, or waits for the
     interpreter's lock.
     """
-    now, before = period.now, {each.name: each for each in period.before.operators}
-    held_back = sum(
-        each.blocked.get("full", 0.0) - (before[each.name].blocked.get("full", 0.0) if each.name in before else 0.0)
-        for each in now.operators
-        if not each.queued  # sources have no input
-    )
-    waited = now.waited - period.before.waited
-    in_flight = now.batches_in - now.batches_out
+    # Sources have no input.
+    held_back = sum(each.below_full for each in period.done.operators.values() if not each.queued)
     return (
-        waited >= WAITED * period.seconds
+        period.done.waited >= WAITED * period.seconds
         and held_back < HELD_BACK * period.seconds
-        and in_flight <= 1 + len(now.workers)
+        and period.now.in_flight <= 1 + len(period.now.workers)
     )
 
 

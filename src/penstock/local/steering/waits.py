@@ -29,15 +29,15 @@ class WaitSteering:
     def measure(self, period: Period) -> WaitingStatistics | None:
         """Tell what a row waited and computed, and how many there were; nothing where none came."""
         station = self._station()
-        now, before = period.operator(self._operator)
-        if station is None or now is None or before is None:
+        done = period.done.operators.get(self._operator)
+        if station is None or done is None or self._operator not in period.before.operators:
             return None
         total = station.waiting()[1]
         seconds, self._in_flight_seconds = total - self._in_flight_seconds, total
-        rows = now.rows_in - before.rows_in
+        rows = done.rows_in
         if rows <= 0 or period.seconds <= 0 or not period.unchanged("threads", 1):
             return None
-        cpu = max(0.0, now.cpu - before.cpu) / rows
+        cpu = done.cpu / rows
         return WaitingStatistics(rows / period.seconds, max(0.0, seconds / rows - cpu), cpu)
 
     def act(self, action: Action) -> None:

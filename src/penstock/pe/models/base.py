@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from penstock.pe.batch import Batch
 from penstock.pe.stations import InputPort, Station
-from penstock.pe.worker import WorkerView
+from penstock.statistics import WorkerStats
 
 ModelName = Literal["manual", "dedicated", "dynamic", "bound"]
 Deliver = Callable[[InputPort, Batch], None]
@@ -40,7 +40,7 @@ class Model(Protocol):
     def stop(self) -> None:
         """End the threads and wait for them; what they are in the middle of is finished."""
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[WorkerStats]:
         """Tell what the workers are doing."""
 
 

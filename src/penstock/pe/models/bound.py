@@ -14,7 +14,8 @@ from penstock.pe.models.base import Leaving
 from penstock.pe.ports import PAUSE, Outputs, go_on
 from penstock.pe.rebinding import BarrierBinding, Binding
 from penstock.pe.stations import InputPort, Station, run_port
-from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
+from penstock.pe.worker import IDLE_SECONDS, Worker
+from penstock.statistics import WorkerStats
 
 
 class _Work(NamedTuple):
@@ -73,7 +74,7 @@ class Bound(Leaving):
             if work.outputs is not None:
                 work.outputs.close()
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[WorkerStats]:
         """Tell what the workers are doing."""
         return [worker.view() for worker in self._workers]
 

@@ -16,8 +16,9 @@ from penstock.pe.models.base import Deliver
 from penstock.pe.own_threads import OwnThreads, threaded_ports
 from penstock.pe.ports import KeepGoing, PortScheduler
 from penstock.pe.stations import InputPort, Station, run_port
-from penstock.pe.worker import IDLE_SECONDS, Worker, WorkerView
+from penstock.pe.worker import IDLE_SECONDS, Worker
 from penstock.policies import MeasuredFlow, Policy
+from penstock.statistics import WorkerStats
 
 MOST_WORKERS = 256
 
@@ -173,12 +174,12 @@ class Dynamic:
         for worker in workers:
             worker.thread.join()
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[WorkerStats]:
         """Tell what the workers are doing."""
         views = [worker.view() for worker in self._workers if not worker.leaving]
         return [*([self._stood_in(views[0]), *views[1:]] if views else []), *self._own.workers()]
 
-    def _stood_in(self, view: WorkerView) -> WorkerView:
+    def _stood_in(self, view: WorkerStats) -> WorkerStats:
         """Add to what the first worker did what was done in its place."""
         other = self._stand_in.view()
         shown = other if other.state == "busy" and view.state != "busy" else view

@@ -14,7 +14,7 @@ from penstock.pe.models.base import Leaving
 from penstock.pe.own_threads import OwnThreads
 from penstock.pe.ports import PortScheduler
 from penstock.pe.stations import InputPort, Station
-from penstock.pe.worker import WorkerView
+from penstock.statistics import WorkerStats
 
 
 class Owning(Leaving):
@@ -62,6 +62,6 @@ class Owning(Leaving):
         """End all threads."""
         self._own.stop()
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[WorkerStats]:
         """Tell what the threads are doing."""
         return self._own.workers()

@@ -1,0 +1,111 @@
+"""What happened is counted since the start: a period is the difference of two descriptions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.statistics import FlowStats, OperatorStats, ReplicaStats, WorkerStats
+
+WORK = OperatorStats(
+    10,
+    100,
+    50,
+    4.0,
+    3.0,
+    0.5,
+    0.25,
+    2,
+    name="work",
+    came=120,
+    full=(1.0,),
+    shards={0: (60, 2.0), 1: (40, 1.0)},
+    replicas=(ReplicaStats("work#0", 10, 100, 4.0, 1, 0.5),),
+    queued=(2,),
+    rows_queued=20,
+    keys=7,
+)
+BEFORE = FlowStats(
+    5.0,
+    5.0,
+    100,
+    {"out": 50},
+    10,
+    8,
+    1,
+    {"work": WORK},
+    (WorkerStats(0, "busy", "work", 0.5, 4.0),),
+    waited=1.0,
+    computed=3.0,
+)
+LATER = replace(
+    WORK,
+    batches=15,
+    rows_in=160,
+    rows_out=70,
+    wall=6.0,
+    cpu=4.5,
+    below_full=0.75,
+    below_taken=0.5,
+    errors=3,
+    came=170,
+    full=(1.5,),
+    shards={0: (70, 2.5), 1: (40, 1.0), 2: (10, 0.5)},
+    replicas=(ReplicaStats("work#0", 14, 150, 5.5, 0, 0.75), ReplicaStats("work#1", 1, 10, 0.5, 3, 0.0)),
+    queued=(1,),
+    rows_queued=10,
+    keys=9,
+)
+NOW = FlowStats(
+    9.0,
+    9.0,
+    150,
+    {"out": 70, "other": 5},
+    15,
+    14,
+    3,
+    {"work": LATER, "new": OperatorStats(1, 10, 10, 0.5, name="new")},
+    (WorkerStats(0, "idle", None, 0.0, 6.0), WorkerStats(1, "busy", "work", 0.25, 1.0)),
+    waited=1.5,
+    computed=5.0,
+)
+
+
+def test_a_period_is_the_difference_of_two():
+    done = NOW.since(BEFORE)
+    assert (done.at, done.seconds, done.rows_in, done.batches_in, done.batches_out) == (9.0, 4.0, 50, 5, 6)
+    assert (done.epochs, done.rows_out, done.waited, done.computed) == (2, {"out": 20, "other": 5}, 0.5, 2.0)
+    assert [each.busy_seconds for each in done.workers] == [2.0, 1.0]
+    assert done.worked == 2.5
+    assert done.rate == 70 / 4.0
+
+
+def test_a_period_counts_what_was_done_in_it_and_stands_as_at_its_end():
+    done = NOW.since(BEFORE).operators["work"]
+    assert (done.batches, done.rows_in, done.rows_out, done.wall, done.cpu, done.errors) == (5, 60, 20, 2.0, 1.5, 1)
+    assert done.blocked == {"full": 0.25, "lock": 0.25, "wait": 0.5}
+    assert (done.came, done.full) == (50, (0.5,))
+    assert done.shards == {0: (10, 0.5), 1: (0, 0.0), 2: (10, 0.5)}
+    first, second = done.replicas
+    assert (first.batches, first.rows, first.seconds, first.full, first.queued) == (4, 50, 1.5, 0.25, 0)
+    assert second == LATER.replicas[1]
+    assert (done.queued, done.rows_queued, done.keys) == ((1,), 10, 9)
+
+
+def test_an_operator_that_was_not_there_or_has_come_again_did_all_it_counts():
+    assert NOW.since(BEFORE).operators["new"] == NOW.operators["new"]
+    again = replace(WORK, batches=1, rows_in=3)
+    assert again.since(WORK) is again
+
+
+def test_time_that_is_shared_out_anew_was_not_given_back():
+    assert replace(WORK, wall=3.0, cpu=1.0).since(WORK).wall == 0.0
+    assert replace(WORK, wall=3.0, cpu=1.0).since(WORK).cpu == 0.0
+
+
+def test_two_periods_are_as_long_as_both_together():
+    between = replace(BEFORE, at=6.0, rows_in=120)
+    parts = between.since(BEFORE), NOW.since(between)
+    whole = NOW.since(BEFORE)
+    assert sum(part.rows_in for part in parts) == whole.rows_in
+    assert sum(part.seconds for part in parts) == whole.seconds
+    assert sum(part.operators["work"].wall for part in parts) == whole.operators["work"].wall
