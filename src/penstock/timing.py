@@ -73,6 +73,14 @@ def ticks(duration: Duration, operator: str, option: str = "size") -> tuple[Tick
     return round(total), "timestamp"
 
 
+def signed_ticks(duration: Duration, operator: str, option: str) -> tuple[Ticks, Unit]:
+    """Read a duration that may be negative, such as "-5 min"."""
+    if isinstance(duration, str) and duration.lstrip().startswith("-"):
+        amount, unit = ticks(duration.lstrip()[1:], operator, option)
+        return -amount, unit
+    return ticks(duration, operator, option)
+
+
 def same_unit(duration: Duration, kind: Unit, operator: str, option: str) -> Ticks:
     """Read a duration that must have the unit of another; nothing has every unit."""
     amount, unit = ticks(duration, operator, option)

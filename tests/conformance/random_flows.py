@@ -307,7 +307,7 @@ def drawn_wholes(draw: st.DrawFn, *, engines: tuple[str, ...] = ENGINES) -> Whol
     return Whole(origins, ordered, diverts, steps, engine, lives, settings, draw(st.integers(0, 3)))
 
 
-MEETING = ("united", "in_runs", "paired", "joined", "joined_oddly", "gated")
+MEETING = ("united", "in_runs", "paired", "joined", "joined_oddly", "gated", "joined_closely", "connected")
 """Steps that show in which order the rows of their inputs came."""
 
 

@@ -13,6 +13,7 @@ from penstock.flow import Flow, Stream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Tumbling
 
 from .strategies import FIELDS, KINDS, Build, Kind, Step, again, declared
@@ -145,6 +146,52 @@ def joined_oddly(step: Step, streams: list[Stream]) -> list[Stream]:
     joined = keyed[0].join(keyed[1], Tumbling(step.b + 3), combine, how=how, schema=JOINED)
     look_at(joined, "joined")
     return [again(joined, "v")]
+
+
+@kind(reads=(2, 2), most=1)
+def joined_closely(step: Step, streams: list[Stream]) -> list[Stream]:
+    def combine_close(left: Any, right: Any) -> dict[str, Any]:
+        v = ((left.v if left else 50) * 3 + (right.v if right else 70)) % 41
+        return {"a": left and left.x, "b": right and right.x, "both": bool(left and right), "v": v}
+
+    how: Any = ["inner", "outer", "left", "right", "semi", "anti"][(step.a + 5 * step.choice) % 6]
+    left, right = (odd(declared(stream)) for stream in streams)
+    reach = {"ttl": 1 + 20 * step.a} if step.b == 4 else {"within": (-step.a, step.b - 1)}
+    if how in ("semi", "anti"):
+        joined = left.join(right, on="x", how=how, name="close", **reach)
+    else:
+        joined = left.join(right, on="x", how=how, combine=combine_close, schema=JOINED, name="close", **reach)
+        look_at(joined, "joined")
+    made = again(joined, "v")
+    return [made, again(joined.late, "v")] if "within" in reach else [made]
+
+
+class Both(Process):
+    """Add up one side and take away the other; tell of the sum after each row, and some time after the last."""
+
+    def on_left(self, row: Any, context: ProcessContext) -> None:
+        self._add(row.v, context)
+
+    def on_right(self, row: Any, context: ProcessContext) -> None:
+        self._add(-row.v, context)
+
+    def _add(self, value: int, context: ProcessContext) -> None:
+        total, due = context.state or (0, None)
+        if due is not None:
+            context.cancel_timer(due)
+        context.state = (total + value, context.time + 4)
+        context.set_timer(context.time + 4)
+        context.emit({"t": context.time, "k": context.key, "v": (total + value) % 41})
+
+    def on_timer(self, time: Any, context: ProcessContext) -> None:
+        context.emit({"t": time, "k": context.key, "v": 50 + context.state[0] % 41})
+        context.state = None
+
+
+@kind(reads=(2, 2), most=1)
+def connected(step: Step, streams: list[Stream]) -> list[Stream]:
+    left, right = (declared(stream).key_by("k") for stream in streams)
+    return [left.connect(right, Both, schema=FIELDS)]
 
 
 # What is known of rows whatever the engines say: the reference engine shares the operators. ---------------------------

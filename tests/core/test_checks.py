@@ -10,6 +10,7 @@ from penstock import read
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.operators import aggregates as agg
+from penstock.operators.process import Process
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
 from penstock.plan import make_plan
 
@@ -240,7 +241,7 @@ REFUSED = {
         lambda: joined(how="cross"),
         "operator 'pairs'",
         "how='cross'",
-        '"inner", "left", "right" or "outer"',
+        '"inner", "left", "right", "outer", "semi" or "anti"',
     ),
     "schema": (
         lambda: source().map(same, name="m", schema="int"),
@@ -454,6 +455,87 @@ REFUSED = {
         lambda: (k := source().key_by("name")).join(k, Session(5), name="pairs"),
         "operator 'pairs'",
         "needs a tumbling or sliding window",
+    ),
+    "a join of nothing": (
+        lambda: (k := source().key_by("name")).join(k, name="pairs"),
+        "operator 'pairs'",
+        "one of these: a window",
+        "within=(low, high)",
+        "ttl=",
+    ),
+    "a join of two kinds": (
+        lambda: (k := source().key_by("name")).join(k, 10, within=5, name="pairs"),
+        "operator 'pairs'",
+        "one of these: a window",
+    ),
+    "a join that keeps nothing": (
+        lambda: (s := source()).join(s, on="name", ttl=0, name="pairs"),
+        "operator 'pairs'",
+        "ttl=0 keeps nothing",
+    ),
+    "a time to live in another unit": (
+        lambda: (s := source()).join(s, on="name", ttl="5 s", name="pairs"),
+        "operator 'pairs'",
+        "ttl='5 s'",
+    ),
+    "a time to live without time": (
+        lambda: (s := untimed()).join(s, on="name", ttl=5, name="pairs"),
+        "operator 'pairs'",
+        "ttl= needs event time",
+    ),
+    "a join of nothing in particular": (
+        lambda: (s := source()).join(s, on=7, within=5),
+        "a join after operator 'calls': on=7",
+        "give a field",
+    ),
+    "an interval that is empty": (
+        lambda: (s := source()).join(s, on="name", within=(5, -5), name="pairs"),
+        "operator 'pairs'",
+        "within=(5, -5) holds for no rows",
+        "low <= high",
+    ),
+    "an interval of three": (
+        lambda: (s := source()).join(s, on="name", within=(1, 2, 3), name="pairs"),
+        "operator 'pairs'",
+        "give (low, high)",
+    ),
+    "an interval in another unit": (
+        lambda: (s := source()).join(s, on="name", within=("-5 s", 0), name="pairs"),
+        "operator 'pairs'",
+        "within=('-5 s', 0)",
+        "integer of unknown unit",
+    ),
+    "an interval without time": (
+        lambda: (s := untimed()).join(s, on="name", within=5, name="pairs"),
+        "operator 'pairs'",
+        "within= needs event time",
+    ),
+    "a semi join that combines": (
+        lambda: (s := source()).join(s, on="name", within=5, how="semi", combine=max, name="pairs"),
+        "operator 'pairs'",
+        "left rows as they are",
+        "map() after it",
+    ),
+    "a semi join in a window": (
+        lambda: joined(how="semi"),
+        "operator 'pairs'",
+        "how='semi' needs within= or ttl=",
+    ),
+    "a process without on_row": (
+        lambda: source().process(Process, name="p"),
+        "operator 'p'",
+        "Process has no on_row(self, row, context)",
+    ),
+    "a connected process without handlers": (
+        lambda: (k := source().key_by("name")).connect(k, Process, name="p"),
+        "operator 'p'",
+        "Process has no on_left(self, row, context)",
+        "on_left and on_right for connect()",
+    ),
+    "no process is connected": (
+        lambda: (k := source().key_by("name")).connect(k, 3, name="p"),
+        "operator 'p'",
+        "3 is no Process",
     ),
     # Joining
     "keys that are never equal": (

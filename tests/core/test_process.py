@@ -2,10 +2,7 @@
 
 import datetime as dt
 
-import pytest
-
 from penstock import read
-from penstock.errors import OperatorError
 from penstock.flow import Flow
 from penstock.operators import aggregates as agg
 from penstock.operators.process import Process
@@ -218,9 +215,63 @@ class TestContext:
         stream = events((1, "x")).process(Named, schema={"a": int, "b": str})
         assert out(stream.map(lambda row: (row.a, row.b))) == [(1, "x")]
 
-    def test_a_process_without_on_row(self):
-        class Empty(Process):
-            pass
 
-        with pytest.raises(OperatorError, match=r"operator 'p' failed.*Empty has no on_row"):
-            out(numbers([1]).process(Empty, name="p"))
+class Within(Process):
+    """Tell of orders that are paid, and of those that are not paid within ten."""
+
+    def on_left(self, row, context):
+        context.state = (context.state or ()) + (row.v,)
+        context.set_timer(context.time + 10)
+        context.emit(("order", context.key, context.state))
+
+    def on_right(self, row, context):
+        context.emit(("paid", context.key, context.state))
+        context.state = None
+
+    def on_timer(self, time, context):
+        if context.state is not None:
+            context.emit(("unpaid", context.key, time))
+
+    def on_end(self, context):
+        context.emit(("end", context.key, context.state))
+
+
+def connected(**options):
+    flow = Flow("f")
+    kind = {"t": int, "k": str, "v": int}
+    left, right = (flow.source(name, read.items([], schema=kind), time="t") for name in ("L", "R"))
+    return left.key_by("k").connect(right.key_by("k"), Within, **options)
+
+
+def given(side, t, k, v=0):
+    return side, {"t": t, "k": k, "v": v}
+
+
+class TestConnected:
+    def test_one_state_and_a_handler_for_each_side(self):
+        sequence = [given("L", 1, "a", 1), given("R", 2, "b"), given("L", 3, "a", 2), given("R", 3, "a")]
+        assert run(connected().sink("out"), sequence)["out"] == [
+            ("order", "a", (1,)),
+            ("paid", "b", None),
+            ("order", "a", (1, 2)),
+            ("paid", "a", (1, 2)),
+        ]
+
+    def test_timers_fire_by_the_slower_side(self):
+        sequence = [given("L", 1, "a", 1), given("R", 30, "b"), given("L", 11, "c", 2), given("R", 31, "a")]
+        assert run(connected().sink("out"), sequence)["out"] == [
+            ("order", "a", (1,)),
+            ("paid", "b", None),
+            ("unpaid", "a", 11),
+            ("order", "c", (2,)),
+            ("paid", "a", (1,)),
+            ("unpaid", "c", 21),
+            ("end", "c", (2,)),
+        ]
+
+    def test_keys_of_other_names(self):
+        flow = Flow("f")
+        left = flow.source("L", [{"t": 1, "k": "a", "v": 1}], time="t")
+        right = flow.source("R", [{"t": 2, "who": "a"}], time="t")
+        made = left.key_by("k").connect(right.key_by("who"), Within)
+        assert run(made.sink("out"))["out"] == [("order", "a", (1,)), ("paid", "a", (1,))]

@@ -42,6 +42,21 @@ ONE_INPUT = {
 }
 
 
+class Answers(ps.Process):
+    """Say how long each row of the left waits for one of the right, five at most."""
+
+    def on_left(self, row, context):
+        context.state = [*(context.state or []), row.at]
+        context.set_timer(row.at + 5)
+
+    def on_right(self, row, context):
+        context.emit((context.key, [row.at - asked for asked in context.state or []]))
+        context.state = None
+
+    def on_timer(self, time, context):
+        context.emit((context.key, "nothing until", time))
+
+
 TWO_INPUTS = {
     "barrier": lambda a, b: ps.operate(library.Barrier(), a, b),
     "zip": lambda a, b: ps.operate(library.Zip(longest=True), a, b),
@@ -50,5 +65,12 @@ TWO_INPUTS = {
     "switch": lambda a, b: ps.operate(library.Switch(2, lambda row: row.k), a, b),
     "library join": lambda a, b: ps.operate(library.Join("k", lambda x, y: (x.at, y.at)), a, b),
     "join": lambda a, b: a.key_by("k").join(b.key_by("k"), 4, lambda x, y: (x and x.at, y and y.at), how="outer"),
+    "interval join": lambda a, b: a.join(
+        b, on="k", combine=lambda x, y: (x and x.at, y and y.at), within=2, how="outer"
+    ),
+    "semi join": lambda a, b: a.join(b, on="k", within=(-2, 3), how="semi"),
+    "anti join": lambda a, b: a.join(b, on="k", within=(-2, 3), how="anti"),
+    "lasting join": lambda a, b: a.join(b, on="k", combine=lambda x, y: (x and x.at, y and y.at), ttl=3, how="outer"),
+    "connect": lambda a, b: a.key_by("k").connect(b.key_by("k"), Answers),
     "merge": lambda a, b: a.merge(b, by="at"),
 }

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock import checks
-from penstock.errors import FlowError
+from penstock.flow.joining import connect, join
 from penstock.flow.windowed import WindowedStream
 from penstock.operators.base import Key, OnError
-from penstock.operators.join import Combine, How, Join, SideBySide
+from penstock.operators.join import Combine, How
 from penstock.operators.process import ProcessLike
-from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
+from penstock.operators.windows import WindowSpec
 from penstock.rows import Row
-from penstock.timing import Duration, unit_of
+from penstock.timing import Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -62,48 +61,34 @@ class KeyedStream:
     def join(
         self,
         other: KeyedStream,
-        window: WindowSpec | Duration,
+        window: WindowSpec | Duration | None = None,
         combine: Combine | None = None,
         *,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        ttl: Duration | None = None,
         how: How = "inner",
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Stream:
-        """Join two keyed streams inside a window by `combine(left, right)`, None for a missing side."""
-        stream = self.stream
-        name = stream.flow._free_name(name, combine, "join")
-        checks.one_flow((stream, other.stream), name)
-        if how not in ("inner", "left", "right", "outer"):
-            raise FlowError(f'operator {name!r}: how={how!r}; use "inner", "left", "right" or "outer"')
-        checks.joined_keys(self.key, stream.type, other.key, other.stream.type, name)
-        logic, unit = window_logic(as_spec(window), ApplyFold(_no_fold, None), self.key, name)
-        if not isinstance(logic, TimeWindows):
-            raise FlowError(f"operator {name!r}: a join needs a tumbling or sliding window, not {window!r}")
-        checks.has_time(stream, name, "a join window")
-        checks.has_time(other.stream, name, "a join window")
-        checks.same_time(stream, other.stream, name)
-        if unit != unit_of(stream.time):
-            raise FlowError(checks.unit_mismatch(name, "window", window, stream.time))
-        if combine is None:
-            left = checks.known_type(stream.type, name, "a join without combine=")
-            right = checks.known_type(other.stream.type, name, "a join without combine=")
-            shared = self.key.fields if self.key.fields == other.key.fields else ()
-            combine = SideBySide(tuple(left.names), tuple(right.names), shared)
-            checks.distinct(combine.names(), name, "the join")
-            returns = None
-        else:
-            returns = checks.returns(combine, schema, name)
-        return stream._stateful(
-            name,
-            Join(logic, combine, how, returns),
-            self.key,
-            on_error,
-            extra_ports=("late",),
-            other=other.stream,
-            other_key=other.key,
-        )
+        """Join two keyed streams by `combine(left, right)`, None for a missing side.
 
+        Partners are rows of one `window`; or rows `within=(low, high)` of each other, where low <= time of the right
+        row - time of the left one <= high; or, with `ttl`, all rows, each kept until the watermark is so far past it.
+        """
+        return join(self, other, window, combine, within, ttl, how, schema, name, on_error)
 
-def _no_fold(_window: Window, _rows: list[Row]) -> Row:
-    raise AssertionError("a join folds nothing")
+    def connect(
+        self,
+        other: KeyedStream,
+        process: ProcessLike,
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Give the rows of two keyed streams to one class of your own, with one state and timers for each key.
+
+        Rows of this stream go to its `on_left`, rows of the other to its `on_right`, in the order of both.
+        """
+        return connect(self, other, process, schema, name, on_error)

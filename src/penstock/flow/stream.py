@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.errors import FlowError
+from penstock.flow.joining import key_both
 from penstock.flow.keyed import KeyedStream
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.initial import state_maker
-from penstock.operators.process import Process, ProcessLike, ProcessLogic
+from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.sort import Sort
 from penstock.operators.stateless import (
@@ -250,6 +251,11 @@ class Stream:
         checks.not_negative(amount, name, "slack", slack)
         return self._stateful(name, Sort(amount), None, "fail", extra_ports=("late",))
 
+    def join(self, other: Stream, *, on: Any, **options: Any) -> Stream:
+        """Join rows of two streams that agree `on` a field, several, {left: right}, or a function; see KeyedStream."""
+        left, right = key_both(self, other, on)
+        return left.join(right, **options)
+
     # With memory --------------------------------------------------------------------------------------------
 
     def key_by(self, *keys: Any, ranges: Iterable[Any] | None = None) -> KeyedStream:
@@ -327,9 +333,8 @@ class Stream:
         """Run a class of your own with state and timers; see `penstock.Process`."""
         process = process() if isinstance(process, type) else process
         name = self.flow._free_name(name, type(process), "process")
-        if not isinstance(process, Process):
-            raise FlowError(f"operator {name!r}: {process!r} is no Process; derive its class from penstock.Process")
-        return self._stateful(name, ProcessLogic(process, row_type(schema, name)), self._key, on_error)
+        logic = process_logic(process, row_type(schema, name), name, ("on_row",))
+        return self._stateful(name, logic, self._key, on_error)
 
     def window(self, spec: WindowSpec | Duration) -> WindowedStream:
         """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""

@@ -14,7 +14,7 @@ from penstock.operators.windows import LATE, TimeWindows
 from penstock.rows import Row, RowType, make_record
 from penstock.timing import Ticks, TimeKind
 
-How = Literal["inner", "left", "right", "outer"]
+How = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Combine = Callable[[Row | None, Row | None], Row]
 
 

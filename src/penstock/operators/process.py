@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from penstock.errors import FlowError
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.rows import Row, RowType
 from penstock.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
@@ -14,14 +15,23 @@ from penstock.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
 class Process:
     """Derive from this for full control of a key's state and timers.
 
-    `on_row` takes each row of the key in order; `on_timer` takes the timers that were set; `on_end` runs once
-    for each key when the source is exhausted. State lives in `context.state`, never in the object itself: one
-    object serves every key, and a key may be served by another process in the next epoch.
+    `on_row` takes each row of the key in order (of two streams that were connected, `on_left` and `on_right` do);
+    `on_timer` takes the timers that were set; `on_end` runs once for each key when the source is exhausted. State lives
+    in `context.state`, never in the object itself: one object serves every key, and a key may be served by another
+    process in the next epoch.
     """
 
     def on_row(self, row: Row, context: ProcessContext) -> None:
         """Take one row of the key."""
-        raise NotImplementedError(f"{type(self).__name__} has no on_row(self, row, context)")
+        raise NotImplementedError
+
+    def on_left(self, row: Row, context: ProcessContext) -> None:
+        """Take one row of the key from the stream that another was connected to."""
+        raise NotImplementedError
+
+    def on_right(self, row: Row, context: ProcessContext) -> None:
+        """Take one row of the key from the stream that was connected."""
+        raise NotImplementedError
 
     def on_timer(self, time: Any, context: ProcessContext) -> None:
         """Take a timer that is due."""
@@ -76,6 +86,19 @@ class ProcessContext:
         self._timers.discard(time_to_ticks(time))
 
 
+def process_logic(process: Any, returns: RowType | None, name: str, handlers: tuple[str, ...]) -> ProcessLogic:
+    """Make the logic of a `Process`, or refuse what is none."""
+    if not isinstance(process, Process):
+        raise FlowError(f"operator {name!r}: {process!r} is no Process; derive its class from penstock.Process")
+    for handler in handlers:
+        if getattr(type(process), handler) is getattr(Process, handler):
+            raise FlowError(
+                f"operator {name!r}: {type(process).__name__} has no {handler}(self, row, context); write on_row for "
+                f"process(), on_left and on_right for connect()"
+            )
+    return ProcessLogic(process, returns, handlers)
+
+
 @dataclass(frozen=True)
 class ProcessLogic(Logic):
     """Run a `Process`. State: the user's value, the timers that wait, the position of the opening row."""
@@ -83,10 +106,17 @@ class ProcessLogic(Logic):
     emits: ClassVar[Emits] = "timed"
     process: Process
     returns: RowType | None = None
+    handlers: tuple[str, ...] = ("on_row",)
+    """The methods that take the rows of each port."""
+
+    @property
+    def ports(self) -> int:  # type: ignore[override]
+        """Each handler has a port."""
+        return len(self.handlers)
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         held = state or _KeyState(None, (), context.position, context.time)
-        result = self._call(context, held, lambda view: self.process.on_row(row, view))
+        result = self._call(context, held, lambda view: getattr(self.process, self.handlers[port])(row, view))
         if state is None and result is not None and self._has_end:
             context.timer(FOREVER, held.opened)
         return result

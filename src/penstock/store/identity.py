@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.errors import CheckpointError, FlowError
 from penstock.graph import Node, Port
 from penstock.operators.base import Keyed, Sink, Source
+from penstock.operators.timed_join import TimedJoin
 from penstock.plan import Plan
 from penstock.store.documents import Json
 from penstock.write import Directory
@@ -84,8 +85,8 @@ def _describe(node: Node) -> Json:
     cut = None if operator.keys is None else operator.keys[0].ranges
     ranges = None if cut is None else [repr(bound) for bound in cut.bounds]
     logic = operator.logic
-    windows = getattr(logic, "windows", logic)
-    sizes = {name: getattr(windows, name) for name in ("size", "every", "offset", "gap") if hasattr(windows, name)}
+    windows = logic.reach if isinstance(logic, TimedJoin) else getattr(logic, "windows", logic)
+    sizes = {name: getattr(windows, name) for name in _SIZES if hasattr(windows, name)}
     fold = getattr(logic, "fold_", None)
     aggregation = getattr(logic if fold is None else fold, "aggregation", None)
     labels = [] if aggregation is None else [aggregate.label for aggregate in aggregation.aggregates]
@@ -95,11 +96,14 @@ def _describe(node: Node) -> Json:
         "ranges": ranges,
         "logic": " of ".join(type(part).__name__ for part in (fold, logic) if part is not None),
         "sizes": sizes,
+        # A join in windows holds the same whatever comes out of it.
+        "how": logic.how if isinstance(logic, TimedJoin) else None,
         "aggregates": labels,
         "keeps_rows": not getattr(logic, "one_at_a_time", False),
     }
 
 
+_SIZES = ("size", "every", "offset", "gap", "low", "high", "ttl")
 _FIXED = {
     "kind": "kind",
     "keys": "key",
@@ -107,6 +111,7 @@ _FIXED = {
     "logic": "logic",
     "sizes": "window",
     "aggregates": "aggregates",
+    "how": "how=",
 }
 """What must not change in an operator with state, and what it is called."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.flow import Stream
 from penstock.operators import aggregates as agg
+from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Sliding
 
 from .cases import EVENTS, MESSY, UNEVEN, Sources, case, two
@@ -72,6 +73,48 @@ def join_with_itself(s: Sources) -> None:
 def join_then_window(s: Sources) -> None:
     stream = s("a", time="t").key_by("k").join(s("b", time="t").key_by("k"), 5, pair, how="outer")
     stream.window(10).aggregate(pairs=agg.count()).sink("out")
+
+
+class Balance(Process):
+    """Keep what was added and taken away of a key; say what it is after each row, and five after the last."""
+
+    def on_left(self, row: Any, context: ProcessContext) -> None:
+        self._change(row.v, context)
+
+    def on_right(self, row: Any, context: ProcessContext) -> None:
+        self._change(-row.v, context)
+
+    def _change(self, amount: int, context: ProcessContext) -> None:
+        was, due = context.state or (0, None)
+        if due is not None:
+            context.cancel_timer(due)
+        context.state = (was + amount, context.time + 5)
+        context.set_timer(context.time + 5)
+        context.emit(("now", context.key, was + amount))
+
+    def on_timer(self, time: Any, context: ProcessContext) -> None:
+        context.emit(("quiet", context.key, context.state[0], time))
+        context.state = None
+
+    def on_end(self, context: ProcessContext) -> None:
+        context.emit(("end", context.key))
+
+
+@case(two(18, disorder=4), UNEVEN)
+def connected(s: Sources) -> None:
+    s("a", time="t").key_by("k").connect(s("b", time="t").key_by("k"), Balance).sink("out")
+
+
+@case({"a": [{"k": n % 3, "v": n} for n in range(12)], "b": [{"k": n % 2, "v": n} for n in range(9)]}, UNEVEN)
+def connected_without_time(s: Sources) -> None:
+    class Latest(Process):
+        def on_left(self, row: Any, context: ProcessContext) -> None:
+            context.emit((row.v, context.state))
+
+        def on_right(self, row: Any, context: ProcessContext) -> None:
+            context.state = row.v
+
+    s("a").key_by("k").connect(s("b").key_by("k"), Latest, on_error="skip").sink("out")
 
 
 @case(
