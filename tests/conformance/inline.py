@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import random
-import tempfile
 import zlib
 from typing import Any
 from unittest import mock
@@ -30,6 +29,8 @@ from penstock.spark.ship import pack_plan, unpack_plan
 from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
 from penstock.spark.worker_state import ShardCache
+
+from .scratch import scratch
 
 
 def run_on_table(task: tasks.Task, spec: EpochSpec, level: int, table: pa.Table, size: int) -> list[pa.RecordBatch]:
@@ -171,7 +172,7 @@ def run_cut(
     plan: Plan = make_plan(flow)
     # An epoch in which nothing is new for any source does not happen.
     epochs = [epoch for epoch in epochs if any(epoch.values())]
-    with tempfile.TemporaryDirectory(prefix="penstock-conformance-") as path:
+    with scratch() as path:
         engine = _CutEngine(plan, backend, Options(path, tasks, epoch_rows=epoch_rows(epochs)))
         engine.feeds = cut_feeds(plan, epochs, tasks, alone)
         engine.run()

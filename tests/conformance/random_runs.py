@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from .inline import InlineBackend
 from .random_flows import Taken, Whole
 from .random_sources import Parted, PartedFeed
 from .random_steps import look
+from .scratch import scratch
 
 SECONDS = 120
 """After so long a run hangs."""
@@ -292,7 +292,7 @@ def plain(results: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 def check(drawn: Whole, session: Any = None) -> None:
     """Hold a flow, run as it was drawn, to what is meant."""
-    with tempfile.TemporaryDirectory(prefix="penstock-random-") as path:
+    with scratch() as path:
         directory = Path(path)
         grown = Grown(drawn, directory)
         log: list[Taken] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,14 @@ from .engines import sequential
 from .flows import CASES
 from .inline import Arriving, InlineBackend
 from .kinds import IN_PROCESS, ON_SPARK, WRITABLE, Kinds, PartFeed, SparkKinds
+from .scratch import scratch
 
 
 def spark_engine(
     flow: Flow, backend: Any, *, epoch_rows: int, tasks: int = 3, feeds: Any = None, now: Any = time.monotonic
 ) -> dict[str, list]:
     """Run a flow on the Spark engine."""
-    with tempfile.TemporaryDirectory(prefix="penstock-sources-") as path:
+    with scratch() as path:
         engine = SparkEngine(make_plan(flow), backend, Options(path, tasks, epoch_rows=epoch_rows))
         if feeds is not None:
             engine._feeds = lambda: feeds  # type: ignore[method-assign]
@@ -76,16 +76,20 @@ def compare(run: Any, meant: Any) -> None:
         assert_same(*results)
 
 
+MOST_EPOCHS, MOST_JOBS = 20, 5
+"""Epochs in process and on Spark, about: more show nothing new, and each of them is a commit."""
+
+
 class TestKinds:
     @pytest.mark.parametrize("name", WRITABLE)
     def test_every_kind_in_process(self, name, tmp_path):
         """A kind that gives a position of the wrong width, or a row out of its place, shows here in seconds."""
         case, kinds = CASES[name], Kinds(tmp_path)
-        draw = random.Random(name)
+        draw, count = random.Random(name), sum(map(len, case.rows.values()))
         for kind in IN_PROCESS:
             flow = case.flow(getattr(kinds, kind))
             engine = ENGINES[draw.choice(sorted(ENGINES))]
-            rows = draw.choice([1, 3, 1000])
+            rows = draw.choice([max(1, count // MOST_EPOCHS), 3 * max(1, count // MOST_EPOCHS), 1000])
             compare(
                 lambda flow=flow, engine=engine, rows=rows: engine(flow, epoch_rows=rows),
                 lambda: sequential(case.flow(ps.read.items), [case.rows]),
@@ -95,12 +99,13 @@ class TestKinds:
         from penstock.spark.job import SparkBackend
 
         case, kinds = CASES[name], SparkKinds(directory, session)
+        count = sum(map(len, case.rows.values()))
         flow = case.flow(getattr(kinds, kind))
         if kind == "streaming_frame":
             check_stream(case, flow, session)
             return
         compare(
-            lambda: spark_engine(flow, SparkBackend(session), epoch_rows=7),
+            lambda: spark_engine(flow, SparkBackend(session), epoch_rows=max(7, -(-count // MOST_JOBS))),
             lambda: sequential(case.flow(ps.read.items), [case.rows]),
         )
 
