@@ -1,5 +1,6 @@
-"""Repeat Ordered's skew experiment: the hybrid against the partitioned queue, Gaussian keys in range partitions.
+"""Repeat Ordered's skew experiment: the hybrid against the partitioned and the shared queue, Gaussian keys in ranges.
 
+All put batches back in order by the non-blocking buffer; the hybrid queue runs with the lock-based one, too.
 Elasticutor's elastic executor runs beside them, with as many partitions as the hybrid queue and a replica a worker; its
 table is balanced while it runs.
 
@@ -22,14 +23,38 @@ import pyarrow as pa
 
 import penstock as ps
 from bench import local_side, measure
+from penstock.lab import Locked
 from penstock.local.engine import Options
-from penstock.order.queues import HybridQueue, PartitionedQueue
+from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
+from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
 from penstock.pe.element import Settings
+from penstock.pe.stations import Partitioned
 
-DESCRIPTION = "Ordered's skew experiment: hybrid against partitioned queue, throughput and latency by sigma"
+DESCRIPTION = "Ordered's skew experiment: hybrid, partitioned and shared queue, throughput and latency by sigma"
 
-QUEUES: dict[str, Any] = {"hybrid": HybridQueue, "partitioned": PartitionedQueue}
-SIDES = (*QUEUES, "executor")
+
+@dataclass(frozen=True)
+class Side:
+    """How the workers of the operator share its partitions, and what puts batches back in order."""
+
+    partitioned: Partitioned
+    queue: type
+    locked: bool = False
+
+
+SIDES = {
+    "hybrid": Side("hybrid", HybridQueue),
+    "partitioned": Side("partitioned", PartitionedQueue),
+    "shared": Side("shared", SharedQueue),
+    "hybrid_locked": Side("hybrid", HybridQueue, locked=True),
+    "executor": Side("executor", HybridQueue),
+}
+PAIRS = {
+    "ratio": ("hybrid", "partitioned"),
+    "shared_ratio": ("hybrid", "shared"),
+    "locked_ratio": ("hybrid", "hybrid_locked"),
+    "executor_ratio": ("executor", "hybrid"),
+}
 KEY_SPACE = 1_000_000
 
 
@@ -72,7 +97,7 @@ class Experiment:
 
     def __init__(self, keys: npt.NDArray[np.int64], kind: Kind, args: argparse.Namespace) -> None:
         self._keys, self._kind, self._args = keys, kind, args
-        self.latencies: dict[str, list[float]] = {name: [] for name in SIDES}
+        self.latencies: dict[str, list[float]] = {name: [] for name in args.sides}
 
     def turn(self, name: str) -> float:
         """Run the operator behind one kind of queue; check the outputs; keep the latency; return the seconds."""
@@ -92,17 +117,21 @@ class Experiment:
 
         flow = ps.Flow("skew")
         source = flow.source("rows", ps.read.generate(self._table, schema={"serial": int, "key": int}, rows=rows))
-        workers = self._kind.workers
+        workers, side = self._kind.workers, SIDES[name]
         partitions = workers if name == "partitioned" else self._args.partitions
         keyed = source.key_by("key", ranges=range_bounds(partitions) or None)
         keyed.scan(step, 0, name="step").sink("out", ps.write.callback(leave))
-        settings = Settings(workers=workers, partitions=partitions, partitioned=name)
+        settings = Settings(workers=workers, partitions=partitions, partitioned=side.partitioned)
+        if side.locked:
+            settings = replace(settings, reorder=Locked())
         options = Options(self._args.batch_rows, settings=settings)
         if name == "executor":
             options = replace(options, steer=frozenset({"shards"}), period=self._args.balance_seconds)
         engine, seconds = local_side.run_flow(flow, options)
         built: Any = engine.element.stations["step"]
-        local_side.check_part(name, built._queue, QUEUES.get(name, HybridQueue))
+        local_side.check_part(name, built._queue, side.queue)
+        buffer = engine.element.stations["out"]._around.published
+        local_side.check_part(name, buffer, LockedReorderBuffer if side.locked else ReorderBuffer)
         if len(built.squad.hired) != (workers if name == "executor" else 0):
             raise AssertionError(f"{name}: the operator has {len(built.squad.hired)} replicas")
         check_ranges(name, built, self._keys)
@@ -129,7 +158,7 @@ def measured(kind: Kind, center: float, sigma: float, args: argparse.Namespace) 
         name: local_side.clocked(
             f"{kind.name}, center {center}, sigma {sigma}, {name}", args.rows, partial(experiment.turn, name)
         )
-        for name in SIDES
+        for name in args.sides
     }
     speeds = measure.interleave(turns, args.rounds, args.warmup)
     late = {name: each[args.warmup :] for name, each in experiment.latencies.items()}
@@ -140,11 +169,11 @@ def measured(kind: Kind, center: float, sigma: float, args: argparse.Namespace) 
         "center": center,
         "sigma": sigma,
         "largest_share": largest_share(keys, kind.workers),
-        **local_side.compare(
-            speeds, {"ratio": ("hybrid", "partitioned"), "executor_ratio": ("executor", "hybrid")}, args.seed
-        ),
+        **local_side.compare(speeds, PAIRS, args.seed),
         **{f"{name}_latency_ms": measure.median(each, seed=args.seed).median for name, each in late.items()},
-        "latency_ratio": measure.ratio(late["hybrid"], late["partitioned"], seed=args.seed).median,
+        "latency_ratio": measure.ratio(late["hybrid"], late["partitioned"], seed=args.seed).median
+        if {"hybrid", "partitioned"} <= late.keys()
+        else None,
     }
 
 
@@ -162,6 +191,7 @@ def kinds(args: argparse.Namespace) -> list[Kind]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
+    parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
     parser.add_argument("--sigmas", type=float, nargs="+", default=[0.1, 0.25, 0.5, 1.0, 2.0])
     parser.add_argument("--work", choices=("numpy", "wait"), nargs="+", default=["numpy", "wait"])
     parser.add_argument("--centers", type=float, nargs="+", default=[0.0, 0.5], help="for NumPy; 0 is the paper's")

@@ -1,17 +1,23 @@
 """Compare the threading models on Streams' three shapes of graphs, with light and heavy NumPy operators."""
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from bench import local_side, measure
 from penstock.local.engine import Options
 from penstock.pe.element import Settings
+from penstock.pe.models.base import ModelName
+from penstock.pe.models.bound import Bound
+from penstock.pe.models.dedicated import Dedicated
+from penstock.pe.models.dynamic import Dynamic
+from penstock.pe.models.manual import Manual
 from penstock.workloads.synthetic import Shape, graph
 
 DESCRIPTION = "manual, dedicated, dynamic and bound threads on pipeline, data-parallel and mixed graphs"
 
-MODELS = ("manual", "dedicated", "dynamic", "bound")
+MODELS: dict[ModelName, type] = {"manual": Manual, "dedicated": Dedicated, "dynamic": Dynamic, "bound": Bound}
 SHAPES: tuple[Shape, ...] = ("pipeline", "data-parallel", "mixed")
 
 
@@ -25,6 +31,7 @@ def turn(shape: Shape, operators: int, microseconds: float, rows: int, options: 
     width, depth = sizes(shape, operators)
     flow = graph(shape, width=width, depth=depth, cost_us=microseconds, rows=rows)
     engine, seconds = local_side.run_flow(flow, options)
+    local_side.check_part(options.settings.model, engine.element.model, MODELS[options.settings.model])
     local_side.check_order(options.settings.model, [row.serial for row in engine.results["out"]], rows)
     return seconds
 
@@ -34,7 +41,7 @@ def measured(shape: Shape, microseconds: float, args: argparse.Namespace) -> dic
     # As much work in every graph, and as much in every batch.
     rows = max(1, round(args.seconds * 1e6 / microseconds / sizes(shape, args.operators)[1]))
     batch = max(1, rows // args.batches)
-    turns = {}
+    turns: dict[str, Callable[[], float]] = {}
     for model in MODELS:  # operators are not fused: what is compared is which thread runs which of them
         options = Options(batch, settings=Settings(model=model, workers=args.workers, fuse=False))
         run_one = partial(turn, shape, args.operators, microseconds, rows, options)

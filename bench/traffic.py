@@ -12,19 +12,22 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import penstock as ps
-from bench import local_side
-from penstock.elastic.decisions import HOLD, START
+from bench import local_side, measure
+from penstock import lab
 from penstock.elastic.greedy_rebinding import GreedyRebinding
-from penstock.elastic.rebinding import Rebinding
 from penstock.errors import PenstockError
 from penstock.local.pilot import FlowPilot
-from penstock.local.steering.rebinding import RebindingSteering
+from penstock.local.steering.rebinding import Binding
+from penstock.pe.models.dynamic import Dynamic
+from penstock.pe.rebinding import BarrierBinding
+from penstock.pe.rebinding import Binding as FreeBinding
 from penstock.workloads.traffic import car_following, queries, trace
 
 DESCRIPTION = "Rebinding's traffic queries: latency distribution by binding policy, at loads scaled to the paper's"
@@ -35,12 +38,17 @@ EXPERIMENTS: dict[str, tuple[int, trace.Load]] = {
     "rush hour 300,000": (300_000, "rush-hour"),
 }
 SIDES: dict[str, dict[str, Any]] = {
-    "static": {"model": "bound"},
+    "static": {"model": "bound", "binding": lab.Static()},
     "single_queue": {"model": "dynamic", "policy": "virtual-time"},
-    "greedy": {"model": "bound", "steer": GreedyRebinding()},
-    "rebinding": {"model": "bound", "steer": Rebinding()},
+    "greedy": {"model": "bound", "binding": lab.Greedy()},
+    "barrier": {"model": "bound", "binding": lab.Barrier(GreedyRebinding())},
+    "rebinding": {"model": "bound"},
     "dynamic": {"model": "dynamic"},
 }
+"""The paper's static binding, single virtual-time queue, greedy policy without and with a barrier; Penstock's own two.
+
+Figure 2 compares `barrier` with `greedy`: the same policy, with and without everybody standing still.
+"""
 QUARTERS = range(9)
 """The paper's distribution has parts of 10 ms, a quarter of its tick, up to 90 ms, and one above."""
 
@@ -109,32 +117,44 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
     for number in range(args.replicas):
         for kind in queries.QUERIES:
             queries.add_query(asked, kind, number, live.sink(f"{kind}-{number}"))
-    options = {name: value for name, value in side.items() if name != "steer"}
     began = time.monotonic()
-    run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **options)
-    pilot = steered(run, side.get("steer"), args.period)
+    run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **side)
+    pilot = paced(run, args.period)
+    check_side(run, side)
     changed = Changes(run, asked, live, args.replicas, changes)
-    pilot.start()
     changed.start()
     run.await_end()
     changed.join()
-    pilot.stop()
     seconds = time.monotonic() - began
     busy = sum(operator.wall for operator in run.stats.operators.values())
     return {
         "seconds": seconds,
         "utilization": busy / seconds / args.workers,
-        "rebound": sum(line.what not in (START, HOLD) for line in pilot.journal.decisions),
+        "rebound": sum(line.what == "binding" for line in pilot.journal.decisions),
         "queries_changed": changed.made,
     }
 
 
-def steered(run: ps.Run, controller: Any, period: float) -> FlowPilot:
-    """Return a pilot that has the operators of the bound model rebound by a controller, or not at all."""
+def paced(run: ps.Run, period: float) -> FlowPilot:
+    """Have the run's own pilot step so often; return it."""
     engine: Any = run._engine
-    engine.pilot.stop()  # it would rebind them, too, by the engine's own controller
-    steerings = [] if controller is None else [RebindingSteering(engine.element, controller)]
-    return FlowPilot(engine.statistics, steerings, period=period)
+    pilot: FlowPilot = engine.pilot
+    pilot._period = period
+    return pilot
+
+
+def check_side(run: ps.Run, side: dict[str, Any]) -> None:
+    """Fail if the run does not bind and rebind operators as its side says."""
+    engine: Any = run._engine
+    model = engine.element.model
+    if side["model"] == "dynamic":
+        local_side.check_part("dynamic", model, Dynamic)
+        return
+    binding = side.get("binding", Binding())
+    local_side.check_part(repr(binding), model._binding, BarrierBinding if binding.barrier else FreeBinding)
+    decides = [each.controller for each in engine.pilot._steerings if each.name == "rebinding"]
+    if decides != [each for each in [binding.controller] if each is not None]:
+        raise AssertionError(f"{binding!r}: the run is rebound by {decides}")
 
 
 class Changes(threading.Thread):
@@ -236,31 +256,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--probe", type=int, nargs=2, default=[2_000, 40_000], help="vehicles that measure the capacity"
     )
     parser.add_argument("--probe-ticks", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5, help="runs of every side, in turns")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+
+
+def experiment(
+    name: str, most: float, args: argparse.Namespace, results: list[dict[str, Any]]
+) -> dict[str, dict[str, float | int]]:
+    """Run one experiment on all sides in turns; return each side's mean latency, and its ratio to the greedy one's."""
+    agents, load = EXPERIMENTS[name]
+    vehicles = max(10, round(most * agents / args.paper_capacity))
+    ticks = max(2, round(args.seconds * args.hz))
+    table, batch = recorded(vehicles, ticks, load, args.seed)
+
+    def turn(side: str) -> float:
+        live = Live(table, batch, args.hz)
+        figures = go(live, SIDES[side], args, args.changes)
+        check(live, vehicles, load, args, args.changes)
+        late = distribution(live.latencies(), args.hz)
+        local_side.say(f"{name}, {side}: {late['mean_ms']:.1f} ms, utilization {figures['utilization']:.2f}")
+        results.append({"experiment": name, "vehicles": vehicles, "side": side, **figures, **late})
+        return float(late["mean_ms"])
+
+    found = measure.interleave({side: partial(turn, side) for side in args.sides}, args.rounds)
+    summary = {f"{side}_ms": measure.median(each, seed=args.seed).as_dict() for side, each in found.items()}
+    if "greedy" in found:
+        for side in found.keys() - {"greedy"}:
+            summary[f"{side}_greedy"] = measure.ratio(found[side], found["greedy"], seed=args.seed).as_dict()
+    return summary
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measure the capacity, then run every experiment on every side."""
     found = capacity(args)
     results: list[dict[str, Any]] = []
-    for name in args.experiments:
-        agents, load = EXPERIMENTS[name]
-        vehicles = max(10, round(found["vehicles"] * agents / args.paper_capacity))
-        ticks = max(2, round(args.seconds * args.hz))
-        table, batch = recorded(vehicles, ticks, load, args.seed)
-        for side in args.sides:
-            live = Live(table, batch, args.hz)
-            figures = go(live, SIDES[side], args, args.changes)
-            check(live, vehicles, load, args, args.changes)
-            late = distribution(live.latencies(), args.hz)
-            local_side.say(f"{name}, {side}: {late['mean_ms']:.1f} ms, utilization {figures['utilization']:.2f}")
-            results.append({"experiment": name, "vehicles": vehicles, "side": side, **figures, **late})
+    summaries = {name: experiment(name, found["vehicles"], args, results) for name in args.experiments}
     settings = {name: getattr(args, name) for name in ("replicas", "hz", "seconds", "workers", "paper_capacity")}
     return {
         **settings,
         "queries": 3 * args.replicas,
         "operators": 6 * args.replicas,
         "capacity": found,
+        "experiments": summaries,
         "runs": results,
     }
