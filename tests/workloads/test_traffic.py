@@ -14,6 +14,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
+from penstock.pe.element import Element, Settings
+from penstock.plan import make_plan
 from penstock.workloads.catalogue import make_workload
 from penstock.workloads.traffic import car_following, queries, sumo, trace
 from penstock.workloads.traffic.trace import END, LANES, SCHEMA, TICK_MS, VEHICLE
@@ -229,3 +231,12 @@ def test_by_its_name(tmp_path: Path):
     table = ds.dataset(tmp_path / "trace").to_table()
     found = ds.dataset(tmp_path / "out" / "average-0").to_table().to_pylist()
     assert [tuple(row.values()) for row in found] == oracle(table)["average"]
+
+
+def test_static_binding_has_the_heavy_operators_on_few_of_many_workers():
+    """As the paper's has: six operators a query triple over 24 workers meet on four of them."""
+    flow = queries.build(ps.read.generate(lambda start, stop: None, schema=SCHEMA, rows=1), replicas=50)
+    element = Element(make_plan(flow), lambda header, chunks: None, Settings(model="bound", workers=24))
+    bound = element.model.bindings()
+    assert len({owner for name, owner in bound.items() if name.endswith(".ranked")}) == 4
+    assert all(bound[f"{kind}-{n}"] == bound[f"{kind}-{n}.ticks"] for kind in queries.QUERIES for n in range(50))
