@@ -18,8 +18,8 @@ from penstock.local.pilot import FlowPilot
 from penstock.local.steering.pool import PoolSteering
 from penstock.local.steering.threads import ThreadSteering
 from penstock.pe.element import Settings
-from penstock.statistics import FlowStats
 from penstock.plan import make_plan
+from penstock.statistics import FlowStats
 
 BY_HAND = 3600.0
 """Seconds in which a pilot does not step by itself: the bench does."""

@@ -45,8 +45,8 @@ class Publication:
     def publish(self, staged: Json | None) -> None:
         """Make the files visible that a commit names; again is no harm.
 
-        The new names reach the disk with the next `sync`: until another entry is the newest, the next start would do
-        all this again.
+        The new names need not be on the disk until another entry is the newest (`unsynced`): before that, the next
+        start would do all this again.
         """
         if staged is None:
             return
@@ -61,17 +61,17 @@ class Publication:
                     f"was read and removed, put an empty directory there (on an object store, any object into it)"
                 )
 
-    def sync(self, staged: Json | None) -> None:
-        """Bring down to the disk what was published, and the names of files that a commit is to name: tasks wrote them.
+    def unsynced(self, staged: Json | None) -> list[tuple[Store, str]]:
+        """Return what must be on the disk before a commit: what was published, and where the files wait that it names.
 
-        Published directories first: the entry that said how to publish them is not looked at once there is a newer one.
+        Tasks wrote these. Where an earlier epoch was to be published is not looked up once there is a newer entry.
         """
-        for store in self._renamed.values():
-            store.sync("")
+        published = [(store, "") for store in self._renamed.values()]
         self._renamed.clear()
-        if staged is not None:
-            for path, _ in staged["parts"].values():
-                self._stores[path].sync(staged_name(staged["epoch"], staged["fence"]))
+        if staged is None:
+            return published
+        waiting = staged_name(staged["epoch"], staged["fence"])
+        return published + [(self._stores[path], waiting) for path, _ in staged["parts"].values()]
 
     def clear(self, fence: int) -> None:
         """Remove what older drivers have left behind; a task of theirs may still be adding to it."""
