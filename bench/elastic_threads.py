@@ -61,7 +61,15 @@ BATCH_SECONDS = 0.01
 """Work of a batch, as one core would do it."""
 CONTENDERS = 4
 """Pairs of workers and replicas that are measured after the first round."""
-QUICK = {"rounds": 3, "most_rounds": 3, "seconds": 0.5, "settle": 30, "baseline_steps": 10, "quick": 3}
+QUICK = {
+    "rounds": 3,
+    "most_rounds": 3,
+    "seconds": 0.5,
+    "settle": 30,
+    "replica_settle": 60,
+    "baseline_steps": 10,
+    "quick": 3,
+}
 
 
 def rounds_of(
@@ -130,7 +138,7 @@ def replicas_experiment(name: str, depth: int, kind: Kind, cost: float, args: ar
     batch = max(1, round(BATCH_SECONDS * 1e6 / cost / depth))
     flow = graph("chain", width=1, depth=depth, cost_us=cost, kind=kind, rows=None, sink=nowhere())
     with flying(flow, batch, args.period, replicas=True) as flown:
-        steps = flown.settle(OWN, args.settle)
+        steps = flown.settle(OWN, args.replica_settle)
         scouted = {pair: flown.fixed(pair, args.seconds) for pair in pairs_of(args.pair_levels)}
         contenders = sorted(scouted, key=lambda pair: scouted[pair], reverse=True)[:CONTENDERS]
         result = compared(flown, contenders, [OWN], args)
@@ -208,12 +216,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pair-levels", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="workers of fixed pairs")
     parser.add_argument("--period", type=float, default=0.5, help="seconds from decision to decision")
-    parser.add_argument("--settle", type=int, default=60, help="decisions before anything is measured, at most")
-    parser.add_argument("--baseline-steps", type=int, default=16, help="decisions of a baseline before it is measured")
+    parser.add_argument("--settle", type=int, default=40, help="decisions before anything is measured, at most")
+    parser.add_argument("--replica-settle", type=int, default=80, help="the same where replicas are found, too")
+    parser.add_argument("--baseline-steps", type=int, default=12, help="decisions of a baseline before it is measured")
     parser.add_argument("--steps", type=int, default=2, help="decisions of a measured elastic spell")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a spell at a fixed setting")
     parser.add_argument("--rounds", type=int, default=4, help="measured spells of each, at least (3 or more)")
-    parser.add_argument("--most-rounds", type=int, default=8, help="measured spells of each, at most")
+    parser.add_argument("--most-rounds", type=int, default=5, help="measured spells of each, at most")
     parser.add_argument("--error", type=float, default=0.05, help="standard error of a ratio that ends its rounds")
 
 
