@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.flow.joining import connect, join
+from penstock.flow.joining import Within, connect, join
 from penstock.flow.windowed import WindowedStream
 from penstock.operators.base import Key, OnError
 from penstock.operators.join import Combine, How
@@ -64,7 +64,7 @@ class KeyedStream:
         window: WindowSpec | Duration | None = None,
         combine: Combine | None = None,
         *,
-        within: Duration | tuple[Duration, Duration] | None = None,
+        within: Within | None = None,
         ttl: Duration | None = None,
         how: How = "inner",
         schema: Any = None,

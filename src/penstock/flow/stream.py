@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.errors import FlowError
-from penstock.flow.joining import key_both
+from penstock.flow.joining import On, Within, join, key_both
 from penstock.flow.keyed import KeyedStream
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.initial import state_maker
+from penstock.operators.join import Combine, How
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.sort import Sort
@@ -251,10 +252,23 @@ class Stream:
         checks.not_negative(amount, name, "slack", slack)
         return self._stateful(name, Sort(amount), None, "fail", extra_ports=("late",))
 
-    def join(self, other: Stream, *, on: Any, **options: Any) -> Stream:
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: On,
+        window: WindowSpec | Duration | None = None,
+        within: Within | None = None,
+        ttl: Duration | None = None,
+        combine: Combine | None = None,
+        how: How = "inner",
+        schema: Any = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
         """Join rows of two streams that agree `on` a field, several, {left: right}, or a function; see KeyedStream."""
         left, right = key_both(self, other, on)
-        return left.join(right, **options)
+        return join(left, right, window, combine, within, ttl, how, schema, name, on_error)
 
     # With memory --------------------------------------------------------------------------------------------
 

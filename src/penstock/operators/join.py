@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.windows import LATE, TimeWindows
-from penstock.rows import Row, RowType, make_record
+from penstock.rows import Record, Row, RowType, record_class
 from penstock.timing import Ticks, TimeKind
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
@@ -116,15 +117,23 @@ class SideBySide:
     suffix: str = "_right"
 
     def __call__(self, left: Row | None, right: Row | None) -> Row:
-        names = self.names()
-        kept = [i for i, name in enumerate(self.right) if name not in self.shared]
-        if left is None:
-            by_name = dict(zip(self.right, _values(right, self.right), strict=True))
-            values = [by_name[name] if name in self.shared else None for name in self.left]
-        else:
-            values = list(_values(left, self.left))
+        cls, kept, shared = self._made
         there = _values(right, self.right) if right is not None else (None,) * len(self.right)
-        return make_record(names, [*values, *(there[i] for i in kept)])
+        if left is not None:
+            values = _values(left, self.left)
+        else:
+            values = tuple(None if place is None else there[place] for place in shared)
+        return tuple.__new__(cls, (*values, *[there[i] for i in kept]))
+
+    @cached_property
+    def _made(self) -> tuple[type[Record], list[int], list[int | None]]:
+        """Return the class of joined rows, which of the right fields they have, and where the left ones are there."""
+        kept = [i for i, name in enumerate(self.right) if name not in self.shared]
+        places = [self.right.index(name) if name in self.shared else None for name in self.left]
+        return record_class(self.names()), kept, places
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SideBySide, (self.left, self.right, self.shared, self.suffix)  # the class of rows is made anew
 
     def names(self) -> tuple[str, ...]:
         """Return the fields of the joined row."""

@@ -5,11 +5,11 @@ What is held of a key is sorted by time, so that partners are found, and forgott
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
@@ -117,23 +117,14 @@ class Lifetime:
         return watermark // self.period * self.period - self.ttl + 1
 
 
-class _Entry(NamedTuple):
-    position: Position
-    time: Ticks
-    row: Row
+Entry = tuple[Ticks, Position, Row]
+ALONE, LOOK = 2, 3
+"""Places in what is held of a key, `[left, right, alone, look]`, a list because keys are many and most hold one row.
 
-
-class _Held(NamedTuple):
-    """What is held of a key."""
-
-    times: tuple[list[Ticks], list[Ticks]]
-    """The times of each side's rows, ascending."""
-    entries: tuple[list[_Entry], list[_Entry]]
-    """The rows, at the same places."""
-    alone: dict[Position, tuple[int, Ticks, Row]]
-    """Rows (side, time, row) that come out when they are forgotten, unless a partner comes before."""
-    look: tuple[Ticks, Position] | None
-    """The timer at which the key looks for what is forgotten."""
+left, right: the entries of each side, ascending; () instead of an empty list. alone: {position: (side, time, row)} of
+rows that come out when they are forgotten, unless a partner comes before; None for none. look: the watermark at which
+the key looks for what is forgotten, None for none.
+"""
 
 
 @dataclass(frozen=True)
@@ -169,57 +160,59 @@ class TimedJoin(Logic):
             context.emit(row, port=LATE)
             return state
         null = has_null(context.key)
-        met = [] if null or state is None else self._partners(state, port, time, watermark)
+        met = [] if null or state is None else self._partners(state[1 - port], port, time, watermark)
         forgotten = reach.forgets(port, time)
         gone = forgotten <= watermark
         waits = not met and self.how in (("left", "outer", "anti"), ("right", "outer"))[port]
         # First everything that may fail (the user's function), then the changes.
-        self._emit_pairs(context, port, row, met)
-        if waits and gone:
+        if met:
+            self._emit_pairs(context, port, row, met)
+        elif waits and gone:
             self._emit_alone(context, port, time, row)
-        once = self.combine is None
-        held = state or _Held(([], []), ([], []), {}, None)
-        for entry in met:
-            held.alone.pop(entry.position, None)
-        if met and once and port == RIGHT:
-            self._drop(held, {entry.position for entry in met})
-        if gone or (met and once and port == LEFT):
+        held: Any = [(), (), None, None] if state is None else state
+        if met and held[ALONE] is not None:
+            for _, position, _ in met:
+                held[ALONE].pop(position, None)
+        if met and self.combine is None:
+            if port == LEFT:
+                return _or_nothing(held)
+            seen = {position for _, position, _ in met}
+            held[LEFT] = [entry for entry in held[LEFT] if entry[1] not in seen]
+        if gone:
             return _or_nothing(held)
         if waits:
-            held.alone[context.position] = (port, time, row)
+            if held[ALONE] is None:
+                held[ALONE] = {}
+            held[ALONE][context.position] = (port, time, row)
             context.timer(forgotten, context.position)
         if null:
-            return _or_nothing(held)
-        place = bisect_right(held.times[port], time)
-        held.times[port].insert(place, time)
-        held.entries[port].insert(place, _Entry(context.position, time, row))
-        if held.look is None or held.look[0] > forgotten + reach.pause:
-            held = held._replace(look=(context.timer(forgotten, context.position), context.position))
+            return held if waits else _or_nothing(held)
+        if held[port]:
+            insort(held[port], (time, context.position, row))  # two positions are never equal, so rows are not compared
+        else:
+            held[port] = [(time, context.position, row)]
+        if held[LOOK] is None or held[LOOK] > forgotten + reach.pause:
+            held[LOOK] = context.timer(forgotten, context.position)
         return held
 
-    def _partners(self, held: _Held, port: int, time: Ticks, watermark: Ticks) -> list[_Entry]:
+    def _partners(self, entries: Sequence[Entry], port: int, time: Ticks, watermark: Ticks) -> list[Entry]:
         """Return the rows of the other side that a row pairs with, in their order."""
+        if not entries:
+            return []
         first, last = self.reach.partners(port, time, watermark)
-        times = held.times[1 - port]
-        found = held.entries[1 - port][bisect_left(times, first) : bisect_right(times, last)]
+        found = list(entries[_from(entries, first) : _from(entries, last + 1)])
         if len(found) > 1:
-            found.sort(key=itemgetter(0))
+            found.sort(key=itemgetter(1))
         return found
 
-    def _drop(self, held: _Held, positions: set[Position]) -> None:
-        """Forget left rows that have met their first partner."""
-        kept = [entry for entry in held.entries[LEFT] if entry.position not in positions]
-        held.entries[LEFT][:] = kept
-        held.times[LEFT][:] = [entry.time for entry in kept]
-
-    def _emit_pairs(self, context: Context, port: int, row: Row, met: list[_Entry]) -> None:
+    def _emit_pairs(self, context: Context, port: int, row: Row, met: list[Entry]) -> None:
         if self.combine is not None:
-            for entry in met:
-                made = self.combine(row, entry.row) if port == LEFT else self.combine(entry.row, row)
-                context.emit(self._normal(made), max(context.time, entry.time))
+            for time, _, other in met:
+                made = self.combine(row, other) if port == LEFT else self.combine(other, row)
+                context.emit(self._normal(made), max(context.time, time))
         elif self.how == "semi":
-            for entry in met[: 1 if port == LEFT else None]:
-                context.emit(row if port == LEFT else entry.row, max(context.time, entry.time))
+            for time, _, other in met[: 1 if port == LEFT else None]:
+                context.emit(row if port == LEFT else other, max(context.time, time))
 
     def _emit_alone(self, context: Context, port: int, time: Ticks, row: Row) -> None:
         if self.combine is not None:
@@ -235,37 +228,48 @@ class TimedJoin(Logic):
         waiting = self._waiting(state, fire, opened)
         if waiting is not None:
             self._emit_alone(context, *waiting)
-            del state.alone[opened]
-        if state.look == (fire, opened):
-            state = state._replace(look=self._forget(state, fire, opened))
-            if state.look is not None:
+            del state[ALONE][opened]
+        if state[LOOK] == fire:
+            state[LOOK] = self._forget(state, fire)
+            if state[LOOK] is not None:
                 # Not by `context.timer`: it may be before the mark that fires now.
-                context.registered.append(state.look)
+                context.registered.append((state[LOOK], opened))
         return _or_nothing(state)
 
-    def _waiting(self, held: _Held, fire: Ticks, opened: Position) -> tuple[int, Ticks, Row] | None:
-        found = held.alone.get(opened)
+    def _waiting(self, held: Any, fire: Ticks, opened: Position) -> tuple[int, Ticks, Row] | None:
+        found = None if held[ALONE] is None else held[ALONE].get(opened)
         return None if found is None or self.reach.forgets(found[0], found[1]) != fire else found
 
-    def _forget(self, held: _Held, fire: Ticks, opened: Position) -> tuple[Ticks, Position] | None:
+    def _forget(self, held: Any, fire: Ticks) -> Ticks | None:
         """Drop the rows that are forgotten at a watermark; return when to look again, None if nothing is left."""
         following = []
         for port in (LEFT, RIGHT):
-            count = bisect_left(held.times[port], self.reach.oldest(port, fire))
-            del held.times[port][:count], held.entries[port][:count]
-            following += [self.reach.forgets(port, time) for time in held.times[port][:1]]
-        return (max(min(following), fire + self.reach.pause), opened) if following else None
+            entries = held[port]
+            if not entries:
+                continue
+            oldest = self.reach.oldest(port, fire)
+            if entries[-1][0] < oldest:
+                held[port] = ()
+                continue
+            del entries[: _from(entries, oldest)]
+            following.append(self.reach.forgets(port, entries[0][0]))
+        return max(min(following), fire + self.reach.pause) if following else None
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         if state is not None and self._waiting(state, fire, opened) is not None:
-            del state.alone[opened]
+            del state[ALONE][opened]
         return _or_nothing(state)
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         if state is None:
             return []
-        alone = [(self.reach.forgets(port, time), position) for position, (port, time, _) in state.alone.items()]
-        return [*alone, *([] if state.look is None else [state.look])]
+        alone = [(self.reach.forgets(port, time), place) for place, (port, time, _) in (state[ALONE] or {}).items()]
+        # Nothing comes out when a key looks, so that the place of any of its rows will do.
+        return (
+            alone
+            if state[LOOK] is None
+            else [*alone, *((state[LOOK], e[1]) for e in (state[LEFT] or state[RIGHT])[:1])]
+        )
 
     def output_type(
         self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
@@ -278,6 +282,11 @@ class TimedJoin(Logic):
         return [] if self.combine is None else [self.combine]
 
 
-def _or_nothing(held: _Held | None) -> _Held | None:
+def _from(entries: Sequence[Entry], time: Ticks) -> int:
+    """Return the number of the first entry that is not before a time."""
+    return bisect_left(entries, (time,))
+
+
+def _or_nothing(held: Any) -> Any:
     """Return what is held of a key, None where that is nothing."""
-    return held if held is not None and (held.times[LEFT] or held.times[RIGHT] or held.alone) else None
+    return held if held is not None and (held[LEFT] or held[RIGHT] or held[ALONE]) else None
