@@ -69,7 +69,7 @@ def extend(
     for edge in plan.graph.edges:
         source, target = known[edge.source.node], known[edge.target]
         if isinstance(target, SinkStation) and target in made:
-            target.is_fused = sinks and _may_write(source, alone) and not is_placed(target.node)
+            target.host = source if sinks and _may_write(source, alone) and not is_placed(target.node) else None
         if source is not target:
             wanted[source.name].append(_link(plan, edge, source, target, around.first))
     for name, station in stations.items():
@@ -77,8 +77,8 @@ def extend(
         links = [link for link in station.links if link.until > settled]
         station.links = _changed(links, wanted[name], around.first)
         below = [link.target for link in station.links if link.until == math.inf]
-        station.counts.connect(port.counts for port in below if not port.station.is_fused)
-    around.measured.keep(name for name, station in stations.items() if not station.is_fused)
+        station.counts.connect(port.counts for port in below if port.station.host is None)
+    around.measured.keep(name for name, station in stations.items() if station.host is None)
     return made
 
 

@@ -257,7 +257,7 @@ class Element:
         self._retired += [(self._issued, station) for station in gone]
         for station in made:
             station.start(self.model.deliver)
-        self.model.add([station for station in made if not station.is_fused], self._issued)
+        self.model.add([station for station in made if station.host is None], self._issued)
         return self._issued
 
     def _settle(self) -> None:
@@ -268,7 +268,7 @@ class Element:
                 continue  # it has come back
             if first <= self._published and self._has_left(station):
                 station.close()
-                if not station.is_fused:
+                if station.host is None:
                     self.model.retire(station)
             else:
                 kept.append((first, station))
@@ -297,7 +297,7 @@ class Element:
 
     def _everybody(self) -> list[Station]:
         """List all stations that workers come to, with their replicas."""
-        stations = [station for station in self.stations.values() if not station.is_fused]
+        stations = [station for station in self.stations.values() if station.host is None]
         return [*stations, *(each for station in stations if station.squad for each in station.squad.hired)]
 
     def _engage(self, stations: Sequence[Station]) -> list[Station]:

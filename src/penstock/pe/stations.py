@@ -155,8 +155,8 @@ class Station:
     permits: int | None = 1
     squad: Squad | None = None
     """Its replicas, where it can have some."""
-    is_fused = False
-    """Whether it is run by the worker that runs the one operator that feeds it, without a queue in between: a sink."""
+    host: Station | None = None
+    """The station whose worker runs it, too, without a queue in between: of a sink, the one that feeds it."""
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name = self.label = node.name
@@ -239,7 +239,7 @@ class Station:
         for link in self.links:
             if link.since <= header.number < link.until:
                 chunk = self._carried(header, link, made.get(link.output))
-                if link.target.station.is_fused:
+                if link.target.station.host is not None:
                     link.target.station.write(header, chunk)
                 else:
                     yield link.target, Batch(header, chunk)
