@@ -126,9 +126,12 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
     run.await_end()
     changed.join()
     seconds = time.monotonic() - began
-    busy = sum(operator.wall for operator in run.stats.operators.values())
+    operators = run.stats.operators.values()
+    busy = sum(operator.wall for operator in operators)
     return {
         "seconds": seconds,
+        # Sinks and chains are run with another operator; sources are nobody's work.
+        "stations": sum(operator.queue_of == operator.name and bool(operator.queued) for operator in operators),
         "utilization": busy / seconds / args.workers,
         "rebound": sum(line.what == "binding" for line in pilot.journal.decisions),
         "queries_changed": changed.made,

@@ -34,7 +34,6 @@ CORE = {
     "positions",
     "ranges",
     "read",
-    "reports",
     "rows",
     "sequential",
     "stages",

@@ -37,7 +37,7 @@ class Run:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.epochs: list[Any] = []
+        self.epochs: list[FlowStats] = []
         """What each epoch did (the last 1,000 of them)."""
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -82,9 +82,10 @@ class Run:
 
     @property
     def stats(self) -> FlowStats:
-        """Tell what the flow is doing, operator by operator; of the threads engine."""
-        if not hasattr(self._engine, "statistics"):
-            raise PenstockError('only engine="threads" has live statistics; other engines report epochs: run.epochs')
+        """Tell what the flow has done since it started, operator by operator, and how it stands.
+
+        The threads engine tells it as of now, the others as of the last epoch.
+        """
         found: FlowStats = self._engine.statistics()
         return found
 
@@ -198,11 +199,11 @@ class Run:
         """Set which task holds each shard of an operator, from the next epoch on, without a restart."""
         self._able("set_table")(operator, table)
 
-    def on_epoch(self, listener: Callable[[Any], None]) -> None:
+    def on_epoch(self, listener: Callable[[FlowStats], None]) -> None:
         """Call a function with the statistics of each epoch, as soon as it is committed."""
         self._listeners.append(listener)
 
-    def _took_epoch(self, stats: Any) -> None:
+    def _took_epoch(self, stats: FlowStats) -> None:
         self.epochs.append(stats)
         del self.epochs[:-1000]
         for listener in self._listeners:

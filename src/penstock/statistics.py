@@ -1,14 +1,17 @@
 """What happened in a flow, told alike by every engine and the simulator.
 
-Everything is counted since the start, by operator and shard, so that a period is the difference of two (`since`). What
-only holds for a moment (queues, workers, tables) is in the same description, and a period has it as it was at its end.
+Everything is counted since the start, by operator and shard, so that a period is the difference of two (`since`), and
+periods that follow each other, such as epochs, can be put together (`plus`). What only holds for a moment (queues,
+workers, tables) is in the same description, and a period has it as it was at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,17 @@ class OperatorStats(Totals):
     """How many workers it admits; None for any number."""
     table: tuple[int, ...] | None = None
     """Which task or replica has each shard; None where any worker takes any."""
+    waits: tuple[int, float, float, float] = (0, 0.0, 0.0, 0.0)
+    """Of functions that wait, in the tasks of epochs: rows, seconds that they took together, seconds that they were in
+    flight added up, and processor seconds."""
+    queue_of: str = ""
+    """The operator whose queue it shares, because they are run as one; its own name where it has one."""
+    state_bytes: int | None = None
+    """Bytes of its state, where that is kept."""
+    shard_bytes: Mapping[int, int] = field(default_factory=dict)
+    """Of which, by shard."""
+    hot_keys: Mapping[int, Sequence[tuple[str, float]]] = field(default_factory=dict)
+    """The hottest keys of heavy shards, by name if asked for, and their shares."""
 
     @property
     def blocked(self) -> dict[str, float]:
@@ -137,26 +151,35 @@ class OperatorStats(Totals):
         if before is None or self.batches < before.batches:
             return self
         earlier = {each.label: each for each in before.replicas}
-        shards = {
-            shard: (rows - then[0], seconds - then[1])
-            for shard, (rows, seconds) in self.shards.items()
-            for then in (before.shards.get(shard, (0, 0.0)),)
-        }
+        found = self._merged(before, -1)
+        found.replicas = tuple(each.since(earlier.get(each.label)) for each in self.replicas)
+        return found
+
+    def plus(self, later: OperatorStats | None) -> OperatorStats:
+        """Return what was done in all, and how it stood after what came later."""
+        return self if later is None else later._merged(self, 1)
+
+    def _merged(self, other: OperatorStats, sign: int) -> OperatorStats:
+        nothing = (0, 0.0)
         return OperatorStats(
-            self.batches - before.batches,
-            self.rows_in - before.rows_in,
-            self.rows_out - before.rows_out,
-            max(0.0, self.wall - before.wall),
-            max(0.0, self.cpu - before.cpu),
-            self.below_full - before.below_full,
-            self.below_taken - before.below_taken,
-            self.errors - before.errors,
+            self.batches + sign * other.batches,
+            self.rows_in + sign * other.rows_in,
+            self.rows_out + sign * other.rows_out,
+            max(0.0, self.wall + sign * other.wall),
+            max(0.0, self.cpu + sign * other.cpu),
+            self.below_full + sign * other.below_full,
+            self.below_taken + sign * other.below_taken,
+            self.errors + sign * other.errors,
             self.name,
             self.kind,
-            self.came - before.came,
-            tuple(now - then for now, then in zip(self.full, before.full, strict=True)),
-            shards,
-            tuple(each.since(earlier.get(each.label)) for each in self.replicas),
+            self.came + sign * other.came,
+            tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True)),
+            {
+                shard: (own[0] + sign * its[0], own[1] + sign * its[1])
+                for shard in (self.shards if sign < 0 else {**other.shards, **self.shards})
+                for own, its in ((self.shards.get(shard, nothing), other.shards.get(shard, nothing)),)
+            },
+            self.replicas,
             self.queued,
             self.rows_queued,
             self.reorder_depth,
@@ -164,6 +187,16 @@ class OperatorStats(Totals):
             self.keys,
             self.permits,
             self.table,
+            (
+                self.waits[0] + sign * other.waits[0],
+                self.waits[1] + sign * other.waits[1],
+                self.waits[2] + sign * other.waits[2],
+                self.waits[3] + sign * other.waits[3],
+            ),
+            self.queue_of,
+            self.state_bytes,
+            self.shard_bytes,
+            self.hot_keys,
         )
 
 
@@ -187,7 +220,7 @@ class FlowStats:
     waited: float = 0.0
     """Seconds for which sources were waited for."""
     computed: float = 0.0
-    """Processor seconds of the whole process."""
+    """Processor seconds of the whole process, or of all tasks."""
     latency: Latency | None = None
     """Of the last batches; None before the first one is out."""
     queries: Mapping[str, Latency] = field(default_factory=dict)
@@ -200,6 +233,30 @@ class FlowStats:
     """Seconds since the oldest batch in flight came in."""
     backlog: int | None = None
     """Rows that are known to wait at the sources; None where no source knows."""
+    knows_backlog: bool = False
+    """Whether all sources know."""
+    tasks: int = 0
+    """Workers; or the tasks of the keyed stages, in the last epoch."""
+    job_seconds: float = 0.0
+    """Seconds of Spark's jobs."""
+    task_seconds: float = 0.0
+    """Seconds of all their tasks in Python, waiting included."""
+    attempts: int = 0
+    """How often epochs were run."""
+    split: Mapping[str, float] = field(default_factory=dict)
+    """Where the epochs' seconds went: reading, user code, state, shuffle, sink, and the fixed cost of a job."""
+    epoch: int = 0
+    """The last epoch. What follows is of that one."""
+    solo: bool = False
+    """Whether one task ran it."""
+    level_tasks: tuple[int, ...] = ()
+    """The tasks of each level."""
+    levels: Mapping[int, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
+    level_seconds: Mapping[int, float] = field(default_factory=dict)
+    """From the end of one level to the end of the next: together they are the time of the job."""
+    between: float = 0.0
+    """Seconds that a source takes to give the next epoch, beside those of the epoch: a query of Spark's does."""
 
     @property
     def worked(self) -> float:
@@ -216,6 +273,11 @@ class FlowStats:
         """Batches that came in and are not out: as it stands, so not to be asked of a period."""
         return self.batches_in - self.batches_out
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of all operators, where that is kept."""
+        return sum(each.state_bytes or 0 for each in self.operators.values())
+
     def stuck(self, seconds: float = 10.0) -> tuple[WorkerStats, ...]:
         """Return the workers that have been in one operator for longer than that."""
         return tuple(worker for worker in self.workers if worker.busy_for > seconds)
@@ -224,17 +286,43 @@ class FlowStats:
         """Return what was done after an earlier description, and how it stood at the end."""
         busy = {each.number: each.busy_seconds for each in before.workers}
         return replace(
-            self,
+            self._merged(before, -1),
             seconds=self.at - before.at,
-            rows_in=self.rows_in - before.rows_in,
-            rows_out={sink: rows - before.rows_out.get(sink, 0) for sink, rows in self.rows_out.items()},
-            epochs=self.epochs - before.epochs,
-            batches_in=self.batches_in - before.batches_in,
-            batches_out=self.batches_out - before.batches_out,
             operators={name: each.since(before.operators.get(name)) for name, each in self.operators.items()},
             workers=tuple(
                 replace(each, busy_seconds=each.busy_seconds - busy.get(each.number, 0.0)) for each in self.workers
             ),
-            waited=self.waited - before.waited,
-            computed=self.computed - before.computed,
         )
+
+    def plus(self, later: FlowStats) -> FlowStats:
+        """Return what was done before and in a later period, and how it stood at the end of that."""
+        names = {**self.operators, **later.operators}
+        return replace(
+            later._merged(self, 1),
+            seconds=self.seconds + later.seconds,
+            operators={
+                name: self.operators[name].plus(later.operators.get(name)) if name in self.operators else each
+                for name, each in names.items()
+            },
+        )
+
+    def _merged(self, other: FlowStats, sign: int) -> FlowStats:
+        return replace(
+            self,
+            rows_in=self.rows_in + sign * other.rows_in,
+            rows_out=_merged(self.rows_out, other.rows_out, sign),
+            epochs=self.epochs + sign * other.epochs,
+            batches_in=self.batches_in + sign * other.batches_in,
+            batches_out=self.batches_out + sign * other.batches_out,
+            waited=self.waited + sign * other.waited,
+            computed=self.computed + sign * other.computed,
+            job_seconds=self.job_seconds + sign * other.job_seconds,
+            task_seconds=self.task_seconds + sign * other.task_seconds,
+            attempts=self.attempts + sign * other.attempts,
+            split=_merged(self.split, other.split, sign),
+        )
+
+
+def _merged(now: Mapping[str, Number], other: Mapping[str, Number], sign: int) -> dict[str, Number]:
+    names = now if sign < 0 else {**other, **now}
+    return {name: now.get(name, 0) + sign * other.get(name, 0) for name in names}

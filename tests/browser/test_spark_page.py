@@ -37,7 +37,7 @@ def test_live_and_finished(visit, spark, tmp_path):
     run = ps.start(make_flow(tmp_path), spark=spark, tasks=2, checkpoint=checkpoint, page=0)
     try:
         wait_for(lambda: len(run.epochs) >= 2 or not run.running, 120)
-        table = list(run.epochs[-1].tables["totals"])
+        table = list(run.epochs[-1].operators["totals"].table)
         table[3] = 1 - table[3]
         run.set_table("totals", table)
         page = visit.open(str(run.page))

@@ -10,8 +10,8 @@ from penstock.demo.flow import HOT, HOT_SECONDS, SENSORS, Readings, make_flow
 from penstock.demo.show import Show
 from penstock.ingress.feeds import GeneratedFeed
 from penstock.plan import make_plan
-from penstock.reports import EpochStats
 from penstock.spark.engine import Options, SparkEngine
+from penstock.statistics import FlowStats, OperatorStats
 
 from ..conformance.inline import InlineBackend
 
@@ -92,7 +92,10 @@ class TestCheck:
 class TestShow:
     def stats(self, epoch, tasks):
         load = {"track": {1: (90, 0.1), 2: (10, 0.1)}}
-        return EpochStats(epoch, 100, {"tracked": 100}, 0.2, 0.2, 0, {}, load, {"track": 5_000}, {}, tasks, {})
+        track = OperatorStats(1, 100, 100, name="track", shards=load["track"], state_bytes=5_000)
+        return FlowStats(
+            0.0, 0.2, 100, {"tracked": 100}, operators={"track": track}, backlog=0, tasks=tasks, attempts=1, epoch=epoch
+        )
 
     def test_prints_a_line_a_second_and_the_changes(self, capsys):
         show = Show(Readings(RATE), 0.0)

@@ -9,11 +9,14 @@ import pytest
 from penstock.cli.displays import JsonDisplay, LiveDisplay, PlainDisplay, make_display
 from penstock.cli.progress import Progress, count, duration, size
 from penstock.errors import OperatorError
-from penstock.reports import EpochStats
+from penstock.statistics import FlowStats, OperatorStats
 
 
 def stats(epoch=1, rows=1000, out=900, seconds=0.25, backlog=0):
-    return EpochStats(epoch, rows, {"out": out}, seconds, seconds, backlog, {}, {}, {"op": 10}, {}, 2, {})
+    op = OperatorStats(name="op", state_bytes=10)
+    return FlowStats(
+        0.0, seconds, rows, {"out": out}, operators={"op": op}, backlog=backlog, tasks=2, attempts=1, epoch=epoch
+    )
 
 
 class Clock:

@@ -109,3 +109,26 @@ def test_two_periods_are_as_long_as_both_together():
     assert sum(part.rows_in for part in parts) == whole.rows_in
     assert sum(part.seconds for part in parts) == whole.seconds
     assert sum(part.operators["work"].wall for part in parts) == whole.operators["work"].wall
+
+
+def test_a_period_and_what_was_before_it_add_up():
+    whole = BEFORE.plus(NOW.since(BEFORE))
+    assert replace(whole, operators={}, workers=()) == replace(NOW, operators={}, workers=())
+    found = whole.operators["work"]
+    assert replace(found, replicas=()) == replace(LATER, replicas=())
+    assert whole.operators["new"] == NOW.operators["new"]
+
+
+def test_epochs_add_up_to_a_run():
+    first = FlowStats(1.0, 0.5, 100, {"out": 10}, epochs=1, split={"read": 0.5}, attempts=2, epoch=7, tasks=2)
+    second = FlowStats(3.0, 0.25, 50, {"other": 5}, epochs=1, split={"user": 0.25}, attempts=1, epoch=8, tasks=4)
+    work = OperatorStats(1, 100, 50, name="work", shards={0: (60, 2.0)}, waits=(1, 1.0, 2.0, 0.5), state_bytes=9)
+    first = replace(first, operators={"work": work, "gone": OperatorStats(1, 5, name="gone")})
+    work = OperatorStats(1, 50, 25, name="work", shards={1: (40, 1.0)}, waits=(2, 1.0, 2.0, 0.5), state_bytes=4)
+    whole = FlowStats().plus(first).plus(replace(second, operators={"work": work}))
+    assert (whole.at, whole.seconds, whole.rows_in, whole.epochs, whole.attempts) == (3.0, 0.75, 150, 2, 3)
+    assert (whole.rows_out, whole.split) == ({"out": 10, "other": 5}, {"read": 0.5, "user": 0.25})
+    assert (whole.epoch, whole.tasks, whole.state_bytes) == (8, 4, 4)
+    found = whole.operators["work"]
+    assert (found.rows_in, found.shards, found.waits) == (150, {0: (60, 2.0), 1: (40, 1.0)}, (3, 2.0, 4.0, 1.0))
+    assert whole.operators["gone"].rows_in == 5

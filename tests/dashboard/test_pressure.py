@@ -26,6 +26,13 @@ def test_two_branches_may_each_have_a_cause():
     assert sorted(causes(found)) == ["side", "write"]
 
 
+def test_of_operators_that_are_run_as_one_the_cause_is_the_one_that_takes_the_time():
+    busy, one = {"parse": 0.1, "slow": 0.1, "write": 0.8, "side": 0.9}, {"slow": "slow", "write": "slow"}
+    found = pressure_in_queues(CHAIN, {"parse": 16, "slow": 15, "write": 0}, 16, 1.0, busy, one)
+    assert causes(found) == ["write"]
+    assert found["held"] == {"in": "write", "parse": "write", "slow": "write"}
+
+
 def test_nothing_is_said_while_queues_have_room():
     assert pressure_in_queues(CHAIN, {"parse": 5, "slow": 9}, 16, 0.5, {"slow": 1.0}) == {"causes": [], "held": {}}
 

@@ -224,8 +224,8 @@ class TestReports:
         run = ps.run(simple(numbers(100)), engine="threads", threads=1, batch_rows=10)
         assert len(run.epochs) > 5
         assert sum(stats.rows_in for stats in run.epochs) == 100
-        assert sum(stats.operators["work"][0] for stats in run.epochs) == 100
-        assert sum(stats.operators["work"][1] for stats in run.epochs) == 100
+        assert sum(stats.operators["work"].rows_in for stats in run.epochs) == 100
+        assert sum(stats.operators["work"].rows_out for stats in run.epochs) == 100
 
 
 class TestForgottenKeys:

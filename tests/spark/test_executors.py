@@ -9,12 +9,10 @@ import pytest
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.keys import SHARDS
 from penstock.plan import make_plan
-from penstock.reports import EpochStats
 from penstock.spark.executors import Executors
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
-from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
-from penstock.spark.steering.measured import Measured
+from penstock.statistics import FlowStats, OperatorStats
 
 from .piloting import scanned
 
@@ -112,12 +110,26 @@ class Play:
         tasks = choice.levels[1]
         seconds = 0.1 + self.work / min(tasks, self.cores)
         levels = {0: [(0.0, 0.0)], 1: [(self.work / tasks,) * 2] * tasks, 2: [(0.0, 0.0)]}
-        spec = EpochSpec(self.epoch, choice.levels, {}, {}, ((),), {}, (), None, {}, "", "", {}, 0)
-        operators = dict.fromkeys(self.stages.plan.nodes, (SHARDS, SHARDS))
-        stats = EpochStats(
-            self.epoch, SHARDS, {}, seconds, seconds, 0, operators, {}, {}, {}, max(choice.levels), levels
-        )  # fmt: skip
-        self.pilot.took(Measured(spec, stats, 0, {1: seconds}), float(self.epoch))
+        operators = {name: OperatorStats(rows_in=SHARDS) for name in self.stages.plan.nodes}
+        self.pilot.took(
+            FlowStats(
+                float(self.epoch),
+                seconds,
+                SHARDS,
+                operators=operators,
+                backlog=0,
+                knows_backlog=True,
+                computed=self.work,
+                task_seconds=self.work,
+                tasks=max(choice.levels),
+                job_seconds=seconds,
+                attempts=1,
+                epoch=self.epoch,
+                level_tasks=choice.levels,
+                levels=levels,
+                level_seconds={1: seconds},
+            )
+        )
         return choice
 
     def changes(self) -> list[tuple[object, object]]:

@@ -15,12 +15,11 @@ from penstock.elastic.shard_balance import imbalance
 from penstock.keys import SHARDS, hash_value
 from penstock.pe.hot_keys import HotKeys
 from penstock.plan import make_plan
-from penstock.reports import EpochStats
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
 from penstock.spark.routing import even_table
-from penstock.spark.spec import EpochSpec
 from penstock.spark.stages import Stages
-from penstock.spark.steering.measured import Measured, ShardLoads, level_seconds
+from penstock.spark.steering.measured import ShardLoads, level_seconds
+from penstock.statistics import FlowStats, OperatorStats
 
 from .piloting import Busy, scanned
 from .running import assert_as_sequential, make_engine, make_rows, two_sinks, write_files
@@ -44,8 +43,8 @@ class Play:
     def choose(self, rows: int) -> Choice:
         return self.pilot.choose(self.wishes, rows, self.cores, self.epoch + 1)
 
-    def run(self, rows: dict[int, int], **measured: Any) -> Choice:
-        """Run an epoch with so many rows of each shard."""
+    def run(self, rows: dict[int, int], backlog: int | None = None, **measured: dict[str, Any]) -> Choice:
+        """Run an epoch with so many rows of each shard; for each measure, what it is of some operators."""
         total = sum(rows.values())
         choice = self.choose(total)
         self.epoch += 1
@@ -58,31 +57,39 @@ class Play:
         # Tasks run side by side as far as there are cores.
         busy = max(*tasks, sum(tasks) / self.cores)
         seconds = {0: 0.02, 1: (0.02 + 0.01 * len(tasks) + busy) * self._noisy(), 2: 0.02}
-        spec = EpochSpec(
-            self.epoch,
-            choice.levels,
-            {},
-            {},
-            ((),),
-            {},
-            (),
-            None,
-            {},
-            "",
-            "",
-            {},
-            0,
-            choice.in_flight,
-            solo=choice.solo,
-        )
         spent = sum(seconds.values())
-        operators = dict.fromkeys(self.stages.plan.nodes, (total, total))
-        stats = EpochStats(
-            self.epoch, total, {}, spent, spent, 0, operators, {"counted": loads}, {}, {},
-            max(choice.levels), levels,
-        )  # fmt: skip
+        operators = {
+            name: OperatorStats(
+                1,
+                total,
+                total,
+                name=name,
+                shards=loads if name == "counted" else {},
+                **{what: values[name] for what, values in measured.items() if name in values},
+            )
+            for name in self.stages.plan.nodes
+        }
+        cpu = [cpu for tasks in levels.values() for _, cpu in tasks]
         self.at += spent
-        self.pilot.took(Measured(spec, stats, measured.pop("backlog", None), seconds, **measured), self.at)
+        self.pilot.took(
+            FlowStats(
+                self.at,
+                spent,
+                total,
+                operators=operators,
+                backlog=backlog,
+                knows_backlog=backlog is not None,
+                computed=max(cpu) if choice.solo else sum(cpu),
+                tasks=max(choice.levels),
+                job_seconds=spent,
+                attempts=1,
+                epoch=self.epoch,
+                solo=choice.solo,
+                level_tasks=choice.levels,
+                levels=levels,
+                level_seconds=seconds,
+            )
+        )
         return choice
 
     def _noisy(self) -> float:
@@ -344,12 +351,22 @@ class Sources:
         self.waiting = [rows - taken for rows, taken in zip(self.waiting, given, strict=True)]
         seconds = 0.1 + 20e-6 * sum(given)
         self.at += seconds
-        spec = EpochSpec(self.epoch, (1,), {}, {}, ((),), {}, (), None, {}, "", "", {}, 0)
-        operators = {name: (rows, rows) for name, rows in zip(self.names, given, strict=True)}
-        stats = EpochStats(
-            self.epoch, sum(given), {}, seconds, seconds, 0, operators, {}, {}, {}, 1, {0: [(0.1, 0.1)]}
-        )  # fmt: skip
-        self.pilot.took(Measured(spec, stats, sum(self.waiting) if counted else None), self.at)
+        operators = {name: OperatorStats(rows_in=rows) for name, rows in zip(self.names, given, strict=True)}
+        self.pilot.took(
+            FlowStats(
+                self.at,
+                seconds,
+                sum(given),
+                operators=operators,
+                backlog=sum(self.waiting),
+                knows_backlog=counted,
+                tasks=1,
+                attempts=1,
+                epoch=self.epoch,
+                level_tasks=(1,),
+                levels={0: [(0.1, 0.1)]},
+            )
+        )
         return seconds
 
 

@@ -73,8 +73,9 @@ def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_pa
     first, last = run.epochs[0], run.epochs[EPOCHS - 1]
     assert _rows_of_tasks(first) == [EPOCH_ROWS, 0]
     assert min(_rows_of_tasks(last)) > 0
-    heavy = max(last.shards["counted"], key=lambda shard: last.shards["counted"][shard][0])
-    (name, share), *_ = last.hot_keys["counted"][heavy]
+    counted = last.operators["counted"]
+    heavy = max(counted.shards, key=lambda shard: counted.shards[shard][0])
+    (name, share), *_ = counted.hot_keys[heavy]
     keys = [key for key in range(400) if hash_value(key) % SHARDS < SHARDS // 2]
     assert name == repr(keys[0])
     assert share > 0.8
@@ -122,7 +123,7 @@ def test_workers_measure_with_the_clocks_of_the_driver(spark):
 
 def _rows_of_tasks(stats: Any) -> list[int]:
     """Return how many rows the tasks of the keyed operator had."""
-    table, found = stats.tables["counted"], [0, 0]
-    for shard, (rows, _) in stats.shards["counted"].items():
+    table, found = stats.operators["counted"].table, [0, 0]
+    for shard, (rows, _) in stats.operators["counted"].shards.items():
         found[table[shard]] += rows
     return found

@@ -188,7 +188,7 @@ class TestChains:
         engine.run()
         (found,) = ps.state.operators(str(tmp_path))
         assert (found.operator, found.keys) == ("last", 50)
-        assert stats[-1].state_bytes == {"last": found.bytes}
+        assert stats[-1].operators["last"].state_bytes == stats[-1].state_bytes == found.bytes
         blocks = sum(path.stat().st_size for path in (tmp_path / "state").iterdir())
         assert 0 < found.bytes < blocks  # the rest are headers, and blocks that newer ones replace
 

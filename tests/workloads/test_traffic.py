@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
 from penstock.pe.element import Element, Settings
+from penstock.pe.models.bound import Bound
 from penstock.plan import make_plan
 from penstock.workloads.catalogue import make_workload
 from penstock.workloads.traffic import car_following, queries, sumo, trace
@@ -89,10 +90,14 @@ class TestQueries:
         run = ps.run(queries.build(reader), engine="threads", threads=1, batch_rows=7)
         assert run.results["top-0"] == [(0, list(range(10)), [5.0] * 10)]
 
-    def test_the_papers_graph_has_300_operators(self):
+    def test_300_operators_are_bound_as_in_the_paper(self):
+        """Six for each of the 50 replicas of three queries; beside them, the two that part the trace for all."""
         flow = queries.build(ps.read.items([], schema=SCHEMA), replicas=50)
-        inner = [node for node in flow.nodes if "." in node]
-        assert len(inner) == 300
+        element = Element(make_plan(flow), lambda header, chunks: None, Settings(model="bound", workers=2))
+        assert isinstance(element.model, Bound)
+        bound = set(element.model.bindings())
+        assert len([name for name in bound if "." in name]) == 300
+        assert {name for name in bound if "." not in name} == {"vehicles", "ended"}
 
     def test_they_come_and_go_while_it_runs(self):
         """A query that is added sees the ticks from then on, one that is cancelled none behind; others see all."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from penstock.statistics import FlowStats
+
 RECENT_SECONDS = 5.0
 
 
@@ -15,12 +17,12 @@ class Progress:
         self.began = began
         """When the first epoch began; until there is one, when the command did."""
         self.epochs = self.rows_in = self.rows_out = 0
-        self.last: Any = None
-        """The statistics of the last epoch."""
+        self.last: FlowStats | None = None
+        """The last epoch."""
         self._recent: deque[tuple[float, int]] = deque([(began, 0)])
         """When each recent epoch was committed, and the rows until then."""
 
-    def take(self, stats: Any, now: float) -> None:
+    def take(self, stats: FlowStats, now: float) -> None:
         """Add an epoch that was committed just now."""
         if not self.epochs:  # what came before it is the start of Spark, and says nothing of the flow
             self.began = max(self.began, now - stats.seconds)
@@ -51,7 +53,7 @@ class Progress:
 
     def lag(self) -> str:
         """Say how many rows are known to wait, and how long they will take at this rate."""
-        waiting, rate = self.last.backlog, self.rate()
+        waiting, rate = None if self.last is None else self.last.backlog, self.rate()
         if not waiting:
             return "unknown" if waiting is None else "0"
         return f"{waiting:,} rows" + (f" ({duration(waiting / rate)})" if rate else "")
@@ -67,6 +69,7 @@ class Progress:
     def record(self) -> dict[str, Any]:
         """Return the last epoch as fields for a log that machines read."""
         last = self.last
+        assert last is not None, "there was no epoch"
         return {
             "epoch": last.epoch,
             "rows_in": last.rows_in,
@@ -74,7 +77,7 @@ class Progress:
             "seconds": round(last.seconds, 4),
             "rows_per_second": round(self.rate(), 1),
             "backlog": last.backlog,
-            "state_bytes": sum(last.state_bytes.values()),
+            "state_bytes": last.state_bytes,
             "tasks": last.tasks,
             "attempts": last.attempts,
             "total_rows_in": self.rows_in,

@@ -7,6 +7,7 @@ whose queue is full while none below it has a full one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from penstock.dashboard.graph import Reach
@@ -20,14 +21,25 @@ CROWDED = 0.9
 
 
 def pressure_in_queues(
-    reach: Reach, queues: Mapping[str, int], capacity: int, in_flight: float, busy: Mapping[str, float]
+    reach: Reach,
+    queues: Mapping[str, int],
+    capacity: int,
+    in_flight: float,
+    busy: Mapping[str, float],
+    queue_of: Mapping[str, str] = MappingProxyType({}),
 ) -> Json:
-    """Judge by queues: `in_flight` is the part of the batches that may be inside, `busy` has seconds."""
+    """Judge by queues: `in_flight` is the part of the batches that may be inside, `busy` has seconds.
+
+    Of operators that are run as one, and so share a queue (`queue_of`), the cause is the one that takes most time.
+    """
     full = {name for name, waiting in queues.items() if capacity and waiting >= FULL * capacity}
     causes = [name for name in queues if name in full and not reach.below(name) & full]
-    reasons = {
-        name: f"{queues[name]} of {capacity} batches wait for it, and no queue below it is full" for name in causes
-    }
+    reasons = {}
+    for name in causes:
+        busiest = max(
+            (each for each in busy if queue_of.get(each, each) == name), key=lambda each: busy[each], default=name
+        )
+        reasons[busiest] = f"{queues[name]} of {capacity} batches wait for it, and no queue below it is full"
     if not causes and in_flight >= CROWDED and any(busy.values()):
         name = max(busy, key=lambda each: busy[each])
         share = busy[name] / sum(busy.values())

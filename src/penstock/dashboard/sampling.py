@@ -1,6 +1,7 @@
 """Make one sample of a run: plain JSON, the same for every engine, without a value of a row but for named hot keys.
 
-An engine with live statistics (threads) is asked for them; of the others the epochs of the last seconds are added up.
+What was done is told by the engine since its start; rates are of the last seconds: of the threads engine the difference
+of two looks, of the others their last epochs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from penstock.dashboard.threads import ThreadsView
 from penstock.errors import OperatorError, PenstockError
 from penstock.plan import make_plan
 from penstock.run import Run
+from penstock.statistics import FlowStats
 
 Json = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class Sampler:
         run.on_epoch(self._took_epoch)
         self.look_at_graph()
 
-    def _took_epoch(self, stats: Any) -> None:
+    def _took_epoch(self, stats: FlowStats) -> None:
         try:
             self._epochs.take(stats, self._clock())
         except Exception:  # the page's trouble must not become the flow's
@@ -61,9 +63,15 @@ class Sampler:
         """Return what the run is doing now; `state` says that it has ended, and how."""
         self.look_at_graph()
         now = self._clock()
-        view = self._threads or self._epochs
-        found = view.describe(self.graph, now)
-        totals = {**self._epochs.totals(), **found.pop("totals")}
+        view, stats = self._threads or self._epochs, self._run.stats
+        found = view.describe(self.graph, now, stats)
+        totals = {
+            "rows_in": stats.rows_in,
+            "rows_out": sum(stats.rows_out.values()),
+            "epochs": stats.epochs,
+            "lag_rows": stats.backlog,
+            **found.pop("totals"),
+        }
         latencies = found.pop("latencies")
         return {
             "at": round(now, 3),

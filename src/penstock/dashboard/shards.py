@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.elastic.shard_balance import imbalance
 from penstock.pe.hot_keys import HIDDEN
-from penstock.reports import EpochStats
+from penstock.statistics import FlowStats
 
 Json = dict[str, Any]
 
@@ -30,18 +30,19 @@ class ShardTracker:
         self._moves: dict[str, deque[Json]] = {}
         self._moved: dict[str, int] = {}
 
-    def take(self, stats: EpochStats, at: float) -> None:
+    def take(self, stats: FlowStats, at: float) -> None:
         """Compare an epoch's tables with those before."""
-        for name, shards in stats.hot_keys.items():
-            if not shards:
-                continue  # it had no rows: what was hot is still known
-            self._hot_keys[name] = [
-                {"shard": shard, "share": share, "key": None if key == HIDDEN else key}
-                for shard, keys in shards.items()
-                for key, share in keys
-                if share >= HOT_KEY
-            ][:KEPT_KEYS]
-        for name, table in stats.tables.items():
+        for name, operator in stats.operators.items():
+            if operator.hot_keys:  # else it had no rows: what was hot is still known
+                self._hot_keys[name] = [
+                    {"shard": shard, "share": share, "key": None if key == HIDDEN else key}
+                    for shard, keys in operator.hot_keys.items()
+                    for key, share in keys
+                    if share >= HOT_KEY
+                ][:KEPT_KEYS]
+            table = operator.table
+            if table is None:
+                continue
             before = self._tables.get(name, table)
             self._tables[name] = table
             if before == table or stats.tasks == 1:
@@ -52,29 +53,23 @@ class ShardTracker:
                     self._moves.setdefault(name, deque(maxlen=KEPT_MOVES)).append(move)
                     self._moved[name] = self._moved.get(name, 0) + 1
 
-    def describe(self, epochs: Iterable[EpochStats]) -> Json:
-        """Describe the shards of all keyed operators over the given epochs."""
-        rows: dict[str, dict[int, list[float]]] = {}
-        for stats in epochs:
-            for name, loads in stats.shards.items():
-                for shard, (count, seconds) in loads.items():
-                    total = rows.setdefault(name, {}).setdefault(shard, [0, 0.0])
-                    total[0] += count
-                    total[1] += seconds
+    def describe(self, lately: FlowStats) -> Json:
+        """Describe the shards of all keyed operators by what they did lately."""
+        loads = {name: each.shards for name, each in lately.operators.items()}
         return {
-            name: self._operator(name, table, rows.get(name, {}))
+            name: self._operator(name, table, loads.get(name, {}))
             for name, table in self._tables.items()
             if len(table) > 1
         }
 
-    def _operator(self, name: str, table: tuple[int, ...], loads: Mapping[int, list[float]]) -> Json:
+    def _operator(self, name: str, table: tuple[int, ...], loads: Mapping[int, tuple[int, float]]) -> Json:
         moves, moved = list(self._moves.get(name, ())), self._moved.get(name, 0)
         found = describe_shards(loads, len(table), table, moves, moved)
         return {**found, "hot_keys": self._hot_keys.get(name, [])}
 
 
 def describe_shards(
-    loads: Mapping[int, Sequence[float]], count: int, table: tuple[int, ...] | None, moves: list[Json], moved: int
+    loads: Mapping[int, tuple[int, float]], count: int, table: tuple[int, ...] | None, moves: list[Json], moved: int
 ) -> Json:
     """Describe one operator's shards by their rows and seconds; without a table any worker takes any of them."""
     rows, seconds = zip(*(loads.get(shard, (0, 0.0)) for shard in range(count)), strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from penstock.dashboard.epochs import describe_operator
 from penstock.dashboard.graph import Reach
 from penstock.dashboard.pressure import pressure_in_queues
 from penstock.dashboard.shards import describe_shards
@@ -36,9 +37,8 @@ class ThreadsView:
         self._periods: list[Json] = []
         self._reach = Reach()
 
-    def describe(self, graph: Json, now: float) -> Json:
+    def describe(self, graph: Json, now: float, stats: FlowStats) -> Json:
         """Return the engine's part of a sample."""
-        stats = self._run.stats
         self._earlier.append(stats)
         while len(self._earlier) > 2 and self._earlier[1].at < stats.at - RECENT_SECONDS:
             self._earlier.popleft()
@@ -58,7 +58,6 @@ class ThreadsView:
         worst = max(stats.operators.values(), key=lambda each: each.oldest_gap, default=None)
         return {
             "totals": {
-                "rows_in": stats.rows_in,
                 "rate": round(done.rows_in / seconds, 1),
                 "latency": latency(stats.latency),
                 "lag_seconds": round(stats.oldest, 4),
@@ -76,6 +75,7 @@ class ThreadsView:
                 stats.capacity,
                 inside / stats.most_in_flight if stats.most_in_flight else 0.0,
                 busy,
+                {name: each.queue_of for name, each in stats.operators.items()},
             ),
             "shards": {
                 name: describe_shards(each.shards, len(each.shards), each.table, [], 0)
@@ -102,26 +102,12 @@ class ThreadsView:
         }
 
     def _operator(self, now: OperatorStats, done: OperatorStats, seconds: float, workers: int) -> Json:
-        wall = done.wall
         room = min(workers, now.permits) if now.permits else workers
         return {
-            "rows_in": now.rows_in,
-            "rows_out": now.rows_out,
-            "rate_in": round(done.rows_in / seconds, 1),
-            "rate_out": round(done.rows_out / seconds, 1),
-            "busy": round(min(1.0, wall / seconds / room), 4),
-            "seconds": round(wall, 5),
-            "wall": round(now.wall, 4),
-            "cpu": round(now.cpu, 4),
-            "cpu_share": round(min(1.0, done.cpu / wall), 4) if wall > 0 else None,
-            "cost": round(1e6 * now.wall / now.rows_in, 3) if now.rows_in and now.wall else None,
-            "selectivity": round(now.selectivity, 4) if now.selectivity is not None and now.kind != "sink" else None,
+            **describe_operator(now, done, seconds),
+            "busy": round(min(1.0, done.wall / seconds / room), 4),
             "queue": max(now.queued, default=0),
-            "errors": now.errors,
-            "keys": now.keys,
             "state_bytes": self._sizes.get(now.name),
-            "reorder_depth": now.reorder_depth,
-            "oldest_gap": round(now.oldest_gap, 4),
         }
 
     def _guess_sizes(self) -> None:

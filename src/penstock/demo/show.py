@@ -9,7 +9,7 @@ import numpy as np
 from penstock.cli.progress import Progress, count, duration, size
 from penstock.demo.check import Verdict
 from penstock.demo.flow import Readings
-from penstock.reports import EpochStats
+from penstock.statistics import FlowStats
 
 LINE_SECONDS = 1.0
 
@@ -26,7 +26,7 @@ class Show:
         self._shown, self._rows_shown = began, 0
         self._tasks: int | None = None
 
-    def epoch(self, stats: EpochStats, now: float) -> None:
+    def epoch(self, stats: FlowStats, now: float) -> None:
         """Take in an epoch; print a line if the last one was a second ago."""
         self.progress.take(stats, now)
         if stats.rows_in:
@@ -40,7 +40,7 @@ class Show:
             print(self._line(stats, now), flush=True)
             self._shown, self._rows_shown = now, self.progress.rows_in
 
-    def _line(self, stats: EpochStats, now: float) -> str:
+    def _line(self, stats: FlowStats, now: float) -> str:
         seen = self._readings.sensors(self._rows_shown, self.progress.rows_in)
         sensors, counts = np.unique(seen, return_counts=True)
         busiest = np.argsort(-counts, kind="stable")[:3]
@@ -48,7 +48,7 @@ class Show:
         return (
             f"{now - self._began:5.0f} s  epoch {stats.epoch:3}  {self.progress.rate():6,.0f} rows/s  "
             f"{stats.seconds * 1000:5.0f} ms  tasks {stats.tasks}  hot sensors {hot}  "
-            f"busiest shard {shard_load(stats)}  state {size(sum(stats.state_bytes.values()))}"
+            f"busiest shard {shard_load(stats)}  state {size(stats.state_bytes)}"
         )
 
     def summary(self, verdicts: list[Verdict], now: float, check_seconds: float) -> str:
@@ -61,7 +61,7 @@ class Show:
             ("rows/s", f"{progress.rows_in / spent:,.0f}"),
             ("epochs", f"{progress.epochs:,}"),
             ("median epoch", f"{median(self.milliseconds):.0f} ms" if self.milliseconds else "-"),
-            ("state", size(sum(last.state_bytes.values())) if last is not None else "-"),
+            ("state", size(last.state_bytes) if last is not None else "-"),
             ("task changes", f"{len(self.changes)} ({', '.join(self.changes) or 'none'})"),
             ("order check", f"against the one-row-at-a-time run, {duration(check_seconds)}"),
         ]
@@ -71,9 +71,10 @@ class Show:
         return "\n".join([*table, f"  {'ORDER CHECK':<14}{'PASSED' if passed else 'FAILED'}"])
 
 
-def shard_load(stats: EpochStats) -> str:
+def shard_load(stats: FlowStats) -> str:
     """Say how much more the busiest shard of the epoch had to do than the average one of the 256."""
-    rows = [load[0] for load in stats.shards.get("track", {}).values()]
+    track = stats.operators.get("track")
+    rows = [rows for rows, _ in track.shards.values()] if track is not None else []
     return f"{max(rows) * 256 / sum(rows):.0f}x the mean" if rows and sum(rows) else "-"
 
 

@@ -40,7 +40,6 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element, Settings
 from penstock.plan import Plan
 from penstock.read import Files, Frame
-from penstock.reports import EpochStats
 from penstock.rows import Row
 from penstock.statistics import FlowStats
 
@@ -87,7 +86,7 @@ class LocalEngine:
         self,
         plan: Plan,
         options: Options,
-        listener: Callable[[EpochStats], None] = lambda stats: None,
+        listener: Callable[[FlowStats], None] = lambda stats: None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         refuse_frames(plan, "threads")
@@ -200,10 +199,14 @@ class LocalEngine:
     def statistics(self) -> FlowStats:
         """Tell what the flow has done, and how it stands."""
         known = [backlog for backlog in list(self._backlogs.values()) if backlog is not None]
+        found = self.element.statistics()
         return replace(
-            self.element.statistics(),
+            found,
             rows_out=dict(self._rows_out),
             epochs=self._epochs,
+            epoch=self._epochs,
+            attempts=self._epochs,
+            tasks=max(1, len(found.workers)),
             waited=self._waited,
             computed=process_time(),
             backlog=sum(known) if known else None,
@@ -432,22 +435,7 @@ class LocalEngine:
         now = self.statistics()
         done, self._told = now.since(self._told), now
         self._next_report = now.at + max(REPORT_SECONDS, REPORT_RATIO * (self._clock() - now.at))
-        self._listener(
-            EpochStats(
-                self._epochs,
-                done.rows_in,
-                dict(done.rows_out),
-                done.seconds,
-                done.seconds,
-                done.backlog,
-                {name: (each.rows_in, each.rows_out) for name, each in done.operators.items()},
-                {},
-                {},
-                {},
-                tasks=max(1, len(done.workers)),
-                levels={},
-            )
-        )
+        self._listener(done)
 
 
 def refuse_frames(plan: Plan, engine: str) -> None:

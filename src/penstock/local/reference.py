@@ -13,9 +13,9 @@ from penstock.local.outputs import LocalOutputs
 from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, row_chunk
 from penstock.plan import Plan
-from penstock.reports import EpochStats
 from penstock.rows import Row
 from penstock.sequential import SequentialEngine
+from penstock.statistics import FlowStats
 
 
 class _CountingEngine(SequentialEngine):
@@ -37,7 +37,7 @@ class _CountingEngine(SequentialEngine):
 class ReferenceRun:
     """The reference engine fed by readers, one row at a time."""
 
-    def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[EpochStats], None]) -> None:
+    def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[FlowStats], None]) -> None:
         refuse_frames(plan, "sequential")
         self._plan, self._epoch_rows, self._listener = plan, epoch_rows, listener
         self._engine = _CountingEngine(plan)
@@ -45,11 +45,16 @@ class ReferenceRun:
         self._outputs = LocalOutputs("sequential")
         self._outputs.add(plan)
         self._stop = threading.Event()
+        self._done = FlowStats()
 
     @property
     def results(self) -> dict[str, list[Row]]:
         """Return the rows of the sinks that are kept in memory."""
         return self._outputs.results
+
+    def statistics(self) -> FlowStats:
+        """Tell what the epochs so far have done."""
+        return self._done
 
     def stop(self) -> None:
         """End behind the epoch under way."""
@@ -92,8 +97,12 @@ class ReferenceRun:
             epoch += 1
             counts = self._outputs.publish(epoch, {node.name: self._taken(node.name) for node in self._plan.sinks})
             backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
-            spent, rows = monotonic() - began, self._engine.rows - before
-            self._listener(EpochStats(epoch, rows, counts, spent, spent, backlog, {}, {}, {}, {}, tasks=1, levels={}))
+            now, rows = monotonic(), self._engine.rows - before
+            stats = FlowStats(
+                now, now - began, rows, counts, epochs=1, backlog=backlog, tasks=1, attempts=1, epoch=epoch
+            )
+            self._done = self._done.plus(stats)
+            self._listener(stats)
             if len(ended) == len(feeds):
                 return
 

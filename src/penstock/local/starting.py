@@ -17,7 +17,7 @@ from penstock.pe.models.base import ModelName
 from penstock.pe.stations import Partitioned
 from penstock.plan import Plan
 from penstock.policies import Policy, by_name
-from penstock.reports import EpochStats
+from penstock.statistics import FlowStats
 
 Threads = int | Literal["utilization"] | Controller[Any, ThreadStatistics] | None
 Replicas = int | Mapping[str, int] | Literal["auto"] | None
@@ -25,7 +25,7 @@ Replicas = int | Mapping[str, int] | Literal["auto"] | None
 
 def make_engine(
     plan: Plan,
-    listener: Callable[[EpochStats], None],
+    listener: Callable[[FlowStats], None],
     *,
     end: bool,
     model: ModelName,

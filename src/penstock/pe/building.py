@@ -41,14 +41,16 @@ def extend(
     *,
     alone: bool,
     fuse: bool,
+    sinks: bool,
     apart: Iterable[str] = (),
     settled: int = 0,
 ) -> list[Station]:
     """Make the stations that a plan needs and that are not there; link all as it says, from batch `first` on.
 
     `alone` says that an operator never has more than one worker, `fuse` that consecutive operators without memory may
-    share a station, but for those that are to stay `apart`, `settled` that all batches before that number are out, so
-    that the ways that only they took can be forgotten. Returns the new stations.
+    share a station, but for those that are to stay `apart`, `sinks` that sinks may be run with what they read,
+    `settled` that all batches before that number are out, so that the ways that only they took can be forgotten.
+    Returns the new stations.
     """
     plan = around.plan
     known = by_operator(stations)
@@ -66,14 +68,17 @@ def extend(
     wanted: dict[str, list[Link]] = {name: [] for name in stations}
     for edge in plan.graph.edges:
         source, target = known[edge.source.node], known[edge.target]
+        if isinstance(target, SinkStation) and target in made:
+            target.host = source if sinks and _may_write(source, alone) and not is_placed(target.node) else None
         if source is not target:
             wanted[source.name].append(_link(plan, edge, source, target, around.first))
     for name, station in stations.items():
         # A new list, not the old one changed: workers may be reading it.
         links = [link for link in station.links if link.until > settled]
         station.links = _changed(links, wanted[name], around.first)
-        station.counts.connect(link.target.counts for link in station.links if link.until == math.inf)
-    around.measured.keep(stations)
+        below = [link.target for link in station.links if link.until == math.inf]
+        station.counts.connect(port.counts for port in below if port.station.host is None)
+    around.measured.keep(name for name, station in stations.items() if station.host is None)
     return made
 
 
@@ -98,6 +103,17 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if not node.inputs:
         return SourceStation(node, around)
     return _dealing(StatelessStation(node, around))
+
+
+def _may_write(station: Station, alone: bool) -> bool:
+    """Tell whether the worker of an operator may run the sinks that read it, too.
+
+    Not where the operator would be held up meanwhile although others could write, nor where it brings rows in, which
+    is no work for workers, or waits for them.
+    """
+    if isinstance(station, SourceStation | WaitingStation):
+        return False
+    return alone or isinstance(station, StatelessStation | PartitionedStation)
 
 
 def _dealing(station: StatelessStation) -> StatelessStation:

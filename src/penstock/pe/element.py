@@ -62,7 +62,8 @@ class Settings:
     in_flight: int = 64
     """Batches that may be in the element at once."""
     fuse: bool = True
-    """Whether consecutive maps and filters are run as one, in the dynamic and the manual model."""
+    """Whether consecutive maps and filters are run as one, in the dynamic and the manual model, and sinks are run with
+    what they read, in these and the bound one."""
     quantum: float = 0.05
     """Seconds that a worker stays with an operator while others have work; in the dynamic and the bound model."""
     partitioned: Partitioned = "hybrid"
@@ -256,7 +257,7 @@ class Element:
         self._retired += [(self._issued, station) for station in gone]
         for station in made:
             station.start(self.model.deliver)
-        self.model.add(made, self._issued)
+        self.model.add([station for station in made if station.host is None], self._issued)
         return self._issued
 
     def _settle(self) -> None:
@@ -267,7 +268,8 @@ class Element:
                 continue  # it has come back
             if first <= self._published and self._has_left(station):
                 station.close()
-                self.model.retire(station)
+                if station.host is None:
+                    self.model.retire(station)
             else:
                 kept.append((first, station))
         self._retired = kept
@@ -288,13 +290,14 @@ class Element:
             self._around,
             alone=self._alone,
             fuse=self._fuse,
+            sinks=self._settings.fuse and self._settings.model != "dedicated",
             apart=named if isinstance(named, Mapping) else (),
             settled=settled,
         )
 
     def _everybody(self) -> list[Station]:
-        """List all stations, with their replicas."""
-        stations = list(self.stations.values())
+        """List all stations that workers come to, with their replicas."""
+        stations = [station for station in self.stations.values() if station.host is None]
         return [*stations, *(each for station in stations if station.squad for each in station.squad.hired)]
 
     def _engage(self, stations: Sequence[Station]) -> list[Station]:

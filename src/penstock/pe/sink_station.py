@@ -6,6 +6,7 @@ from penstock.clock import thread_time
 from penstock.graph import Node
 from penstock.order.primitives import EMPTY
 from penstock.pe.batch import Batch, Header
+from penstock.pe.chunk import Chunk
 from penstock.pe.meters import Latencies
 from penstock.pe.ports import Outputs
 from penstock.pe.stations import Group, Station, Surroundings, offer
@@ -22,17 +23,21 @@ class SinkStation(Station):
         self.latencies = Latencies(SINK_LATENCIES)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        self.write(header, group[0])
+        yield from ()
+
+    def write(self, header: Header, chunk: Chunk | None) -> None:
+        """Take the rows of a batch; one thread at a time, and batches come in order."""
         wall, cpu = self._around.clock(), thread_time()
         self.latencies.add(self._around.clock() - header.entered)
-        complete = header.finish(self.name, group[0])
+        complete = header.finish(self.name, chunk)
         if complete is not EMPTY:
             offer(self._around.published, header.number, (header, complete))
             for taken in self._around.published.drain():
                 self._around.publish(taken)
         self.counts.add(
             batches=1,
-            rows_in=0 if group[0] is None else len(group[0]),
+            rows_in=0 if chunk is None else len(chunk),
             wall=self._around.clock() - wall,
             cpu=thread_time() - cpu,
         )
-        yield from ()

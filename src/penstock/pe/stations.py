@@ -155,6 +155,8 @@ class Station:
     permits: int | None = 1
     squad: Squad | None = None
     """Its replicas, where it can have some."""
+    host: Station | None = None
+    """The station whose worker runs it, too, without a queue in between: of a sink, the one that feeds it."""
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name = self.label = node.name
@@ -236,7 +238,15 @@ class Station:
         """Send what a batch led to on its ways."""
         for link in self.links:
             if link.since <= header.number < link.until:
-                yield link.target, Batch(header, self._carried(header, link, made.get(link.output)))
+                chunk = self._carried(header, link, made.get(link.output))
+                if link.target.station.host is not None:
+                    link.target.station.write(header, chunk)
+                else:
+                    yield link.target, Batch(header, chunk)
+
+    def write(self, header: Header, chunk: Chunk | None) -> None:
+        """Take the rows of a batch, of which nothing comes out; only sinks can."""
+        raise NotImplementedError
 
     def _carried(self, header: Header, link: Link, chunk: Chunk | None) -> Chunk | None:
         """Give rows what they need on an edge: a component of their position, and their declared type."""

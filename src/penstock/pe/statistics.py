@@ -35,6 +35,7 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                 full=(0.0,),
                 queued=(0,),
                 permits=station.permits,
+                queue_of=(station.host or station).name,
             )
             for node, totals in station.measured()
         ]

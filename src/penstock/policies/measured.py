@@ -171,9 +171,8 @@ class MeasuredOperator:
         self.last_run = -math.inf
         self.order, self.inflow, self.outflow_share = 0, 1.0, 0.0
         self._begun: tuple[int, float, float] | None = None
-        self._known: list[object] = []
-        """What the running time depends on, when it was last worked out."""
-        self._running_time = math.inf
+        self._running: tuple[list[object], float] = ([], math.inf)
+        """What the running time depended on when it was last worked out, and what it was."""
         self._totals = Totals()
         self._marks = _Marks(flow.window, _NOTHING)
 
@@ -182,7 +181,7 @@ class MeasuredOperator:
     def connect(self, below: Iterable[MeasuredPort]) -> None:
         """Send outputs to these ports from now on."""
         with self._lock:
-            self.below, self._known = tuple(below), []
+            self.below, self._running = tuple(below), ([], math.inf)
             rows_out = self._totals.rows_out
             self._out_before = {port: self._out_before.get(port, rows_out) for port in self.below}
 
@@ -316,10 +315,11 @@ class MeasuredOperator:
         known: list[object] = [self._flow.now // self._flow.window, totals.wall, totals.rows_out, self._begun]
         known += [value for port in self.ports for value in (port._rows, port._rows_taken)]
         known += [value for port in self.below for value in (port._rows_came, port._rows_taken)]
-        if known != self._known:
-            spans = self.queued, self.read_rates, self.downstream_room, self.write_rates
-            self._known, self._running_time = known, running_time(*spans)
-        return self._running_time
+        before, found = self._running  # one look: another worker may just be deciding, too
+        if known != before:
+            found = running_time(self.queued, self.read_rates, self.downstream_room, self.write_rates)
+            self._running = known, found
+        return found
 
     @property
     def cost(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from typing import Any
 
@@ -20,7 +20,6 @@ from penstock.operators.base import Source
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
 from penstock.read import Files, Frame
-from penstock.reports import EpochStats
 from penstock.rows import Row
 from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
 from penstock.spark.job import Backend, JobLost, Outcome
@@ -28,11 +27,12 @@ from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.pilot import EpochPilot, Wishes
 from penstock.spark.routing import check_table, slice_bounds
 from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.spent import epoch_split, operator_seconds
+from penstock.spark.spent import epoch_split
 from penstock.spark.stages import Stages
 from penstock.spark.staging import Staging, is_staged, staged_plan
-from penstock.spark.steering.measured import Measured, add_waits, join_hot_keys, level_seconds
+from penstock.spark.steering.measured import describe_epoch, level_seconds
 from penstock.spark.worker_state import shard_count
+from penstock.statistics import FlowStats
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import identity_of
 from penstock.store.keeper import Keeper
@@ -82,7 +82,7 @@ class SparkEngine:
         plan: Plan,
         backend: Backend,
         options: Options,
-        listener: Callable[[EpochStats], None] = lambda stats: None,
+        listener: Callable[[FlowStats], None] = lambda stats: None,
     ) -> None:
         self._options, self._listener, self._backend = options, listener, backend
         self._checkpoint = Checkpoint(options.checkpoint)
@@ -110,6 +110,7 @@ class SparkEngine:
         """The newest offset of each source that is not a directory: a manifest has all of them."""
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
+        self._done = FlowStats()
         self.outputs: Outputs | None = None
 
     @property
@@ -125,6 +126,10 @@ class SparkEngine:
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
         return ([], known) if self._pilot is None else self._pilot.journal.decisions_since(known)
+
+    def statistics(self) -> FlowStats:
+        """Tell what the epochs of this run have done, and how the last one stood; any thread may ask."""
+        return self._done
 
     # Control, from any thread -----------------------------------------------------------------------------------
 
@@ -352,9 +357,10 @@ class SparkEngine:
             self._give_back(taken, keep=False)
             raise
         seconds = monotonic() - began
-        stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, attempts)
+        stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, started_at, attempts)
         assert self._pilot is not None
-        self._pilot.took(self._measured(spec, taken, stats, outcome, started_at), monotonic())
+        self._pilot.took(stats)
+        self._done = self._done.plus(stats)
         self._listener(stats)
 
     def _give_back(self, taken: _Taken, keep: bool) -> None:
@@ -502,54 +508,24 @@ class SparkEngine:
         counts: dict[str, int],
         seconds: float,
         job_seconds: float,
+        started_at: float,
         attempts: int,
-    ) -> EpochStats:
-        operators = {name: (outcome.rows_in.get(name, 0), outcome.rows_out.get(name, 0)) for name in self._plan.nodes}
-        shards: dict[str, dict[int, tuple[int, float]]] = {}
-        levels: dict[int, list[tuple[float, float]]] = {}
-        for timing in outcome.timings:
-            levels.setdefault(timing["level"], []).append((timing.get("wall", 0.0), timing.get("cpu", 0.0)))
-            for name, load in timing["load"].items():
-                shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
-        backlogs = [found.backlog for found in taken.slices.values()]
-        return EpochStats(
-            spec.epoch,
-            sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources),
-            counts,
-            seconds,
-            job_seconds,
-            sum(b or 0 for b in backlogs) if backlogs else None,
-            operators,
-            shards,
-            {name: index.bytes() for name, index in self._position.state.items()},
-            outcome.passed_over,
-            max(spec.tasks),
-            levels,
-            attempts,
-            join_hot_keys(outcome.timings),
-            tables={node.name: spec.tables[node.name] for node in self._plan.keyed},
-            spent=operator_seconds(outcome.timings),
-            split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
-        )
-
-    def _measured(
-        self, spec: EpochSpec, taken: _Taken, stats: EpochStats, outcome: Outcome, started_at: float
-    ) -> Measured:
-        """Put together what the controllers look at."""
+    ) -> FlowStats:
+        """Tell what an epoch did."""
         waiting = [found.backlog for found in taken.slices.values()]
-        return Measured(
-            spec,
-            stats,
-            None if None in waiting or taken.handed else sum(each or 0 for each in waiting),
-            level_seconds(outcome.timings, started_at, stats.job_seconds),
-            add_waits(outcome.timings),
-            stats.hot_keys,
-            {
-                name: {shard: sum(sizes) for shard, sizes in index.sizes.items()}
-                for name, index in self._position.state.items()
-            },
+        return replace(
+            describe_epoch(self._plan, spec, outcome, self._position.state),
+            at=monotonic(),
+            seconds=seconds,
+            rows_out=counts,
+            backlog=sum(each or 0 for each in waiting) if waiting else None,
+            knows_backlog=None not in waiting and not taken.handed,
+            job_seconds=job_seconds,
+            attempts=attempts,
+            split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
+            level_seconds=level_seconds(outcome.timings, started_at, job_seconds),
             # Only what is paced against a target needs to know, and asking takes longer than counting an epoch's rows.
-            0.0 if self._frames is None or self._options.latency is None else self._frames.spark_seconds(),
+            between=0.0 if self._frames is None or self._options.latency is None else self._frames.spark_seconds(),
         )
 
 

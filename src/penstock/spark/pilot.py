@@ -17,10 +17,10 @@ from penstock.spark.frames import is_streaming, takes_all
 from penstock.spark.stages import Stages
 from penstock.spark.steering.executors import ExecutorSteering
 from penstock.spark.steering.intake import Intake
-from penstock.spark.steering.measured import Measured
 from penstock.spark.steering.tables import Tables
 from penstock.spark.steering.tasks import Tasks
 from penstock.spark.steering.waits import WaitingOperators
+from penstock.statistics import FlowStats
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EpochPilot:
     ) -> None:
         self._stages, self._cluster = stages, executors
         self._journal = Journal()
-        self._measured: Measured | None = None
+        self._done: FlowStats | None = None
         journal, target = self._journal, wishes.latency
         self._tasks = Tasks(stages, journal, epoch, cores=cores, target=target)
         self._tasks.restore(tables)
@@ -107,32 +107,31 @@ class EpochPilot:
         """Return the seconds from the beginning of the last epoch to that of the next, at least."""
         return self._intake.every
 
-    def took(self, measured: Measured, at: float) -> None:
+    def took(self, done: FlowStats) -> None:
         """See an epoch that is done."""
-        epoch = measured.stats.epoch
-        self._measured = measured
-        self._tables.took(measured)
-        self._waits.took(measured, epoch)
-        self._intake.took(measured, at, epoch)
+        self._done = done
+        self._tables.took(done)
+        self._waits.took(done)
+        self._intake.took(done)
         if self._executors is not None:
-            self._executors.took(measured, epoch)
+            self._executors.took(done)
 
     def choose(self, wishes: Wishes, rows: int | None, cores: int, epoch: int, *, mixed: bool = False) -> Choice:
         """Choose how to run an epoch of so many rows (None where that is not known).
 
         A `mixed` epoch has rows of a DataFrame and rows that tasks read themselves, which no one task can do.
         """
-        measured, self._measured = self._measured, None
+        done, self._done = self._done, None
         in_flight = dict(self._waits.in_flight)
         # On a cluster the one task would have to fetch the state of all others.
         open_to_one = self._cluster is None and wishes.tasks is None and not mixed
-        if open_to_one and self._tasks.one_task(measured, rows, cores, epoch):
+        if open_to_one and self._tasks.one_task(done, rows, cores, epoch):
             return Choice(True, (1,) * (self._stages.last + 1), {}, in_flight)
         if wishes.tasks is None:
             most = cores if self._cluster is None else self._cluster.most_tasks
-            self._tasks.choose(measured, rows, cores, most, epoch)
+            self._tasks.choose(done, rows, cores, most, epoch)
             levels = tuple(self._tasks.levels)
         else:
             levels = (cores, *(wishes.tasks for _ in range(self._stages.last)))
-        tables = self._tables.choose(levels, wishes.tables, measured, epoch)
+        tables = self._tables.choose(levels, wishes.tables, done, epoch)
         return Choice(False, levels, tables, in_flight)

@@ -63,6 +63,7 @@ class Bound(Leaving):
         barrier: bool = False,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
+        stations = [station for station in stations if station.ports]  # what is read is brought in by its own thread
         # By the station, not by its name: a query that is cancelled and added again has stations of the same names.
         self._numbers = {id(station): number for number, station in enumerate(stations)}
         self._names = {station.label: number for number, station in enumerate(stations)}

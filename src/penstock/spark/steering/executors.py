@@ -6,7 +6,8 @@ from penstock.elastic.executor_count import ExecutorCount, ExecutorStatistics
 from penstock.elastic.journal import Journal
 from penstock.keys import SHARDS
 from penstock.spark.executors import Executors
-from penstock.spark.steering.measured import Measured
+from penstock.spark.steering.measured import is_telling
+from penstock.statistics import FlowStats
 
 
 class ExecutorSteering:
@@ -25,19 +26,19 @@ class ExecutorSteering:
         controller = ExecutorCount(target=target, high=shards, advise=not acts)
         journal.begin("executors", controller, epoch)
 
-    def took(self, measured: Measured, epoch: int) -> None:
+    def took(self, done: FlowStats) -> None:
         """See an epoch, and change the executors if need be."""
         found = self._executors.found()
         # One that was asked for and has not come says nothing of what it will bring.
-        if not measured.telling or not found or self._executors.changing:
+        if not is_telling(done) or not found or self._executors.changing:
             return
         seen = ExecutorStatistics(
             len(found),
             self._executors.cores_each,
-            measured.stats.job_seconds,
-            measured.wall_seconds,
+            done.job_seconds,
+            done.task_seconds,
             self._executors.most,
         )
-        for action in self._journal.step("executors", seen, epoch):
+        for action in self._journal.step("executors", seen, done.epoch):
             if action.what == "executors" and isinstance(action.after, int):
                 self._executors.change(action.after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.elastic.batch_size import BatchSize, BatchStatistics
 from penstock.elastic.epoch_wait import EpochWait, PaceStatistics
 from penstock.elastic.journal import Journal
-from penstock.spark.steering.measured import Measured
+from penstock.statistics import FlowStats
 
 FIRST_ROWS = 100_000
 """What the first epoch takes in, at most: some tenths of a second."""
@@ -51,32 +51,33 @@ class Intake:
         size: int = self._journal.state("epoch/rows").size
         return max(1, min(self._most_rows, round(size / self._width)))
 
-    def took(self, measured: Measured, at: float, epoch: int) -> None:
-        """See an epoch that was done at a time, and choose for the next."""
-        if measured.stats.rows_in == 0:
+    def took(self, done: FlowStats) -> None:
+        """See an epoch, and choose for the next."""
+        if done.rows_in == 0:
             return
         # What is not sized takes all that there is.
-        backlog = self._resize(measured, at, epoch) if self._sized else 0
+        backlog = self._resize(done) if self._sized else 0
         if self._paced:
-            seen = PaceStatistics(measured.stats.seconds + measured.between, backlog)
-            for action in self._journal.step("epoch/every", seen, epoch):
+            seen = PaceStatistics(done.seconds + done.between, backlog)
+            for action in self._journal.step("epoch/every", seen, done.epoch):
                 if isinstance(action.after, float):
                     self.every = action.after
 
-    def _resize(self, measured: Measured, at: float, epoch: int) -> int:
+    def _resize(self, done: FlowStats) -> int:
         """Choose the rows of the next epoch; return how many are left over."""
-        rows, seconds = measured.stats.rows_in, measured.stats.seconds
-        most = max(measured.stats.operators[name][0] for name in self._sources)
+        rows, seconds = done.rows_in, done.seconds
+        most = max(done.operators[name].rows_in for name in self._sources)
         # Where nobody counts what waits, a source that gave all it might has some left.
         left: int = 2 * self._journal.state("epoch/rows").size if most >= self.rows else 0
-        backlog = left if measured.backlog is None else measured.backlog
+        known, at = (done.backlog or 0) if done.knows_backlog else None, done.at
+        backlog = left if known is None else known
         # Sources that join in count at once, those that pause by and by: they may be back with the next epoch.
         self._width = max(rows / most, 0.8 * self._width + 0.2 * rows / most)
         before, self._last = self._last, (at, backlog)
         arrivals = 0.0
         # The first epoch says nothing of how fast rows come. Where nobody knows what waits, a source may give as
         # much as is asked for: that is no rate to keep up with.
-        if measured.backlog is not None and before is not None and at > before[0]:
+        if known is not None and before is not None and at > before[0]:
             arrivals = max(0, rows + backlog - before[1]) / (at - before[0])
-        self._journal.step("epoch/rows", BatchStatistics(rows, seconds, arrivals, backlog), epoch)
+        self._journal.step("epoch/rows", BatchStatistics(rows, seconds, arrivals, backlog), done.epoch)
         return backlog

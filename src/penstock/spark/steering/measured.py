@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.keys import SHARDS
-from penstock.reports import EpochStats
+from penstock.plan import Plan
+from penstock.spark.job import Outcome
 from penstock.spark.spec import EpochSpec
+from penstock.spark.spent import operator_seconds
 from penstock.spark.waits import Waited
+from penstock.statistics import FlowStats, OperatorStats
+from penstock.store.checkpoint import ShardIndex
 
+NO_WAITS: Waited = (0, 0.0, 0.0, 0.0)
 _WEIGHT = 0.5
 """How much the latest epoch counts for what a row of a shard costs."""
 _SURE_ROWS = 200
 """From as many rows on, a shard's own cost counts for more than its operator's."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One epoch."""
-
-    spec: EpochSpec
-    stats: EpochStats
-    backlog: int | None = None
-    """Rows that wait in all sources; None where one of them does not know."""
-    level_seconds: dict[int, float] = field(default_factory=dict)
-    """From the end of one level to the end of the next: together they are the time of the job."""
-    waits: dict[str, Waited] = field(default_factory=dict)
-    hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = field(default_factory=dict)
-    shard_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
-    between: float = 0.0
-    """Seconds that a source takes to give the next epoch, beside those of the epoch: a query of Spark's does."""
-
-    @property
-    def telling(self) -> bool:
-        """Tell whether the epoch's times can be compared with others: it had rows, and was not run twice."""
-        return self.stats.rows_in > 0 and self.stats.attempts == 1 and bool(self.stats.levels)
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Return the processor seconds of all tasks."""
-        if self.spec.solo:  # one task, which reports itself once for each level
-            return max((cpu for tasks in self.stats.levels.values() for _, cpu in tasks), default=0.0)
-        return sum(cpu for tasks in self.stats.levels.values() for _, cpu in tasks)
-
-    @property
-    def wall_seconds(self) -> float:
-        """Return the seconds of all tasks, waiting included."""
-        if self.spec.solo:
-            return max((wall for tasks in self.stats.levels.values() for wall, _ in tasks), default=0.0)
-        return sum(wall for tasks in self.stats.levels.values() for wall, _ in tasks)
+def is_telling(epoch: FlowStats) -> bool:
+    """Tell whether an epoch's times can be compared with others: it had rows, and was not run twice."""
+    return epoch.rows_in > 0 and epoch.attempts == 1 and bool(epoch.levels)
 
 
 def level_seconds(timings: Iterable[dict[str, Any]], started: float, seconds: float) -> dict[int, float]:
@@ -68,23 +41,54 @@ def level_seconds(timings: Iterable[dict[str, Any]], started: float, seconds: fl
     return found
 
 
-def add_waits(timings: Iterable[dict[str, Any]]) -> dict[str, Waited]:
-    """Add up what the tasks measured of each operator that waits."""
-    found: dict[str, Waited] = {}
-    for timing in timings:
-        for name, (rows, wall, flight, cpu) in timing.get("waits", {}).items():
-            a, b, c, d = found.get(name, (0, 0.0, 0.0, 0.0))
-            found[name] = (a + rows, b + wall, c + flight, d + cpu)
-    return found
-
-
-def join_hot_keys(timings: Iterable[dict[str, Any]]) -> dict[str, dict[int, list[tuple[str, float]]]]:
-    """Gather the hottest keys of each operator's shards."""
-    found: dict[str, dict[int, list[tuple[str, float]]]] = {}
-    for timing in timings:
+def describe_epoch(plan: Plan, spec: EpochSpec, outcome: Outcome, state: Mapping[str, ShardIndex]) -> FlowStats:
+    """Put together what the tasks of an epoch reported, and what their state is by now."""
+    shards: dict[str, dict[int, tuple[int, float]]] = {}
+    hot: dict[str, dict[int, list[tuple[str, float]]]] = {}
+    waits: dict[str, Waited] = {}
+    levels: dict[int, list[tuple[float, float]]] = {}
+    for timing in outcome.timings:
+        levels.setdefault(timing["level"], []).append((timing.get("wall", 0.0), timing.get("cpu", 0.0)))
+        for name, load in timing["load"].items():
+            shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
         for name, keys in timing.get("hot_keys", {}).items():
-            found.setdefault(name, {}).update(keys)
-    return found
+            hot.setdefault(name, {}).update(keys)
+        for name, (rows, wall, flight, cpu) in timing.get("waits", {}).items():
+            a, b, c, d = waits.get(name, NO_WAITS)
+            waits[name] = (a + rows, b + wall, c + flight, d + cpu)
+    spent, keyed = operator_seconds(outcome.timings), {node.name for node in plan.keyed}
+    operators = {
+        name: OperatorStats(
+            1,
+            outcome.rows_in.get(name, 0),
+            outcome.rows_out.get(name, 0),
+            *spent.get(name, (0.0, 0.0)),
+            errors=outcome.passed_over.get(name, 0),
+            name=name,
+            kind=node.operator.kind,
+            shards=shards.get(name, {}),
+            table=spec.tables[name] if name in keyed else None,
+            waits=waits.get(name, NO_WAITS),
+            state_bytes=state[name].bytes() if name in state else None,
+            shard_bytes={shard: sum(sizes) for shard, sizes in state[name].sizes.items()} if name in state else {},
+            hot_keys=hot.get(name, {}),
+        )
+        for name, node in plan.nodes.items()
+    }
+    # One task reports itself once for each level.
+    tasks, add = [task for level in levels.values() for task in level], max if spec.solo else sum
+    return FlowStats(
+        rows_in=sum(outcome.rows_in.get(node.name, 0) for node in plan.sources),
+        epochs=1,
+        operators=operators,
+        computed=add([cpu for _, cpu in tasks] or [0.0]),
+        tasks=max(spec.tasks),
+        task_seconds=add([wall for wall, _ in tasks] or [0.0]),
+        epoch=spec.epoch,
+        solo=spec.solo,
+        level_tasks=spec.tasks,
+        levels=levels,
+    )
 
 
 class ShardLoads:
@@ -98,7 +102,7 @@ class ShardLoads:
         self._cost: dict[int, float] = {}
         self.loads: tuple[float, ...] = (0.0,) * shards
 
-    def add(self, measured: dict[int, tuple[int, float]]) -> None:
+    def add(self, measured: Mapping[int, tuple[int, float]]) -> None:
         """Take in the rows and seconds of each shard in an epoch."""
         total = sum(rows for rows, _ in measured.values())
         if not total:

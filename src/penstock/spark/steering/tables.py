@@ -6,8 +6,9 @@ from penstock.elastic.journal import Journal
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
 from penstock.spark.routing import even_table
 from penstock.spark.stages import Stages
-from penstock.spark.steering.measured import Measured, ShardLoads
+from penstock.spark.steering.measured import ShardLoads
 from penstock.spark.worker_state import shard_count
+from penstock.statistics import FlowStats, OperatorStats
 
 LEAST_GAIN = 0.01
 """Seconds of an epoch that the busiest task must exceed the mean by before shards move."""
@@ -27,13 +28,13 @@ class Tables:
         for node in self._keyed:
             journal.begin(f"{node.name}/shards", BALANCE, epoch)
 
-    def took(self, measured: Measured) -> None:
+    def took(self, done: FlowStats) -> None:
         """Take in the loads of an epoch."""
         for name, loads in self._loads.items():
-            loads.add(measured.stats.shards.get(name, {}))
+            loads.add(done.operators[name].shards)
 
     def choose(
-        self, levels: tuple[int, ...], fixed: dict[str, list[int]], measured: Measured | None, epoch: int
+        self, levels: tuple[int, ...], fixed: dict[str, list[int]], done: FlowStats | None, epoch: int
     ) -> dict[str, list[int]]:
         """Return the table of each keyed operator, given the tasks of each level and the tables that the user set."""
         chosen = {}
@@ -46,12 +47,12 @@ class Tables:
             if node.name in fixed:
                 self._tables[node.name] = list(fixed[node.name])
             else:
-                self._mend(node.name, tasks, measured, epoch)
+                self._mend(node.name, tasks, done, epoch)
             self._tasks[node.name] = tasks
             chosen[node.name] = list(self._tables[node.name])
         return chosen
 
-    def _mend(self, name: str, tasks: int, measured: Measured | None, epoch: int) -> None:
+    def _mend(self, name: str, tasks: int, done: FlowStats | None, epoch: int) -> None:
         table = self._tables.get(name)
         loads = self._loads[name].loads
         resized = table is not None and self._tasks.get(name, max(table) + 1) != tasks
@@ -60,19 +61,20 @@ class Tables:
             if table is None or max(table) >= tasks or name in self._tasks:
                 self._tables[name] = even_table(len(loads), tasks)
             return
-        if not heavy or tasks == 1 or (measured is None and not resized):
+        if not heavy or tasks == 1 or (done is None and not resized):
             return
         known_hot = self._journal.state(f"{name}/shards").hot
         if not resized and not known_hot and imbalance(loads, tuple(table), tasks) <= BALANCE.threshold:
             return  # what it sees is long, and it would hold: nothing is learned from logging that every epoch
-        bytes_of = measured.shard_bytes.get(name, {}) if measured is not None else {}
-        hot = measured.hot_keys.get(name, {}) if measured is not None else {}
+        own = OperatorStats() if done is None else done.operators[name]
         seen = ShardStatistics(
             loads,
             tuple(table),
             tasks,
-            tuple(bytes_of.get(shard, 0) for shard in range(len(loads))),
-            tuple(ShardKeys(shard, tuple(HotKey(*key) for key in keys)) for shard, keys in sorted(hot.items())),
+            tuple(own.shard_bytes.get(shard, 0) for shard in range(len(loads))),
+            tuple(
+                ShardKeys(shard, tuple(HotKey(*key) for key in keys)) for shard, keys in sorted(own.hot_keys.items())
+            ),
         )
         for action in self._journal.step(f"{name}/shards", seen, epoch):
             if action.what == "shard":

@@ -6,8 +6,9 @@ from penstock.elastic.epoch_model import EpochStatistics, EpochTasks
 from penstock.elastic.journal import Journal
 from penstock.elastic.one_task import OneTask, WorkStatistics
 from penstock.spark.stages import Stages
-from penstock.spark.steering.measured import Measured
+from penstock.spark.steering.measured import is_telling
 from penstock.spark.worker_state import shard_count
+from penstock.statistics import FlowStats
 
 WARM_EPOCHS = 4
 """The first epochs wait for the JVM's compiler and for Python workers to start: their times say nothing."""
@@ -43,24 +44,24 @@ class Tasks:
                 self.levels[level] = max(known)
                 self._open.discard(level)
 
-    def one_task(self, measured: Measured | None, rows: int | None, cores: int, epoch: int) -> bool:
+    def one_task(self, done: FlowStats | None, rows: int | None, cores: int, epoch: int) -> bool:
         """Tell whether one task is to run the next epoch; `rows` is what it will have, None where that is not known."""
-        if measured is not None:
-            self._rows = measured.stats.rows_in
+        if done is not None:
+            self._rows = done.rows_in
         expected = self._rows if rows is None else rows
         if expected is None:
             return False
-        known = measured is not None and measured.telling
+        known = done is not None and is_telling(done)
         seen = WorkStatistics(
-            measured.stats.rows_in if measured is not None and known else 0,
-            measured.cpu_seconds if measured is not None and known else 0.0,
+            done.rows_in if done is not None and known else 0,
+            done.computed if done is not None and known else 0.0,
             expected,
             cores,
         )
         self._journal.step("epoch/one_task", seen, epoch)
         return bool(self._journal.state("epoch/one_task").one)
 
-    def choose(self, measured: Measured | None, rows: int | None, cores: int, most: int | None, epoch: int) -> None:
+    def choose(self, done: FlowStats | None, rows: int | None, cores: int, most: int | None, epoch: int) -> None:
         """Choose the tasks of each level for an epoch of so many rows.
 
         There is room for `most` tasks, None where that is not known; on a cluster it changes, as the cores do.
@@ -72,19 +73,19 @@ class Tasks:
                 self.levels[level] = min(cores, self._stages.plan.shards)
             elif most is not None and self.levels[level] > most:
                 self._step(level, EpochStatistics(self.levels[level], 0, 0.0, rows or 0, cores, most), epoch)
-        if measured is None or measured.spec.solo or not measured.telling:
+        if done is None or done.solo or not is_telling(done):
             return
         self._seen += 1
         if self._seen <= WARM_EPOCHS:
             return
-        expected = measured.stats.rows_in if rows is None else rows
+        expected = done.rows_in if rows is None else rows
         for level in self._steered:
-            entered = sum(measured.stats.operators[node.name][0] for node in self._stages.entries(level))
-            spent = measured.level_seconds.get(level, 0.0)
+            entered = sum(done.operators[node.name].rows_in for node in self._stages.entries(level))
+            spent = done.level_seconds.get(level, 0.0)
             if not entered or spent <= 0:
                 continue
-            ahead = round(expected * entered / measured.stats.rows_in)
-            self._step(level, EpochStatistics(measured.spec.tasks[level], entered, spent, ahead, cores, most), epoch)
+            ahead = round(expected * entered / done.rows_in)
+            self._step(level, EpochStatistics(done.level_tasks[level], entered, spent, ahead, cores, most), epoch)
 
     def _step(self, level: int, seen: EpochStatistics, epoch: int) -> None:
         for action in self._journal.step(f"level {level}/tasks", seen, epoch):

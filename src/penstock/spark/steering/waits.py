@@ -6,7 +6,8 @@ from penstock.elastic.journal import Journal
 from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 from penstock.operators.stateless import PerRow, Unasked, most_in_flight
 from penstock.plan import Plan
-from penstock.spark.steering.measured import Measured
+from penstock.spark.steering.measured import is_telling
+from penstock.statistics import FlowStats
 
 LEAST_ROWS = 32
 """An epoch with fewer rows a task says nothing of how fast they could be."""
@@ -27,18 +28,17 @@ class WaitingOperators:
                 journal.begin(_name(node.name), controller, epoch)
                 self.in_flight[node.name] = rows
 
-    def took(self, measured: Measured, epoch: int) -> None:
+    def took(self, done: FlowStats) -> None:
         """See an epoch, and choose for the next."""
-        if not measured.telling:
+        if not is_telling(done):
             return
         for name in self.in_flight:
-            rows, wall, flight, cpu = measured.waits.get(name, (0, 0.0, 0.0, 0.0))
-            tasks = max(measured.spec.tasks)
-            if wall <= 0 or rows < LEAST_ROWS * tasks:
+            rows, wall, flight, cpu = done.operators[name].waits
+            if wall <= 0 or rows < LEAST_ROWS * done.tasks:
                 continue
             # A task's own rate, so that more tasks do not look like more rows in flight.
             seen = WaitingStatistics(rows / wall, max(0.0, flight - cpu) / rows, cpu / rows)
-            for action in self._journal.step(_name(name), seen, epoch):
+            for action in self._journal.step(_name(name), seen, done.epoch):
                 if action.what == "in_flight" and isinstance(action.after, int):
                     self.in_flight[name] = action.after
 
