@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.jars import Unreachable, connector_jars
 from tests.kafka.broker import Broker
-from tests.kafka.jars import Unreachable, connector_jars
 from tests.quick_spark import suite_session
 
 # No deadline: the machine is shared, and the first call into a library takes long. `make test` draws the same examples

@@ -71,7 +71,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Socket:
-    """Lines of text from a TCP server, logged before they are processed, so none is lost in a crash."""
+    """Lines of text from a TCP server. What an epoch takes is logged; a crash loses what was only received."""
 
     host: str
     port: int

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .jars import broker_jars
+from tests.jars import broker_jars
 
 PATIENCE = 120.0
 """Seconds that the broker may take to start: a machine that does a lot else is slow."""

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from tests.jars import connector_jars
+
 from ..chaos.killing import Chaos
 from ..spark.running import read_back
 from . import driver
 from .broker import Broker
 from .driver import Topic
-from .jars import connector_jars
 from .messages import SCHEMA, WINDOW, message, messages, mixed, sizes
 
 TREE = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from penstock.errors import OperatorError, SourceError, StorageError
 from penstock.ingress import retries
 
 from ..faults import at_random, faults
-from .running import assert_as_sequential, make_engine, make_rows, run_inline, two_sinks, write_files
+from .running import assert_as_sequential, make_engine, make_rows, read_back, run_inline, two_sinks, write_files
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -103,6 +103,27 @@ def test_sinks_of_threads_are_written_again(tmp_path, form, operation):
     schema = {} if form == "parquet" else {"schema": {"n": int}}
     again.source("in", read(str(tmp_path / "out"), **schema)).sink("out")
     assert [row.n for row in ps.run(again, engine="sequential").results["out"]] == list(range(1000))
+
+
+@pytest.mark.parametrize("moment", ["create", "write", "close"])
+def test_of_two_runs_in_threads_that_share_a_directory_one_is_refused(tmp_path, moment):
+    def build(first: int) -> ps.Flow:
+        flow = ps.Flow("threads")
+        rows = flow.source("in", [{"n": n} for n in range(first, first + 1000)])
+        rows.sink("out", ps.write.parquet(str(tmp_path / "out")))
+        return flow
+
+    runs: list[ps.Run] = []
+
+    def meanwhile(operation: str, path: str) -> bool:
+        if operation == moment and "/staging/" in path and not runs:
+            runs.append(ps.start(build(1000), engine="threads"))
+            runs[0].await_end()
+        return False
+
+    with faults(meanwhile), pytest.raises(ps.FlowError, match=r"'out'.*another run writes to .*/out.*of its own"):
+        ps.run(build(0), engine="threads")
+    assert read_back(tmp_path / "out") == [(n,) for n in range(1000, 2000)]
 
 
 @pytest.mark.parametrize("engine", ["threads", "sequential"])

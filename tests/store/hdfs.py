@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +11,10 @@ from pathlib import Path
 
 import pyspark
 
+from tests.jars import hdfs_jar
+
 PATIENCE = 180.0
 """Seconds that the cluster may take to start: a machine that does a lot else is slow."""
-SECONDS = 600
-
-
-class Unreachable(Exception):
-    """The jar is not here and cannot be had."""
-
 
 _CLUSTER = """
 import java.io.File;
@@ -71,18 +65,4 @@ def _spark_jars() -> Path:
 def _cluster_jar() -> Path:
     """Return the jar with the cluster, of the release that Spark's client has."""
     (client,) = _spark_jars().glob("hadoop-client-api-*.jar")
-    version = client.stem.removeprefix("hadoop-client-api-")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock-tests"
-    wanted = cache / f"hadoop-client-minicluster-{version}.jar"
-    if not wanted.exists():
-        if shutil.which("mvn") is None:
-            raise Unreachable("there is no Maven (mvn) on this machine")
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as temporary:
-            artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
-            fetch = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={temporary}"]
-            done = subprocess.run(fetch, capture_output=True, text=True, timeout=SECONDS, check=False)
-            if done.returncode:
-                raise Unreachable(f"Maven cannot fetch {artifact}: {done.stdout[:300]}")
-            os.replace(Path(temporary) / wanted.name, wanted)
-    return wanted
+    return hdfs_jar(client.stem.removeprefix("hadoop-client-api-"))

@@ -20,6 +20,7 @@ from penstock.store import documents, objects, remote
 from penstock.store.lease import Lease
 from penstock.store.objects import LocalStore, Store, open_store
 
+from ..jars import Unreachable
 from ..spark.running import make_rows, read_back, run_inline, sequential, two_sinks, write_files
 from . import hdfs
 
@@ -71,7 +72,7 @@ def hadoop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     try:
         with hdfs.serve(tmp_path_factory.mktemp("hdfs")) as address:
             yield address
-    except hdfs.Unreachable as problem:
+    except Unreachable as problem:
         pytest.skip(f"no HDFS to test against: {problem}")
 
 

@@ -131,6 +131,22 @@ def test_a_declared_field_that_a_function_leaves_out_is_refused(data, tmp_path, 
         run_on(engine, flow, tmp_path / "ck")
 
 
+@pytest.mark.parametrize("last", [True, False], ids=["rows in the last epoch", "none in the last epoch"])
+def test_a_directory_that_was_moved_away_is_missed(data, tmp_path, last):
+    flow = ps.Flow("moved")
+    rows = flow.source("rows", ps.read.parquet(str(data)))
+    rows.filter(lambda row: last or row.n < 10).sink("out", ps.write.parquet(str(tmp_path / "out")))
+    begin(flow, tmp_path / "ck")
+    begin(flow, tmp_path / "ck")
+    (tmp_path / "out").rename(tmp_path / "away")
+    with pytest.raises(ps.CheckpointError, match=r"'out'.*/out, to which this run has written up to epoch 2, is gone"):
+        run_inline(flow, tmp_path / "ck")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "away").rename(tmp_path / "out")
+    run_inline(flow, tmp_path / "ck")
+    assert [row[0] for row in read_back(tmp_path / "out")] == list(range(60 if last else 10))
+
+
 def test_epochs_without_rows_leave_nothing_behind(data, tmp_path):
     flow = ps.Flow("alerts")
     rows = flow.source("rows", ps.read.parquet(str(data)))

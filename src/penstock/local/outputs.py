@@ -7,9 +7,10 @@ another one is refused.
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -126,12 +127,12 @@ class _DirectorySink:
             )
         refuse_strangers(node.name, writer, names)
         self._node, self._writer, self._declared, self._clock = node, writer, declared, clock
-        self._staging = f"{self._path}/_penstock/staging"
+        # Another run may have found the directory empty at the same time: each writes to a place of its own.
+        self._staging = f"{self._path}/_penstock/staging/{uuid.uuid4().hex}"
         self._epoch, self._rows, self._began = 0, 0, 0.0
         self._batches: list[pa.RecordBatch] = []
         """The rows of the epoch under way: they are written at its end, as often as it takes."""
         self._schema: pa.Schema | None = None
-        shutil.rmtree(self._staging, ignore_errors=True)
 
     def write(self, chunk: Chunk) -> None:
         """Add rows."""
@@ -158,4 +159,12 @@ class _DirectorySink:
         with FileWriter(self._system, f"{self._staging}/{part_name(0, form)}", form, self._writer.header) as file:
             for batch in self._batches:
                 file.write(batch)
-        os.rename(self._staging, target)
+        try:
+            os.rename(self._staging, target)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise FlowError(
+                f"sink {self._node.name!r}: another run writes to {self._writer.path}, and has written {target} just "
+                f"now; give each run a directory of its own"
+            ) from None

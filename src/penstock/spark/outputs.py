@@ -90,6 +90,7 @@ class Outputs:
     def accept(self, position: Position, checkpoint_id: str) -> None:
         """Refuse directories that this run must not write to; nothing is changed."""
         for node, writer in self._directories:
+            self._refuse_gone(node, writer, position)
             rows = _refuse_taken(node, writer, self.stores[writer.path], checkpoint_id)
             self._refuse_newer(node, writer, rows, position.epoch)
             self._refuse_other_rows(node, writer, position)
@@ -132,9 +133,19 @@ class Outputs:
                     f"remove both"
                 )
 
+    def _refuse_gone(self, node: Node, writer: Directory, position: Position) -> None:
+        """Refuse to begin anew where a directory was moved away, or its disk is not mounted."""
+        was = _known_sink(node, position)
+        if was is not None and was["path"] == writer.path and not self.stores[writer.path].exists(""):
+            raise CheckpointError(
+                f"sink {node.name!r}: {writer.path}, to which this run has written up to epoch {position.epoch}, is "
+                f"gone; put it back, or, where its rows were read and removed, make an empty directory there (on an "
+                f"object store, any object in it), or give the sink another"
+            )
+
     def _refuse_other_rows(self, node: Node, writer: Directory, position: Position) -> None:
         """Refuse to add rows to a directory whose rows have other fields, or are in another format."""
-        was = ((position.flow or {}).get("sinks") or {}).get(node.name)
+        was = _known_sink(node, position)
         if was is None:
             return
         if was["path"] != writer.path:
@@ -203,6 +214,12 @@ class Outputs:
     def _values(self, node: Node, parts: list[Part]) -> list[Row]:
         row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
         return [value for part in parts for chunk in read_payload(part, row) for value in chunk]
+
+
+def _known_sink(node: Node, position: Position) -> Json | None:
+    """Return what the checkpoint says of a sink's directory; None where it was written without one so far."""
+    found: Json | None = ((position.flow or {}).get("sinks") or {}).get(node.name)
+    return found
 
 
 def _of(node: Node, parts: list[Part]) -> list[Part]:

@@ -26,6 +26,8 @@ RENEWALS = 6
 """How often a lease is renewed in that time."""
 ATTEMPTS = 20
 DIRECTORY = "lease"
+_HELD: set[str] = set()
+"""The leases of this process: that it lives does not tell whether a run of it does."""
 log = logging.getLogger(__name__)
 
 
@@ -61,9 +63,11 @@ class Lease:
             )
         self.fence = max([*numbers, above], default=0) + 1
         self._started = self._clock()
+        _HELD.add(self._nonce)
         # A number that is free again was another's that is gone: a higher one tells.
         if not documents.write_new(self._store, self._name(self.fence), self._body()) or not self.is_mine():
             self.fence = 0
+            _HELD.discard(self._nonce)
             raise LeaseError(
                 f"another driver has just taken the checkpoint {self._store.root}; stop it first, or use another "
                 f"checkpoint"
@@ -126,6 +130,8 @@ class Lease:
         except StorageError as error:
             # No reason for a run to fail that is done, nor to hide why it has failed.
             log.warning("the lease of %s could not be given back, and runs out by itself: %s", self._store.root, error)
+        finally:
+            _HELD.discard(self._nonce)
 
     def _renew(self) -> None:
         while not self._stop.wait(self._expire / RENEWALS):
@@ -163,6 +169,8 @@ class Lease:
             return False
         # Leases from before there were machines name the host alone.
         here = holder["machine"] == self._machine if "machine" in holder else holder["host"] == socket.gethostname()
+        if here and holder["pid"] == os.getpid() and holder.get("nonce", "") not in _HELD:
+            return False  # a run of this process that has ended and could not say so
         if here:
             # A process number is used again after a while; the time of birth tells.
             return _born(holder["pid"]) == holder["born"] and _exists(holder["pid"])

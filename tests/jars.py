@@ -1,4 +1,4 @@
-"""Apache Kafka and Spark's connector for it, from Maven Central through the machine's Maven, kept outside the tree."""
+"""What tests need of Java: Kafka, Spark's connector for it, HDFS. From Maven Central, kept outside the tree."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def connector_jars() -> list[Path]:
     """Return the jars of Spark's connector; what else it needs comes with Spark."""
     # Spark's own files name repositories that are not everywhere, so that these are fetched one by one.
     return sorted(_cached(f"spark-kafka-{CONNECTOR}-{TOKENS}", _SPARK, whole=False).glob("*.jar"))
+
+
+def hdfs_jar(version: str) -> Path:
+    """Return the jar with a whole HDFS in one process, of a release of Hadoop."""
+    artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
+    (found,) = _cached(f"hdfs-{version}", [artifact], whole=False).glob("*.jar")
+    return found
 
 
 def _cached(name: str, artifacts: list[str], *, whole: bool) -> Path:
