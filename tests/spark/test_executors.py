@@ -112,7 +112,7 @@ class Play:
         tasks = choice.levels[1]
         seconds = 0.1 + self.work / min(tasks, self.cores)
         levels = {0: [(0.0, 0.0)], 1: [(self.work / tasks,) * 2] * tasks, 2: [(0.0, 0.0)]}
-        spec = EpochSpec(self.epoch, choice.levels, {}, {}, ((),), {}, (), None, {}, "", "", {}, 0)
+        spec = EpochSpec(self.epoch, choice.levels, {}, {}, ((),), {}, (), {}, "", "", {}, 0)
         operators = dict.fromkeys(self.stages.plan.nodes, (SHARDS, SHARDS))
         stats = EpochStats(
             self.epoch, SHARDS, {}, seconds, seconds, 0, operators, {}, {}, {}, max(choice.levels), levels

@@ -66,7 +66,6 @@ class Play:
             ((),),
             {},
             (),
-            None,
             {},
             "",
             "",
@@ -344,7 +343,7 @@ class Sources:
         self.waiting = [rows - taken for rows, taken in zip(self.waiting, given, strict=True)]
         seconds = 0.1 + 20e-6 * sum(given)
         self.at += seconds
-        spec = EpochSpec(self.epoch, (1,), {}, {}, ((),), {}, (), None, {}, "", "", {}, 0)
+        spec = EpochSpec(self.epoch, (1,), {}, {}, ((),), {}, (), {}, "", "", {}, 0)
         operators = {name: (rows, rows) for name, rows in zip(self.names, given, strict=True)}
         stats = EpochStats(
             self.epoch, sum(given), {}, seconds, seconds, 0, operators, {}, {}, {}, 1, {0: [(0.1, 0.1)]}

@@ -1,0 +1,140 @@
+"""Kafka with `order_by`: one sequence over all partitions, whatever Spark cut into batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.ingress.sequence import InputSequence
+from penstock.plan import make_plan
+from penstock.sequential import SequentialEngine
+from penstock.store.keeper import Keeper
+
+from ..conformance.inline import Arriving
+from ..spark.framing import FIELDS, Legs, Rows, every_operator, write_file
+from ..spark.running import Crash
+from .broker import Broker
+from .reading import decoded, read
+
+pytestmark = pytest.mark.spark
+
+
+def interleaved(count: int, parts: int) -> list[tuple[int, dict[str, int]]]:
+    """Make rows of partitions whose values rise at other paces, with ties inside of them and between them."""
+    rows = []
+    for n in range(count):
+        part = (n * n + n // 3) % 7 % parts
+        rows.append((part, {"t": n // 3 * 3 + part % 2 * 2, "k": n * 5 % 3, "v": n}))
+    highest: dict[int, int] = {}
+    for part, row in rows:
+        row["t"] = highest[part] = max(row["t"], highest.get(part, 0))
+    return rows
+
+
+def meant(flow: ps.Flow, given: dict[str, list[tuple[int, Any]]], parts: dict[str, int]) -> dict[str, list[Any]]:
+    """Return what comes out of rows of parts, by the reference engine, as long as no source ends."""
+    plan = make_plan(flow)
+    engine = SequentialEngine(plan)
+    sequence = InputSequence(plan, engine)
+    for source, count in parts.items():
+        engine.know(source, range(count))
+        sequence.know(source, range(count))
+    for node in plan.sources:
+        assert node.types[0] is not None
+        for part, row in given[node.name]:
+            sequence.give(node.name, node.types[0].roundtrip(row), part)
+    sequence.run()
+    return engine.results
+
+
+def count_of(results: dict[str, list[Any]]) -> int:
+    return len(results["scan out"])
+
+
+def flow_over(readers: dict[str, Any], **options: Any) -> ps.Flow:
+    flow = ps.Flow("ordered")
+    first, *others = [flow.source(name, reader, time="t", order_by="t", **options) for name, reader in readers.items()]
+    every_operator(first.union(*others) if others else first)
+    return flow
+
+
+@pytest.mark.parametrize("batch", [9, 1000])
+def test_partitions_come_out_as_one_sequence(spark: Any, kafka: Broker, tmp_path: Path, batch: int) -> None:
+    """Small batches or one, with a restart and a crash in between: the same sequence."""
+    topic = f"ordered-{batch}"
+    kafka.create(topic, 4)
+    rows = interleaved(120, 4)
+    kafka.write(topic, rows[:80])
+    frame = decoded(read(spark, kafka, topic, maxOffsetsPerTrigger=batch, minPartitions=6))
+    expected = meant(flow_over({"events": Arriving([], schema=FIELDS)}), {"events": rows}, {"events": 4})
+    half = meant(flow_over({"events": Arriving([], schema=FIELDS)}), {"events": rows[:80]}, {"events": 4})
+    assert 80 > count_of(half) > 40
+    legs = Legs(spark, tmp_path / "ck")
+    legs.run(flow_over({"events": frame}), until=20, epoch_rows=16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Keeper, "commit", lambda *_: (_ for _ in ()).throw(Crash()))
+        with pytest.raises(Crash):
+            legs.run(flow_over({"events": frame}), until=1000, epoch_rows=8)
+    legs.run(flow_over({"events": frame}), until=count_of(half), epoch_rows=1000)
+    kafka.write(topic, rows[80:])
+    legs.run(flow_over({"events": frame}), until=count_of(expected), epoch_rows=20)
+    assert legs.results == expected
+    assert all(expected.values())
+
+
+def test_with_other_sources(spark: Any, kafka: Broker, tmp_path: Path) -> None:
+    """A topic of three partitions, another of two, and files: equal values by source, then by partition."""
+    kafka.create("ordered-a", 3)
+    kafka.create("ordered-b", 2)
+    given: dict[str, list[tuple[int, Any]]] = {
+        "a": interleaved(60, 3),
+        "b": interleaved(40, 2),
+        "files": [(0, row) for _, row in interleaved(50, 1)],
+    }
+    for name in "ab":
+        kafka.write(f"ordered-{name}", given[name])
+    files: Rows = [row for _, row in given["files"]]
+    for number, start in enumerate(range(0, 50, 20)):
+        write_file(tmp_path / "data", "parquet", f"{number}", files[start : start + 20], number + 1)
+    readers = {
+        "a": decoded(read(spark, kafka, "ordered-a", maxOffsetsPerTrigger=7)),
+        "b": decoded(read(spark, kafka, "ordered-b", maxOffsetsPerTrigger=11)),
+        "files": spark.readStream.schema("t long, k long, v long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(tmp_path / "data")),
+    }
+    empty = {name: Arriving([], schema=FIELDS) for name in readers}
+    expected = meant(flow_over(empty), given, {"a": 3, "b": 2, "files": 1})
+    legs = Legs(spark, tmp_path / "ck")
+    legs.run(flow_over(readers), until=50, epoch_rows=8)
+    legs.run(flow_over(readers), until=count_of(expected), epoch_rows=30)
+    assert legs.results == expected
+
+
+def test_a_silent_partition_is_waited_for_until_it_is_idle(spark: Any, kafka: Broker, tmp_path: Path) -> None:
+    """Nothing can be taken as long as one has shown nothing; what it has when it speaks again may be late."""
+    kafka.create("ordered-idle", 3)
+    rows = [(n % 2, {"t": n, "k": 0, "v": n}) for n in range(40)]
+    kafka.write("ordered-idle", rows)
+    frame = decoded(read(spark, kafka, "ordered-idle"))
+    flow = ps.Flow("idle")
+    events = flow.source("events", frame, order_by="t", idle_after=1.0, on_late="divert")
+    events.map(lambda r: r.v).sink("out")
+    events.late.map(lambda r: r.v).sink("late")
+    seen: list[int] = []
+    run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / "ck"))
+
+    def after(stats: Any) -> None:
+        if stats.rows_in and not seen:  # taken without the third partition
+            kafka.write("ordered-idle", [(2, {"t": t, "k": 0, "v": 100 + t}) for t in (3, 60)])
+        if stats.rows_in:
+            seen.append(stats.rows_in)
+        if sum(seen) >= 42:
+            run.stop()
+
+    run.on_epoch(after)
+    assert run.await_end(300)
+    assert run.results == {"out": [*range(40), 160], "late": [103]}
