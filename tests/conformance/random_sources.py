@@ -169,7 +169,8 @@ class DrawnFeed(PartedFeed):
         """Have more come, as drawn, of some parts."""
         if self._next < len(self._asked):
             for part, rows in self._asked[self._next].items():
-                self._parts[part].come += len(rows)
+                mine = self._parts[part]
+                mine.come = min(mine.come + len(rows), len(mine.rows))
             self._next += 1
 
     def whole(self, slices: Any) -> Slice:
@@ -218,20 +219,20 @@ class OnePart:
     """The rows of one part; more come when all that came were taken."""
 
     def __init__(self, feed: DrawnFeed, rows: list[Any]) -> None:
-        self._feed, self._rows, self.come, self.taken, self._before = feed, rows, 0, 0, 0
+        self._feed, self.rows, self.come, self.taken, self._before = feed, rows, 0, 0, 0
 
     def slice(self, start: int, stop: int) -> Slice:
-        split = Split(0, start, stop, payload=pickle.dumps(self._rows[start:stop]))
+        split = Split(0, start, stop, payload=pickle.dumps(self.rows[start:stop]))
         return Slice((split,), {}, [start, stop], stop - start)  # type: ignore[arg-type]
 
     def poll(self, limit: int) -> Slice | None:
         if self.taken >= self.come:
             self._feed.more()
-        self._before, self.taken = self.taken, min(self.taken + limit, self.come, len(self._rows))
+        self._before, self.taken = self.taken, min(self.taken + limit, self.come)
         return self.slice(self._before, self.taken) if self.taken > self._before else None
 
     def undo(self) -> None:
         self.taken = self._before
 
     def exhausted(self) -> bool:
-        return self._feed.exhausted() and self.come >= len(self._rows)
+        return self._feed.exhausted() and self.come >= len(self.rows)

@@ -138,3 +138,21 @@ def test_a_silent_partition_is_waited_for_until_it_is_idle(spark: Any, kafka: Br
     run.on_epoch(after)
     assert run.await_end(300)
     assert run.results == {"out": [*range(40), 160], "late": [103]}
+
+
+def test_a_partition_that_comes_later(spark: Any, kafka: Broker, tmp_path: Path) -> None:
+    """It is one of those that all wait for, and what it has below rows that were taken without it is late."""
+    kafka.create("ordered-growing", 1)
+    kafka.write("ordered-growing", [(0, {"t": t, "k": 0, "v": t}) for t in range(10)])
+    frame = decoded(read(spark, kafka, "ordered-growing", **{"kafka.metadata.max.age.ms": "200"}))
+    flow = ps.Flow("growing")
+    events = flow.source("events", frame, order_by="t", on_late="divert")
+    events.map(lambda r: r.v).sink("out")
+    events.late.map(lambda r: r.v).sink("late")
+    legs = Legs(spark, tmp_path / "ck")
+    legs.run(flow, until=10)
+    kafka.grow("ordered-growing", 2)
+    kafka.write("ordered-growing", [(1, {"t": t, "k": 0, "v": t}) for t in (5, 12)])
+    kafka.write("ordered-growing", [(0, {"t": t, "k": 0, "v": t}) for t in (11, 20)])
+    legs.run(flow, until=13)
+    assert legs.results == {"out": [*range(10), 11, 12], "late": [5]}

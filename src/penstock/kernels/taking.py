@@ -57,6 +57,8 @@ class Taker:
         self._plan, self._feeds, self._clock = plan, feeds, clock
         self._numbers = {node.name: number for number, node in enumerate(plan.sources)}
         self._readers = {name: OrderReader(plan.nodes[name]) for name in feeds}
+        self._parts: dict[str, Mapping[int, Feed]] = {}
+        """The parts of each source that are known, in their order; as long as an epoch is taken none is new."""
         self._ahead: dict[Lane, Ahead] = {}
         """What was seen of each part and not taken yet."""
         self._turn = 0
@@ -106,10 +108,9 @@ class Taker:
             case "turns":
                 self._take_turns(open_feeds, limit, taken)
             case "order":
-                for name, feed in open_feeds.items():
-                    parts = parts_of(feed)
-                    for part, each in parts.items():
-                        self._look_ahead((name, part), each, max(1, limit // len(parts)))
+                for name in open_feeds:
+                    for part, each in self._parts[name].items():
+                        self._look_ahead((name, part), each, self._share(name, limit))
         self._rest(open_feeds, marks, taken)
         if self._plan.layout.sequence == "order":
             self._take_ordered(open_feeds, limit, taken)
@@ -138,9 +139,10 @@ class Taker:
     def _know(self, marks: Mapping[str, SourceMarks]) -> None:
         """Have all know of the parts that there are by now. What was taken without a new one is before its rows."""
         for name, feed in self._feeds.items():
+            self._parts[name] = dict(parts_of(feed))
             if isinstance(feed, PartedFeed):
-                marks[name].know(feed.parts())
-            for part in parts_of(feed) if self._plan.layout.order else ():
+                marks[name].know(self._parts[name])
+            for part in self._parts[name] if self._plan.layout.order else ():
                 if (name, part) not in self._ahead:
                     self._ahead[name, part] = Ahead()
                     if self._tops:
@@ -173,12 +175,11 @@ class Taker:
         lanes: dict[Part, Lane] = {}
         most: dict[Lane, int] = {}
         tops: dict[Part, Key | None] = {}
-        for name, feed in feeds.items():
-            parts = parts_of(feed)
-            for rank, part in enumerate(parts):
+        for name in feeds:
+            for rank, part in enumerate(self._parts[name]):
                 lane, place = (name, part), (self._numbers[name], rank)
                 lanes[place], ahead = lane, self._ahead[lane]
-                most[lane] = self._most(lane, max(1, limit // len(parts)))
+                most[lane] = self._most(lane, self._share(name, limit))
                 if most[lane] < len(ahead):  # what is left is before everything that comes
                     tops[place] = ahead.least(most[lane])
                 elif not ahead.over and part not in taken.idle.get(name, ()):
@@ -201,7 +202,7 @@ class Taker:
     def _take_parts(self, name: str, feed: Feed, taken: Taken) -> None:
         """Take what was decided of the parts of a source, and its end where that is all."""
         slices: dict[int, Slice] = {}
-        for part, each in parts_of(feed).items():
+        for part, each in self._parts[name].items():
             count = len(self._taken.get((name, part), ()))
             if count:
                 found = each.poll(count)
@@ -210,9 +211,13 @@ class Taker:
                 assert found.rows == count, f"source {name!r} gave {found.rows} rows instead of {count}"
         if slices:
             taken.slices[name] = feed.whole(slices) if isinstance(feed, PartedFeed) else slices[0]
-        mine = [ahead for (source, _), ahead in self._ahead.items() if source == name]
+        mine = [self._ahead[name, part] for part in self._parts[name]]
         if all(ahead.over and not len(ahead) for ahead in mine):
             taken.ends[name] = self._end(name, taken.slices.get(name))
+
+    def _share(self, name: str, limit: int) -> int:
+        """Return how many rows of each part an epoch may take that may take so many of the source."""
+        return max(1, limit // len(self._parts[name]))
 
     def _most(self, lane: Lane, limit: int) -> int:
         """Return how many of the rows that were seen of a part may be taken at most."""
@@ -319,10 +324,9 @@ class Taker:
 
     def _with_places(self, name: str, found: Slice) -> Slice:
         """Give rows of several parts their places: by part, then as they follow each other."""
-        feed = self._feeds[name]
-        if not isinstance(feed, PartedFeed):
+        if not isinstance(self._feeds[name], PartedFeed):
             return found
-        passed = {part: rank << ROW_BITS for rank, part in enumerate(feed.parts())}
+        passed = {part: rank << ROW_BITS for rank, part in enumerate(self._parts[name])}
         splits = []
         for split in found.splits:
             splits.append(replace(split, place=passed[split.part]))
