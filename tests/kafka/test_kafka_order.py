@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ingress.sequence import InputSequence
-from penstock.plan import make_plan
-from penstock.sequential import SequentialEngine
 from penstock.store.keeper import Keeper
 
 from ..conformance.inline import Arriving
-from ..spark.framing import FIELDS, Legs, Rows, every_operator, write_file
+from ..spark.framing import FIELDS, Legs, Rows, meant, ordered, taken_of, write_file
 from ..spark.running import Crash
 from .broker import Broker
 from .reading import decoded, read
@@ -34,33 +31,6 @@ def interleaved(count: int, parts: int) -> list[tuple[int, dict[str, int]]]:
     return rows
 
 
-def meant(flow: ps.Flow, given: dict[str, list[tuple[int, Any]]], parts: dict[str, int]) -> dict[str, list[Any]]:
-    """Return what comes out of rows of parts, by the reference engine, as long as no source ends."""
-    plan = make_plan(flow)
-    engine = SequentialEngine(plan)
-    sequence = InputSequence(plan, engine)
-    for source, count in parts.items():
-        engine.know(source, range(count))
-        sequence.know(source, range(count))
-    for node in plan.sources:
-        assert node.types[0] is not None
-        for part, row in given[node.name]:
-            sequence.give(node.name, node.types[0].roundtrip(row), part)
-    sequence.run()
-    return engine.results
-
-
-def count_of(results: dict[str, list[Any]]) -> int:
-    return len(results["scan out"])
-
-
-def flow_over(readers: dict[str, Any], **options: Any) -> ps.Flow:
-    flow = ps.Flow("ordered")
-    first, *others = [flow.source(name, reader, time="t", order_by="t", **options) for name, reader in readers.items()]
-    every_operator(first.union(*others) if others else first)
-    return flow
-
-
 @pytest.mark.parametrize("batch", [9, 1000])
 def test_partitions_come_out_as_one_sequence(spark: Any, kafka: Broker, tmp_path: Path, batch: int) -> None:
     """Small batches or one, with a restart and a crash in between: the same sequence."""
@@ -69,18 +39,18 @@ def test_partitions_come_out_as_one_sequence(spark: Any, kafka: Broker, tmp_path
     rows = interleaved(120, 4)
     kafka.write(topic, rows[:80])
     frame = decoded(read(spark, kafka, topic, maxOffsetsPerTrigger=batch, minPartitions=6))
-    expected = meant(flow_over({"events": Arriving([], schema=FIELDS)}), {"events": rows}, {"events": 4})
-    half = meant(flow_over({"events": Arriving([], schema=FIELDS)}), {"events": rows[:80]}, {"events": 4})
-    assert 80 > count_of(half) > 40
+    expected = meant(ordered({"events": Arriving([], schema=FIELDS)}), {"events": rows}, {"events": 4})
+    half = meant(ordered({"events": Arriving([], schema=FIELDS)}), {"events": rows[:80]}, {"events": 4})
+    assert 80 > taken_of(half) > 40
     legs = Legs(spark, tmp_path / "ck")
-    legs.run(flow_over({"events": frame}), until=20, epoch_rows=16)
+    legs.run(ordered({"events": frame}), until=20, epoch_rows=16)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Keeper, "commit", lambda *_: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
-            legs.run(flow_over({"events": frame}), until=1000, epoch_rows=8)
-    legs.run(flow_over({"events": frame}), until=count_of(half), epoch_rows=1000)
+            legs.run(ordered({"events": frame}), until=1000, epoch_rows=8)
+    legs.run(ordered({"events": frame}), until=taken_of(half), epoch_rows=1000)
     kafka.write(topic, rows[80:])
-    legs.run(flow_over({"events": frame}), until=count_of(expected), epoch_rows=20)
+    legs.run(ordered({"events": frame}), until=taken_of(expected), epoch_rows=20)
     assert legs.results == expected
     assert all(expected.values())
 
@@ -107,10 +77,10 @@ def test_with_other_sources(spark: Any, kafka: Broker, tmp_path: Path) -> None:
         .parquet(str(tmp_path / "data")),
     }
     empty = {name: Arriving([], schema=FIELDS) for name in readers}
-    expected = meant(flow_over(empty), given, {"a": 3, "b": 2, "files": 1})
+    expected = meant(ordered(empty), given, {"a": 3, "b": 2, "files": 1})
     legs = Legs(spark, tmp_path / "ck")
-    legs.run(flow_over(readers), until=50, epoch_rows=8)
-    legs.run(flow_over(readers), until=count_of(expected), epoch_rows=30)
+    legs.run(ordered(readers), until=50, epoch_rows=8)
+    legs.run(ordered(readers), until=taken_of(expected), epoch_rows=30)
     assert legs.results == expected
 
 

@@ -89,9 +89,10 @@ class Taker:
 
     def exhausted(self, ended: Collection[str]) -> bool:
         """Tell whether no source will give anything more."""
-        return all(
-            name in ended or (feed.exhausted() and not self._waiting(name)) for name, feed in self._feeds.items()
-        )
+        if self._plan.layout.order:
+            left = [lane for lane, ahead in self._ahead.items() if not ahead.over or len(ahead)]
+            return bool(self._ahead) and all(name in ended for name, _ in left)
+        return all(name in ended or feed.exhausted() for name, feed in self._feeds.items())
 
     def _waiting(self, name: str) -> set[int]:
         """Return the parts of a source that have rows which could not be taken yet."""
