@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import CheckpointError
+from penstock.errors import CheckpointError, LeaseError
 from penstock.spark.staging import StagedFeed
+from penstock.store.checkpoint import Checkpoint
+from penstock.store.keeper import Keeper
+from penstock.store.lease import Lease
 from penstock.store.objects import LocalStore
 
 PARTS = {11: "topic-0", 12: "topic-1", 5: "topic-10"}
 """Numbers of parts are hashes: their order is that of the names."""
+_DRIVERS = itertools.count()
 
 
 @pytest.fixture
@@ -22,7 +27,14 @@ def feed(tmp_path: Path) -> Any:
 
 
 def opened(path: Path) -> StagedFeed:
-    return StagedFeed(LocalStore(str(path)), str(path), "events")
+    """Start a driver, on a machine of its own and so late that the one before counts as dead."""
+    number = next(_DRIVERS)
+    store = LocalStore(str(path))
+    keeper = Keeper(
+        Checkpoint(str(path)), Lease(store, machine=f"m{number}", clock=lambda: 1000.0 * number, renewing=False)
+    )
+    keeper.acquire()
+    return StagedFeed(keeper, "events")
 
 
 def write(path: Path, batch: int, fence: int = 1) -> str:
@@ -67,9 +79,10 @@ def test_a_batch_counts_once_it_is_listed_and_by_whoever_is_first(tmp_path: Path
     assert not other.has(0)
     name = write(tmp_path, 0, fence=2)
     other.keep(0, PARTS, [(11, f"{name}/a", 3)])
-    feed.keep(0, PARTS, [(11, "000000000000-1/a", 3)])  # by a driver that does not know that it is gone
+    with pytest.raises(LeaseError):
+        feed.keep(0, PARTS, [(11, "000000000000-1/a", 3)])  # by a driver that does not know that it is gone
     write(tmp_path, 1)
-    for each in (feed, other, opened(tmp_path)):
+    for each in (other, opened(tmp_path)):
         assert each.has(0)
         assert not each.has(1)
         found = each.parts()[11].poll(9)
@@ -80,7 +93,8 @@ def test_a_batch_counts_once_it_is_listed_and_by_whoever_is_first(tmp_path: Path
     assert left == ["000000000000-2", "000000000000.json", "000000000001-1"]
 
 
-def test_what_was_taken_goes_and_the_newest_stays(tmp_path: Path, feed: StagedFeed) -> None:
+def test_what_was_taken_goes_and_the_newest_stays(tmp_path: Path) -> None:
+    opened_before, feed = opened(tmp_path), opened(tmp_path)
     for batch in range(3):
         feed.keep(batch, PARTS, [(11, f"{write(tmp_path, batch)}/a", 2)])
     assert feed.done() == set()
@@ -93,6 +107,8 @@ def test_what_was_taken_goes_and_the_newest_stays(tmp_path: Path, feed: StagedFe
         "000000000002-1",
         "000000000002.json",
     ]
+    with pytest.raises(LeaseError):  # a driver that slept lists again what was removed
+        opened_before.keep(0, PARTS, [(11, "000000000000-1/a", 2)])
     again = opened(tmp_path)
     again.restore({"taken": {"11": 6}})
     assert again.has(1)

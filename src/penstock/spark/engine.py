@@ -225,8 +225,7 @@ class SparkEngine:
         if framed:
             self._frames = FrameFeeds(self._framed, self._options.checkpoint)
         if self._frames is not None and is_staged(self._framed):
-            store, place = self._checkpoint.store, self._options.checkpoint
-            self._staging = Staging(self._framed, store, place, self._keeper.fence, self._frames)
+            self._staging = Staging(self._framed, self._keeper, self._frames)
             feeds.update(self._staging.feeds)
         for offsets in self._keeper.offsets(self._position):
             for name, offset in offsets.items():

@@ -28,7 +28,7 @@ from penstock.spark.batches import place_order
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
 from penstock.spark.places import PLACE
 from penstock.store import documents
-from penstock.store.objects import Store
+from penstock.store.keeper import Keeper
 
 _PART = f"of{PLACE}"
 """The column that files are divided by; a name that begins with an underscore would hide them."""
@@ -63,10 +63,10 @@ class PartFeed:
     """(number of the first row, path, rows) of each file."""
     _before: int = 0
 
-    def add(self, path: str, rows: int) -> None:
-        """Take in a file."""
-        self.files.append((self.rows, path, rows))
-        self.rows += rows
+    def add(self, first: int, path: str, rows: int) -> None:
+        """Take in a file, which has the row of number `first` and more."""
+        self.files.append((first, path, rows))
+        self.rows = max(self.rows, first + rows)
 
     def poll(self, limit: int) -> Slice | None:
         """Return the next rows."""
@@ -109,10 +109,11 @@ class PartFeed:
 class StagedFeed(PartedFeed):
     """The batches of one streaming DataFrame that are kept."""
 
-    def __init__(self, store: Store, checkpoint: str, source: str) -> None:
-        """Find what is kept in a checkpoint, of which `store` has the documents."""
-        self._store, self._source, self._directory = store, source, _directory(source)
-        self.path = absolute(f"{checkpoint}/{self._directory}")
+    def __init__(self, keeper: Keeper, source: str) -> None:
+        """Find what is kept."""
+        self._keeper, self._source, self._directory = keeper, source, _directory(source)
+        self._store = store = keeper.checkpoint.store
+        self.path = absolute(f"{keeper.checkpoint.path}/{self._directory}")
         self._parts: dict[int, PartFeed] = {}
         self._nothing = {0: PartFeed(source)}
         self._batches: dict[str, Json] = {}
@@ -187,17 +188,19 @@ class StagedFeed(PartedFeed):
         }
         name = f"{batch:012d}.json"
         if not documents.write_new(self._store, f"{self._directory}/{name}", body):
-            found = documents.read(self._store, f"{self._directory}/{name}")  # of a driver that is gone by now
-            assert found is not None
-            body = found
+            body = documents.read(self._store, f"{self._directory}/{name}") or body  # of a driver that is gone by now
+        # Long after, what was listed by then may be removed, and its name free again: its rows were all taken.
+        self._keeper.lease.check()
         self._add(name, body)
 
     def _add(self, name: str, body: Json) -> None:
         self._batches[name] = body
-        for part, label, rows in body["parts"]:
-            self._parts.setdefault(part, PartFeed(label, rows, rows))
+        at = {part: first for part, _, first in body["parts"]}
+        for part, label, first in body["parts"]:
+            self._parts.setdefault(part, PartFeed(label, first, first))
         for part, path, rows in body["files"]:
-            self._parts[part].add(f"{self.path}/{path}", rows)
+            self._parts[part].add(at[part], f"{self.path}/{path}", rows)
+            at[part] += rows
         self._parts = dict(sorted(self._parts.items(), key=lambda each: _in_order(each[1].name)))
 
     def done(self) -> set[str]:
@@ -223,11 +226,10 @@ class StagedFeed(PartedFeed):
 class Staging:
     """Writes what Spark hands over."""
 
-    def __init__(self, plan: Plan, store: Store, checkpoint: str, fence: int, frames: FrameFeeds) -> None:
+    def __init__(self, plan: Plan, keeper: Keeper, frames: FrameFeeds) -> None:
         """Keep the streaming DataFrames of a plan that still has them."""
-        self._plan, self._fence, self._frames = plan, fence, frames
-        names = [node.name for node in filter(is_streaming, plan.sources)]
-        self.feeds = {name: StagedFeed(store, checkpoint, name) for name in names}
+        self._plan, self._fence, self._frames = plan, keeper.fence, frames
+        self.feeds = {node.name: StagedFeed(keeper, node.name) for node in filter(is_streaming, plan.sources)}
         self._done: dict[str, set[str]] = {}
         """Batches of which all rows were taken when it was last asked."""
 
