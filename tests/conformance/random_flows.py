@@ -138,11 +138,12 @@ class Whole:
                 waiting.append((shown[source, part], source, part, place, late, row))
         waiting.sort(key=lambda each: each[:4])
         # One that may still give rows is waited for: nothing comes that is behind what it has shown.
-        followed = {i: shown.get((i, 0)) for i, origin in enumerate(self.origins) if origin.follows}
+        followed = [(i, part) for i, origin in enumerate(self.origins) if origin.follows for part in origin.part_names]
         left = [len(origin.rows) for origin in self.origins]
         for time, source, part, _, late, row in waiting:
-            for other, top in followed.items():
-                if other != source and (top is None or (top, other, 0) < (time, source, part)):
+            for other in followed:
+                top = shown.get(other)
+                if other != (source, part) and (top is None or (top, *other) < (time, source, part)):
                     return
             yield "late" if late else "row", source, part, row
             left[source] -= 1
@@ -208,17 +209,16 @@ def drawn_origins(draw: st.DrawFn, kinds: list[str], ordered: bool) -> Origin:
     rows: list[Value] = draw(st.lists(values, min_size=draw(st.sampled_from([6, 0])), max_size=12))
     if draw(st.integers(0, 4)) == 4:  # much longer than others
         rows = [(t + 9 * i, k, v) for i in range(4) for t, k, v in rows]
-    spark = kind in ON_SPARK
-    if ordered and kind != "parts" and (spark or draw(st.integers(0, 2))):
+    if ordered and not kind.endswith("parts") and (kind == "batch frame" or draw(st.integers(0, 2))):
         rows.sort(key=lambda row: row[0])
-        if rows and not spark and draw(st.booleans()):  # one of the first comes late
+        if rows and kind != "batch frame" and draw(st.booleans()):  # one of the first comes late
             rows.insert(draw(st.integers(0, len(rows) - 1)), rows.pop(0))
     if ordered and kind == "batch frame":  # Spark sorts it, and equal times in any order
         rows = [(i, *row[1:]) for i, row in enumerate(rows)]
-    if spark and not rows:
+    if kind in ON_SPARK and not rows:
         rows = [(3, 1, 2)]
     parts: list[tuple[tuple[int, int], ...]] = []
-    if kind == "parts":
+    if kind.endswith("parts"):
         left = len(rows)
         while left:
             given = draw(st.lists(st.sampled_from([0, 1, 7]), min_size=1, max_size=3, unique=True))
@@ -288,11 +288,12 @@ def drawn_wholes(draw: st.DrawFn, *, engines: tuple[str, ...] = ENGINES) -> Whol
             ordered = draw(st.booleans())
             kinds = [going_on]
         case "parts":
-            # Of the sources that a driver reads none has parts, so that it need not put them in order.
-            ordered = engine != "inline" and draw(st.booleans())
+            ordered = draw(st.booleans())
             kinds = [["parts"]]
         case "order":
-            kinds = [[*bounded, *followed]] * count
+            # Several parts, each of which may be what all others wait for.
+            opened = ["open parts"] * 2 if engine in ("inline", "threads") else []
+            kinds = [[*bounded, *followed, *opened]] * count
         case _:
             kinds = [going_on, *[[*bounded, *followed]] * (count - 1)]
     origins = tuple(draw(drawn_origins(each, ordered)) for each in kinds)

@@ -29,7 +29,7 @@ from penstock.testing.exact import assert_same
 
 from .inline import InlineBackend
 from .random_flows import Taken, Whole
-from .random_sources import Parted, PartedFeed
+from .random_sources import DrawnFeed, Parted
 from .random_steps import look
 from .scratch import scratch
 
@@ -89,7 +89,7 @@ class Quiet(Event):
 
 
 def _feed(reader: Any, *arguments: Any, **options: Any) -> Any:
-    return PartedFeed(reader) if isinstance(reader, Parted) else feeds.make_feed(reader, *arguments, **options)
+    return DrawnFeed(reader) if isinstance(reader, Parted) else feeds.make_feed(reader, *arguments, **options)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock import read
 from penstock.ingress.feeds import Slice
+from penstock.ingress.parted import PartedFeed
 from penstock.ingress.splits import Split
 
 from .kinds import Wide
@@ -42,7 +43,7 @@ class Origin:
     tie: int = 1
     """How many files have the same time of change, and go by name."""
     parts: tuple[tuple[tuple[int, int], ...], ...] = ()
-    """Of the kind "parts": for each time that it is asked, the parts that give rows then, and how many."""
+    """Of a kind with parts: for each time that it is asked, the parts that give rows then, and how many."""
 
     @property
     def form(self) -> str | None:
@@ -53,7 +54,7 @@ class Origin:
     @property
     def follows(self) -> bool:
         """Tell whether it never ends."""
-        return self.kind.startswith(("followed", "streaming"))
+        return self.kind.startswith(("followed", "streaming", "open"))
 
     @property
     def goes_on(self) -> bool:
@@ -116,8 +117,8 @@ class Origin:
                 return read.items(iter(rows), schema=FIELDS)
             case ["wide"]:
                 return Wide(rows, schema=FIELDS)
-            case ["parts"]:
-                return Parted(rows, schema=FIELDS, asked=self.asked())
+            case [*how, "parts"]:
+                return Parted(rows, schema=FIELDS, asked=self.asked(), ends=not how)
             case ["generated" | "rate"]:
                 table = pa.Table.from_pylist(rows, SCHEMA)
                 rate = 1e6 if self.kind == "rate" else None
@@ -148,15 +149,35 @@ class Parted(read.Items):
     """Rows of several parts, as of a topic with partitions."""
 
     asked: Any = ()
+    ends: bool = True
     goes_on = True  # type: ignore[assignment]
 
 
-class PartedFeed:
-    """Gives what comes of each part, as it was drawn."""
+class DrawnFeed(PartedFeed):
+    """Gives what comes of each part, as it was drawn: all that is asked for at once, or part by part."""
 
     def __init__(self, reader: Parted) -> None:
-        self._asked, self._next = reader.asked, 0
-        self._parts = tuple(sorted({part for asked in self._asked for part in asked}))
+        self._asked, self._next, self._ends = reader.asked, 0, reader.ends
+        names = sorted({part for asked in self._asked for part in asked}) or [0]
+        rows = {part: [row for asked in self._asked for row in asked.get(part, ())] for part in names}
+        self._parts = {part: OnePart(self, mine) for part, mine in rows.items()}
+
+    def parts(self) -> dict[int, Any]:
+        return self._parts
+
+    def more(self) -> None:
+        """Have more come, as drawn, of some parts."""
+        if self._next < len(self._asked):
+            for part, rows in self._asked[self._next].items():
+                mine = self._parts[part]
+                mine.come = min(mine.come + len(rows), len(mine.rows))
+            self._next += 1
+
+    def whole(self, slices: Any) -> Slice:
+        splits = [replace(split, part=part) for part, each in slices.items() for split in each.splits]
+        logged = {part: each.logged for part, each in slices.items()}
+        taken = {part: each.taken for part, each in self._parts.items()}
+        return Slice(tuple(splits), {"taken": taken}, {"parts": logged}, sum(each.rows for each in slices.values()))
 
     def poll(self, limit: int) -> Slice | None:
         if self._next == len(self._asked):
@@ -170,19 +191,48 @@ class PartedFeed:
             start = sum(len(asked.get(part, ())) for asked in self._asked[:number])
             splits.append(Split(part, start, start + len(rows), payload=pickle.dumps(rows), part=part))
         count = sum(map(len, self._asked[number].values()))
-        return Slice(tuple(splits), {"next": number + 1}, {"number": number}, count, parts=self._parts)
+        return Slice(tuple(splits), {"next": number + 1}, {"number": number}, count, parts=tuple(self._parts))
 
     def replay(self, logged: Any, offset: Any) -> Slice:
-        return self._slice(logged["number"])
+        if "number" in logged:
+            return self._slice(logged["number"])
+        slices = {int(part): self._parts[int(part)].slice(*span) for part, span in logged["parts"].items()}
+        return replace(self.whole(slices), offset=offset)
 
     def restore(self, offset: Any) -> None:
-        self._next = offset["next"]
+        self._next = offset.get("next", 0)
+        for part, taken in offset.get("taken", {}).items():
+            mine = self._parts[int(part)]
+            mine.taken, mine.come = taken, max(taken, mine.come)
 
     def undo(self) -> None:
         self._next -= 1
 
     def exhausted(self) -> bool:
-        return self._next == len(self._asked)
+        return self._ends and self._next == len(self._asked)
 
     def close(self) -> None:
         pass
+
+
+class OnePart:
+    """The rows of one part; more come when all that came were taken."""
+
+    def __init__(self, feed: DrawnFeed, rows: list[Any]) -> None:
+        self._feed, self.rows, self.come, self.taken, self._before = feed, rows, 0, 0, 0
+
+    def slice(self, start: int, stop: int) -> Slice:
+        split = Split(0, start, stop, payload=pickle.dumps(self.rows[start:stop]))
+        return Slice((split,), {}, [start, stop], stop - start)  # type: ignore[arg-type]
+
+    def poll(self, limit: int) -> Slice | None:
+        if self.taken >= self.come:
+            self._feed.more()
+        self._before, self.taken = self.taken, min(self.taken + limit, self.come)
+        return self.slice(self._before, self.taken) if self.taken > self._before else None
+
+    def undo(self) -> None:
+        self.taken = self._before
+
+    def exhausted(self) -> bool:
+        return self._feed.exhausted() and self.come >= len(self.rows)

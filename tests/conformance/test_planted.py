@@ -20,8 +20,10 @@ from hypothesis.errors import Flaky
 from penstock import plan, positions, sequential
 from penstock.ingress.feeds import FileFeed
 from penstock.ingress.paths import list_files
-from penstock.kernels import intake
+from penstock.kernels import intake, taking
+from penstock.kernels.ahead import Ahead
 from penstock.kernels.intake import SourceIntake, SourceMarks
+from penstock.kernels.order import bound
 from penstock.kernels.taking import Taker
 from penstock.operators import join
 from penstock.pe import row_keys
@@ -76,21 +78,28 @@ def order_by_goes_back() -> Iterator[None]:
     """Take what each source has for an epoch, and call late what is below anything that earlier ones had."""
     placed = Taker._placed
 
-    def all_of_it(self: Any, name: str, reached: Any, limit: int) -> int:
-        return min(len(self._ahead[name]), limit)
-
     def above_all(self: Any, taken: Any) -> Any:
         result = placed(self, taken)
         if self._tops:
-            self._tops = dict.fromkeys(self._feeds, max(self._tops.values()))
+            self._tops = dict.fromkeys(self._ahead, max(self._tops.values()))
         return result
 
-    with mock.patch.object(Taker, "_rows_within", all_of_it), mock.patch.object(Taker, "_placed", above_all):
+    whole = mock.patch.object(Ahead, "within", lambda self, part, bound, most: most)
+    with whole, mock.patch.object(Taker, "_placed", above_all):
         yield
 
 
+def partitions_are_one() -> Any:
+    """Take rows of each part as far as it goes, whatever other parts of the same source have."""
+
+    def by_source(tops: Any, counting: Any) -> Any:
+        return bound({part: top for part, top in tops.items() if top is not None}, [p for p in counting if not p[1]])
+
+    return mock.patch.object(taking, "bound", by_source)
+
+
 def lateness_over_all_parts() -> Any:
-    return mock.patch.object(SourceIntake, "_climbed", lambda self, piece, order: self._climbed_part(piece, 0, order))
+    return mock.patch.object(SourceIntake, "_climbed", lambda self, piece, order: self._climbed_part(0, order))
 
 
 @contextmanager
@@ -135,6 +144,7 @@ PLANTED = [
     files_of_one_time_by_hash,
     one_source_after_the_other,
     order_by_goes_back,
+    partitions_are_one,
     lateness_over_all_parts,
     watermark_of_the_fastest_part,
     null_keys_that_join,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import random
@@ -29,6 +30,7 @@ from .engines import sequential
 from .flows import CASES
 from .inline import Arriving, InlineBackend
 from .kinds import IN_PROCESS, ON_SPARK, WRITABLE, Kinds, PartFeed, SparkKinds
+from .random_sources import DrawnFeed, Parted
 from .scratch import scratch
 
 
@@ -322,6 +324,31 @@ class TestParts:
         # Heard of at second 1, so idle from second 3 on, which is the third epoch.
         assert_same(oracle(flow, epochs, {2: (7,)}), found)
         assert [row.t for row in found["late"]] == [12]
+
+    @pytest.mark.parametrize("engine", sorted(ENGINES))
+    def test_what_a_part_that_comes_later_has_below_is_late(self, engine):
+        times = [{0: [*range(10)]}, {0: [15], 7: [5, 20]}, {0: [30], 7: [31]}]
+        epochs = [
+            {part: [{"t": t, "k": part, "v": t} for t in mine] for part, mine in asked.items()} for asked in times
+        ]
+
+        class Growing(DrawnFeed):
+            """Tells of a part with its first row."""
+
+            def parts(self) -> Any:
+                return {part: each for part, each in self._parts.items() if each.come or part == 0}
+
+            def _slice(self, number: int) -> Any:
+                known = {part for asked in self._asked[: number + 1] for part in asked}
+                return dataclasses.replace(super()._slice(number), parts=tuple(sorted(known)))
+
+        flow = Flow("later")
+        reader = Parted([], schema={"t": int, "k": int, "v": int}, asked=epochs)
+        stream = flow.source("in", reader, order_by="t", on_late="divert")
+        stream.map(lambda r: r.t).sink("out")
+        stream.late.map(lambda r: r.t).sink("late")
+        found = ENGINES[engine](flow, epoch_rows=100, feeds={"in": Growing(reader)})
+        assert found == {"out": [*range(10), 15, 20, 30, 31], "late": [5]}
 
     def test_the_log_names_the_source_that_all_wait_for(self, caplog):
         schema = {"name": str, "n": int}

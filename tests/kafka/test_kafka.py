@@ -14,19 +14,9 @@ import penstock as ps
 
 from ..spark.framing import SCHEMA, Legs, every_operator, make_rows, sequential, total
 from .broker import PATIENCE, Broker
+from .reading import decoded, read
 
 pytestmark = pytest.mark.spark
-
-
-def read(spark: Any, kafka: Broker, topics: str, **options: Any) -> Any:
-    """Read topics from their beginning."""
-    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.address)
-    return reader.options(**{"subscribe": topics, "startingOffsets": "earliest", **options}).load()
-
-
-def decoded(frame: Any) -> Any:
-    """Take rows out of the messages: nothing is left of topic, partition and offset."""
-    return frame.select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
 
 
 def scanned(reader: Any) -> ps.Flow:

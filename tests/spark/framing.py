@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.flow import operate
+from penstock.ingress.sequence import InputSequence
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.store.checkpoint import Checkpoint
@@ -66,6 +67,35 @@ def sequential(
         declared = types[source]
         engine.row(source, row if declared is None else declared.roundtrip(row), *part)
     return engine.results
+
+
+def ordered(readers: dict[str, Any], **options: Any) -> ps.Flow:
+    """Build a flow of every operator over sources that are one sequence by `order_by`."""
+    flow = ps.Flow("ordered")
+    first, *others = [flow.source(name, reader, time="t", order_by="t", **options) for name, reader in readers.items()]
+    every_operator(first.union(*others) if others else first)
+    return flow
+
+
+def meant(flow: ps.Flow, given: dict[str, list[tuple[int, Any]]], parts: dict[str, int]) -> dict[str, list[Any]]:
+    """Return what comes out of rows of parts, by the reference engine, as long as no source ends."""
+    plan = make_plan(flow)
+    engine = SequentialEngine(plan)
+    sequence = InputSequence(plan, engine)
+    for source, count in parts.items():
+        engine.know(source, range(count))
+        sequence.know(source, range(count))
+    for node in plan.sources:
+        assert node.types[0] is not None
+        for part, row in given[node.name]:
+            sequence.give(node.name, node.types[0].roundtrip(row), part)
+    sequence.run()
+    return engine.results
+
+
+def taken_of(results: dict[str, list[Any]]) -> int:
+    """Return how many rows were taken."""
+    return len(results["scan out"])
 
 
 def write_file(directory: Path, form: str, name: str, rows: Rows, changed: int) -> None:

@@ -30,6 +30,7 @@ from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend, run_on_table
 
+NUMBERED = {"i": int, "name": str, "n": int}
 RUNNING = {"n": int, "k": int, "count": int, "total": float}
 
 
@@ -105,6 +106,15 @@ def two_sinks(data: Path, out: Path, *, window: int = 10, shards: int = 256) -> 
     rows.key_by("k").window(window).aggregate(c=ps.agg.count(), s=ps.agg.sum("v"), name="windows").sink(
         "windowed", ps.write.parquet(str(out / "windowed"))
     )
+    return flow
+
+
+def flow_of(readers: Any, out: Path, **options: Any) -> ps.Flow:
+    """Build a flow that numbers the rows of all sources, which have a name and a number."""
+    flow = ps.Flow("sequence")
+    first, *others = (flow.source(name, reader, **options) for name, reader in readers.items())
+    numbered = first.union(*others).scan(lambda n, r: (n + 1, (n, r.name, r.n)), 0, schema=NUMBERED, name="running")
+    numbered.sink("out", ps.write.parquet(str(out)))
     return flow
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.ingress.feeds import ItemFeed
+from penstock.kernels.intake import SourceMarks
+from penstock.kernels.taking import Taker
+from penstock.plan import make_plan
 
-from .running import Crash, make_engine, read_back, sequential
+from .running import Crash, flow_of, make_engine, read_back, sequential
 
-OUT = {"i": int, "name": str, "n": int}
 VALUES = {"a": [0, 0, 2, 3, 3, 3, 7, 9, 9, 12, 15, 15, 20], "b": [1, 3, 3, 8, 9], "c": [3] * 4 + list(range(4, 30))}
 
 
@@ -36,14 +41,6 @@ def write(directory: Path, form: str) -> Any:
         schema = {"name": str, "n": int}
         readers[name] = ps.read.parquet(str(path)) if form == "parquet" else ps.read.json(str(path), schema=schema)
     return readers
-
-
-def flow_of(readers: Any, out: Path, **options: Any) -> ps.Flow:
-    flow = ps.Flow("sequence")
-    first, *others = (flow.source(name, reader, **options) for name, reader in readers.items())
-    numbered = first.union(*others).scan(lambda n, r: (n + 1, (n, r.name, r.n)), 0, schema=OUT, name="running")
-    numbered.sink("out", ps.write.parquet(str(out)))
-    return flow
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["stopped", "crashed"])
@@ -97,3 +94,53 @@ def test_a_backlog_larger_than_an_epoch_is_not_late(tmp_path: Path) -> None:
     found = [(n, name) for _, name, n in read_back(tmp_path / "out")]
     assert found == sorted(found)
     assert len(found) == 210
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_epoch_may_be_smaller_than_what_was_seen(seed: int) -> None:
+    """What an epoch has no room for is before everything that another source has behind it."""
+    draw = random.Random(seed)
+    values = {name: sorted(draw.randrange(60) for _ in range(draw.randrange(1, 40))) for name in "abc"}
+    readers = {name: ps.read.items([{"name": name, "n": n} for n in mine]) for name, mine in values.items()}
+    plan = make_plan(flow_of(readers, Path("out"), order_by="n"))
+    taker = Taker(plan, {name: ItemFeed(reader, name) for name, reader in readers.items()}, lambda: 0.0)
+    marks = {name: SourceMarks() for name in values}
+    found: list[tuple[int, str]] = []
+    ended: set[str] = set()
+    while len(ended) < len(values):
+        taken = taker.take(draw.choice([1, 2, 30]), marks, ended)
+        rows = [
+            row for each in taken.slices.values() for split in each.splits for row in pickle.loads(split.payload or b"")
+        ]
+        found += sorted((row["n"], row["name"]) for row in rows)
+        ended |= taken.ends.keys()
+    assert found == sorted((n, name) for name, mine in values.items() for n in mine)
+
+
+def test_a_source_that_was_never_heard_of_is_idle_too(tmp_path: Path) -> None:
+    """It holds the windows of others up until it has been silent for as long as it says."""
+    (tmp_path / "silent").mkdir()
+    schema = {"t": int}
+    flow = ps.Flow("silent")
+    first = flow.source("a", ps.read.generate(times, schema=schema, rows=30, rows_per_second=1e6), time="t")
+    second = flow.source(
+        "b", ps.read.json(str(tmp_path / "silent"), schema=schema, follow=True), time="t", idle_after=5
+    )
+    first.union(second).window(10).count().sink("out")
+    engine = make_engine(flow, tmp_path / "ck", epoch_rows=10)
+    now = [0.0]
+    engine._now = lambda: now[0]
+
+    def after(stats: Any) -> None:
+        now[0] += 3.0
+        if stats.epoch == 4:
+            engine.stop()
+
+    engine._listener = after
+    engine.run()
+    assert [row.count for row in engine.results["out"]] == [10, 10]
+
+
+def times(start: int, stop: int) -> pa.Table:
+    """Make rows whose times are their numbers."""
+    return pa.table({"t": list(range(start, stop))})

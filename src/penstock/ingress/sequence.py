@@ -60,15 +60,17 @@ class InputSequence:
         self._told: set[str] = set()
         self._idle: set[tuple[int, int]] = set()
         self._turn = 0
+        self._reached: Order | None = None
+        """The order_by values of the last row that was handed on: a part that nobody knew of begins there."""
 
     def know(self, source: str, parts: Iterable[int]) -> None:
-        """Name all parts of a source, before its first row."""
+        """Name parts of a source; what is below rows that were taken without one is late."""
         number = self._numbers[source]
         parts = list(parts)
         if parts and 0 not in parts and (number, 0) in self._waiting and not self._waiting[number, 0].rows:
             del self._waiting[number, 0]
         for part in parts:
-            self._waiting.setdefault((number, part), _Waiting())
+            self._waiting.setdefault((number, part), _Waiting(shown=self._reached))
 
     def give(self, source: str, row: Row, part: int = 0) -> None:
         """Take the next row of a part of a source."""
@@ -76,7 +78,7 @@ class InputSequence:
         if key in self._idle:
             self._idle.remove(key)
             self._taker.wake(source, part)
-        waiting = self._waiting.setdefault(key, _Waiting())
+        waiting = self._waiting.setdefault(key, _Waiting(shown=self._reached))
         order = order_of(self._sources[source], row)
         late = waiting.shown is not None and order < waiting.shown
         waiting.shown = order if waiting.shown is None else max(order, waiting.shown)
@@ -149,6 +151,7 @@ class InputSequence:
         if several and self._left(name) == 1 and name not in self._ended and not source.reader.goes_on:
             return False  # if it is its last, the end of the source is next
         self._hand_on(name, key[1])
+        self._reached = order
         for idle in self._idle:
             shown = self._waiting[idle].shown
             self._waiting[idle].shown = order if shown is None else max(shown, order)

@@ -85,8 +85,8 @@ class Piece:
     """The part that each row belongs to; None where all rows are of the part 0, as in a source with one part."""
 
 
-def cut_splits(splits: tuple[Split, ...], pieces: int) -> list[list[Split]]:
-    """Divide splits in about equal contiguous groups, one a task, cutting those whose rows are counted."""
+def cut_splits(splits: tuple[Split, ...], pieces: int, *, whole: bool = False) -> list[list[Split]]:
+    """Divide splits in about equal contiguous groups, one a task, cutting those whose rows are counted if need be."""
     counts = [split.rows for split in splits]
     if None in counts or any(split.payload for split in splits):
         groups: list[list[Split]] = [[] for _ in range(min(pieces, len(splits)))]
@@ -98,11 +98,11 @@ def cut_splits(splits: tuple[Split, ...], pieces: int) -> list[list[Split]]:
     for split in splits:
         start = split.start
         while start < split.stop:
-            stop = min(split.stop, start + room)
+            stop = split.stop if whole else min(split.stop, start + room)
             groups[-1].append(split.cut(start, stop))
             room -= stop - start
             start = stop
-            if room == 0:
+            if room <= 0:
                 groups.append([])
                 room = size
     return [group for group in groups if group]

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.errors import SourceError
 from penstock.graph import Node
 from penstock.ingress.splits import Piece
-from penstock.kernels.order import Key, below, climb
+from penstock.kernels.order import Key, climb
 from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, Ints, sorting_order
 from penstock.pe.failures import Failure
@@ -48,16 +48,13 @@ class Arrived:
 
 
 class SourceIntake:
-    """Takes in pieces of one source. Pieces of a part must come in its order, unless they say that they are in none."""
+    """Takes in pieces of one source. Where there is `order_by`, those of a part must come in its order."""
 
     def __init__(self, plan: Plan, node: Node, floors: Mapping[int, Key] | None = None) -> None:
         """Begin behind rows whose highest order_by values, in each part, were `floors`."""
         self.change(plan, node)
         self.tops: dict[int, Key] = dict(floors or {})
         """The highest order_by values of each part so far."""
-        self._floors = dict(self.tops)
-        self.floor_of_new: Key | None = None
-        """What was taken of others while nobody knew of a part: its rows below are late."""
 
     def change(self, plan: Plan, node: Node) -> None:
         """Take in what comes from now on for another plan of the same sources."""
@@ -102,35 +99,24 @@ class SourceIntake:
     def raise_floor(self, part: int, floor: Key) -> None:
         """Have rows of a part late that are below what was taken of others meanwhile."""
         top = self.tops.get(part)
-        self.tops[part] = self._floors[part] = floor if top is None else max(top, floor)
+        self.tops[part] = floor if top is None else max(top, floor)
 
     def _climbed(self, piece: Piece, order: list[Ints]) -> tuple[list[Ints], np.ndarray]:
         """Return the order_by values that rows are placed by, and which rows are late."""
         if piece.parts is None:
-            return self._climbed_part(piece, 0, order)
+            return self._climbed_part(0, order)
         places, late = [np.empty_like(column) for column in order], np.zeros(len(order[0]), bool)
         for part in np.unique(piece.parts).tolist():
             index = np.flatnonzero(piece.parts == part)
-            columns, late[index] = self._climbed_part(piece, part, [column[index] for column in order])
+            columns, late[index] = self._climbed_part(part, [column[index] for column in order])
             for place, column in zip(places, columns, strict=True):
                 place[index] = column
         return places, late
 
-    def _climbed_part(self, piece: Piece, part: int, order: list[Ints]) -> tuple[list[Ints], np.ndarray]:
-        top = self.tops.get(part, self.floor_of_new)
-        if piece.in_order:
-            places, late = climb(order, top)
-            self.tops[part] = tuple(int(column[-1]) for column in places)
-            return places, late
-        # Sorted by order_by within what Spark has handed over: late is only what is below earlier ones.
-        last = np.lexsort(tuple(reversed(order)))[-1]
-        highest = tuple(int(column[last]) for column in order)
-        self.tops[part] = highest if top is None else max(top, highest)
-        floor = self._floors.get(part, self.floor_of_new)
-        if floor is None:
-            return order, np.zeros(len(order[0]), bool)
-        late = below(order, floor)
-        return [np.where(late, least, column) for column, least in zip(order, floor, strict=True)], late
+    def _climbed_part(self, part: int, order: list[Ints]) -> tuple[list[Ints], np.ndarray]:
+        places, late = climb(order, self.tops.get(part))
+        self.tops[part] = tuple(int(column[-1]) for column in places)
+        return places, late
 
 
 def first_late(node: Node, late: Chunk) -> Failure:
@@ -160,7 +146,8 @@ class SourceMarks:
 
     def know(self, parts: Iterable[int]) -> None:
         """Count parts from now on, those that are new as before everything."""
-        if self.parts == {0: BEFORE}:
+        parts = tuple(parts)
+        if parts and self.parts == {0: BEFORE}:
             self.parts = {}  # stood for the only part, as long as nobody knew better
         for part in parts:
             self.parts.setdefault(part, BEFORE)

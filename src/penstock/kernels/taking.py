@@ -1,35 +1,34 @@
 """What an epoch takes of each source, decided before anything is read: for engines whose rows are read elsewhere.
 
 Where sources take turns, an epoch has the same numbers of rows of each that still has some. Where they have an order,
-the driver reads the `order_by` columns of what is new, so that it knows how far each source has come, and takes what no
-other source can come before. What is left stays in the sources for the next epoch.
+the driver learns how far each part of each source has come (`ahead.py`), and takes what no other part can come before.
+What is left stays in the sources for the next epoch.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from penstock.graph import Node
 from penstock.ingress.feeds import Feed, Slice
-from penstock.ingress.splits import Split, read_split
+from penstock.ingress.parted import PartedFeed, parts_of
+from penstock.ingress.splits import ROW_BITS, Split, cut_splits
+from penstock.kernels.ahead import Ahead, OrderReader
 from penstock.kernels.intake import SourceMarks, behind_row
-from penstock.kernels.order import Bound, Key, bound, climb, within
+from penstock.kernels.order import Key, Part, bound
 from penstock.operators.base import Source
-from penstock.pe.chunk import Ints
-from penstock.pe.source_rows import order_column
 from penstock.plan import Plan
-from penstock.read import Files, Generated
-from penstock.rows import RowType, row_type
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+Lane = tuple[str, int]
+"""A source, and a part of it."""
 
 
 @dataclass
@@ -51,59 +50,59 @@ class Taken:
         }
 
 
-@dataclass
-class _Ahead:
-    """What was seen of a source and not taken yet: for each row the values that it is placed by."""
-
-    columns: list[Ints]
-    over: bool = False
-    """Whether the source gives no more than this."""
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-
 class Taker:
     """Decides what each epoch takes."""
 
     def __init__(self, plan: Plan, feeds: Mapping[str, Feed], clock: Callable[[], float]) -> None:
         self._plan, self._feeds, self._clock = plan, feeds, clock
         self._numbers = {node.name: number for number, node in enumerate(plan.sources)}
-        order = plan.layout.order
-        self._ahead = {name: _Ahead([np.empty(0, np.int64)] * order) for name in feeds}
+        self._readers = {name: OrderReader(plan.nodes[name]) for name in feeds}
+        self._parts: dict[str, Mapping[int, Feed]] = {}
+        """The parts of each source that are known, in their order; as long as an epoch is taken none is new."""
+        self._ahead: dict[Lane, Ahead] = {}
+        """What was seen of each part and not taken yet."""
         self._turn = 0
         """The number of the row whose turn is next."""
-        self._tops: dict[str, Key] = {}
-        """The highest order_by values that were taken of each source."""
-        self._spoke: dict[tuple[str, int], float] = {}
-        self._taken_keys: dict[str, list[Ints]] = {}
-        self._floors: dict[str, Key] = {}
-        """What rows of each source had come to before the epoch that was taken last."""
-        self._blocked: str | None = None
+        self._tops: dict[Lane, Key] = {}
+        """The highest order_by values that were taken of each part, or of others without it."""
+        self._spoke: dict[Lane, float] = {}
+        self._taken: dict[Lane, Ahead] = {}
+        """What the epoch that was taken last has of each part."""
+        self._floors: dict[Lane, Key] = {}
+        """What each part had come to before that epoch."""
+        self._blocked: Lane | None = None
 
     def state(self) -> Json:
         """Return what the next epoch begins with, for the checkpoint."""
-        return {"turn": self._turn, "tops": {name: list(top) for name, top in self._tops.items()}}
+        tops: dict[str, dict[int, list[int]]] = {}
+        for (name, part), top in self._tops.items():
+            tops.setdefault(name, {})[part] = list(top)
+        return {"turn": self._turn, "tops": tops}
 
     def restore(self, state: Json) -> None:
         """Go on behind what was committed."""
         self._turn = state.get("turn", 0)
-        self._tops = {name: tuple(top) for name, top in state.get("tops", {}).items()}
+        for name, tops in state.get("tops", {}).items():
+            # Before parts were told apart here, each source was one.
+            parts = tops if isinstance(tops, dict) else {0: tops}
+            self._tops.update({(name, int(part)): tuple(top) for part, top in parts.items()})
 
     def exhausted(self, ended: Collection[str]) -> bool:
         """Tell whether no source will give anything more."""
-        return all(
-            name in ended or (feed.exhausted() and not self._waiting(name)) for name, feed in self._feeds.items()
-        )
+        if self._plan.layout.order:
+            left = [lane for lane, ahead in self._ahead.items() if not ahead.over or len(ahead)]
+            return bool(self._ahead) and all(name in ended for name, _ in left)
+        return all(name in ended or feed.exhausted() for name, feed in self._feeds.items())
 
-    def _waiting(self, name: str) -> bool:
-        """Tell whether a source has rows that could not be taken yet."""
-        return bool(self._plan.layout.order) and len(self._ahead[name]) > 0
+    def _waiting(self, name: str) -> set[int]:
+        """Return the parts of a source that have rows which could not be taken yet."""
+        return {part for (source, part), ahead in self._ahead.items() if source == name and len(ahead)}
 
     def take(self, limit: int, marks: Mapping[str, SourceMarks], ended: Collection[str]) -> Taken:
         """Take about `limit` rows of each source, those left out that have ended."""
         taken = Taken()
         open_feeds = {name: feed for name, feed in self._feeds.items() if name not in ended}
+        self._know(marks)
         match self._plan.layout.sequence:
             case "own":
                 self._take_own(open_feeds, limit, taken)
@@ -111,13 +110,14 @@ class Taker:
                 self._take_turns(open_feeds, limit, taken)
             case "order":
                 for name in open_feeds:
-                    self._look_ahead(name, limit)
+                    for part, each in self._parts[name].items():
+                        self._look_ahead((name, part), each, self._share(name, limit))
         self._rest(open_feeds, marks, taken)
         if self._plan.layout.sequence == "order":
-            self._take_ordered(open_feeds, limit, marks, taken)
+            self._take_ordered(open_feeds, limit, taken)
         return self._placed(taken)
 
-    def replay(self, intent: Json) -> Taken:
+    def replay(self, intent: Json, marks: Mapping[str, SourceMarks]) -> Taken:
         """Take exactly what an epoch that was begun before a crash was to read."""
         ends = intent["ends"]
         if isinstance(ends, list):  # before ends had a place of their own they were behind all rows of their epoch
@@ -126,12 +126,28 @@ class Taker:
             ends={name: tuple(position) for name, position in ends.items()},
             idle={name: tuple(parts) for name, parts in intent.get("idle", {}).items()},
         )
+        self._know(marks)
+        self._taken = {}
         for name, body in intent["slices"].items():
-            taken.slices[name] = self._feeds[name].replay(body["logged"], body["offset"])
+            taken.slices[name] = found = self._feeds[name].replay(body["logged"], body["offset"])
             self._feeds[name].restore(body["offset"])
-            if self._plan.layout.order:
-                self._taken_keys[name] = self._climbed(name, taken.slices[name], 0, self._tops.get(name))
+            for part in {split.part for split in found.splits} if self._plan.layout.order else ():
+                splits = [split for split in found.splits if split.part == part]
+                seen = self._readers[name].stretches(splits, 0, self._tops.get((name, part)))
+                self._taken[name, part] = Ahead(tuple(seen))
         return self._placed(taken)
+
+    def _know(self, marks: Mapping[str, SourceMarks]) -> None:
+        """Have all know of the parts that there are by now. What was taken without a new one is before its rows."""
+        for name, feed in self._feeds.items():
+            self._parts[name] = dict(parts_of(feed))
+            if isinstance(feed, PartedFeed):
+                marks[name].know(self._parts[name])
+            for part in self._parts[name] if self._plan.layout.order else ():
+                if (name, part) not in self._ahead:
+                    self._ahead[name, part] = Ahead()
+                    if self._tops:
+                        self._tops.setdefault((name, part), max(self._tops.values()))
 
     # Each way to make one sequence ------------------------------------------------------------------------------
 
@@ -155,50 +171,73 @@ class Taker:
             if rows < limit:
                 taken.ends[name] = self._plan.layout.place(self._numbers[name], self._turn + rows)
 
-    def _take_ordered(
-        self, feeds: Mapping[str, Feed], limit: int, marks: Mapping[str, SourceMarks], taken: Taken
-    ) -> None:
-        """Take the rows of each that no other source can come before."""
-        tops = {(self._numbers[name], 0): self._shown(name) for name in feeds}
-        counting = [
-            (self._numbers[name], 0) for name in feeds if not self._ahead[name].over and 0 not in marks[name].idle
-        ]
-        reached = bound(tops, counting)
-        if reached is None and counting:
-            self._tell_blocked(next(name for name in feeds if self._shown(name) is None))
-            return
-        rows = {name: self._rows_within(name, reached, limit) for name in feeds}
-        for name, feed in feeds.items():
-            ahead, count = self._ahead[name], rows[name]
-            if count:
-                found = feed.poll(count)
-                assert found is not None
-                assert found.rows == count, f"source {name!r} gave {found.rows} rows instead of {count}"
-                taken.slices[name] = found
-                self._taken_keys[name] = [column[:count] for column in ahead.columns]
-            if ahead.over and count == len(ahead):
-                taken.ends[name] = self._end(name, taken.slices.get(name))
-            self._ahead[name] = replace(ahead, columns=[column[count:] for column in ahead.columns])
-        if any(rows.values()) or taken.ends:
+    def _take_ordered(self, feeds: Mapping[str, Feed], limit: int, taken: Taken) -> None:
+        """Take the rows of each part that no other part can come before."""
+        lanes: dict[Part, Lane] = {}
+        most: dict[Lane, int] = {}
+        tops: dict[Part, Key | None] = {}
+        for name in feeds:
+            for rank, part in enumerate(self._parts[name]):
+                lane, place = (name, part), (self._numbers[name], rank)
+                lanes[place], ahead = lane, self._ahead[lane]
+                most[lane] = self._most(lane, self._share(name, limit))
+                if most[lane] < len(ahead):  # what is left is before everything that comes
+                    tops[place] = ahead.least(most[lane])
+                elif not ahead.over and part not in taken.idle.get(name, ()):
+                    tops[place] = self._shown(lane)
+        reached = bound(tops, tops)
+        self._taken = {}
+        if reached is not None or not tops:
+            for place, lane in lanes.items():
+                ahead = self._ahead[lane]
+                count = most[lane] if reached is None else ahead.within(place, reached, most[lane])
+                if count:
+                    self._taken[lane], self._ahead[lane] = ahead.divided(count)
+            for name, feed in feeds.items():
+                self._take_parts(name, feed, taken)
+        if taken.slices or taken.ends:
             self._blocked = None
-        elif reached is not None and any(map(len, self._ahead.values())):
-            self._tell_blocked(self._plan.sources[reached[1][0]].name)
+        elif any(map(len, self._ahead.values())):
+            self._tell_blocked(lanes[min(tops, key=lambda place: (tops[place] or (), place))])
 
-    def _rows_within(self, name: str, reached: Bound | None, limit: int) -> int:
-        ahead = self._ahead[name]
-        count = len(ahead) if reached is None else within(ahead.columns, (self._numbers[name], 0), reached)
-        if not ahead.over and not self._source(name).reader.goes_on:
-            count = min(count, len(ahead) - 1)  # its end is just behind its last row, so one stays until that is known
-        return max(0, min(count, limit))
+    def _take_parts(self, name: str, feed: Feed, taken: Taken) -> None:
+        """Take what was decided of the parts of a source, and its end where that is all."""
+        slices: dict[int, Slice] = {}
+        for part, each in self._parts[name].items():
+            count = len(self._taken.get((name, part), ()))
+            if count:
+                found = each.poll(count)
+                assert found is not None
+                slices[part] = found
+                assert found.rows == count, f"source {name!r} gave {found.rows} rows instead of {count}"
+        if slices:
+            taken.slices[name] = feed.whole(slices) if isinstance(feed, PartedFeed) else slices[0]
+        mine = [self._ahead[name, part] for part in self._parts[name]]
+        if all(ahead.over and not len(ahead) for ahead in mine):
+            taken.ends[name] = self._end(name, taken.slices.get(name))
+
+    def _share(self, name: str, limit: int) -> int:
+        """Return how many rows of each part an epoch may take that may take so many of the source."""
+        return max(1, limit // len(self._parts[name]))
+
+    def _most(self, lane: Lane, limit: int) -> int:
+        """Return how many of the rows that were seen of a part may be taken at most."""
+        ahead = self._ahead[lane]
+        # The end of a source is just behind its last row, so one stays until that is known.
+        stays = not ahead.over and not self._source(lane[0]).reader.goes_on
+        return ahead.most(max(0, min(limit, len(ahead) - stays)))
 
     def _end(self, name: str, found: Slice | None) -> tuple[int, ...]:
         layout, number = self._plan.layout, self._numbers[name]
         if found is None:
             return layout.before_all(number)
-        last = found.splits[-1]
-        own = np.array([last.first + (last.rows or 0) - 1], np.int64)
-        values = [int(column[-1]) for column in self._taken_keys[name]]
-        return behind_row((*values, *(int(column[0]) for column in layout.places(number, [own]))))
+        ends = []
+        for split in self._with_places(name, found).splits:
+            own = np.array([split.first + (split.rows or 0) - 1], np.int64)
+            top = self._taken[name, split.part].shown
+            assert top is not None
+            ends.append((*top, *(int(column[0]) for column in layout.places(number, [own]))))
+        return behind_row(max(ends))
 
     # How far sources have come ----------------------------------------------------------------------------------
 
@@ -207,50 +246,23 @@ class Taker:
         assert isinstance(source, Source)
         return source
 
-    def _shown(self, name: str) -> Key | None:
-        """Return the highest order_by values that a source has shown."""
-        ahead = self._ahead[name]
-        if len(ahead):
-            return tuple(int(column[-1]) for column in ahead.columns)
-        return self._tops.get(name)
+    def _shown(self, lane: Lane) -> Key | None:
+        """Return the highest order_by values that a part has shown."""
+        return self._ahead[lane].shown or self._tops.get(lane)
 
-    def _look_ahead(self, name: str, limit: int) -> None:
-        """See what a source has, up to one row more than an epoch may take; nothing is taken."""
-        ahead, feed = self._ahead[name], self._feeds[name]
+    def _look_ahead(self, lane: Lane, feed: Feed, limit: int) -> None:
+        """See what a part has, up to one row more than an epoch may take; nothing is taken."""
+        ahead = self._ahead[lane]
         if ahead.over or len(ahead) > limit:
             return
         found = feed.poll(limit + 1)
         over = (found is None or (found.rows or 0) <= limit) and feed.exhausted()
-        columns = ahead.columns
+        stretches = ahead.stretches
         if found is not None:
-            new = self._climbed(name, found, len(ahead), self._shown(name))
-            columns = [np.concatenate(parts) for parts in zip(columns, new, strict=True)]
+            reader = self._readers[lane[0]]
+            stretches += tuple(reader.stretches(found.splits, len(ahead), self._shown(lane), spare=not over))
             feed.undo()
-        self._ahead[name] = _Ahead(columns, over)
-
-    def _climbed(self, name: str, found: Slice, skip: int, floor: Key | None) -> list[Ints]:
-        """Read the order_by columns of a slice, behind rows that are known; return the values rows are placed by."""
-        node = self._plan.nodes[name]
-        read = _only(node, self._source(name).order_by)
-        parts: list[list[Ints]] = []
-        for split in found.splits:
-            rows = split.rows or 0
-            if skip >= rows:
-                skip -= rows
-                continue
-            wanted = split if split.payload is not None else split.cut(split.start + skip, split.stop)
-            passed = skip if split.payload is not None else 0
-            for piece in read_split(self._source(name).reader, read, wanted, name):
-                columns = [order_column(piece, field)[passed:] for field in self._source(name).order_by]
-                passed = max(0, passed - piece.positions.shape[-1])
-                if len(columns[0]):
-                    climbed, _ = climb(columns, floor)
-                    floor = tuple(int(column[-1]) for column in climbed)
-                    parts.append(climbed)
-            skip = 0
-        if not parts:
-            return [np.empty(0, np.int64)] * self._plan.layout.order
-        return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        self._ahead[lane] = Ahead(stretches, over)
 
     # Idle parts -------------------------------------------------------------------------------------------------
 
@@ -266,8 +278,8 @@ class Taker:
             if idle_after is None:
                 continue
             speaking = {split.part for split in taken.slices[name].splits} if name in taken.slices else set()
-            if name in feeds and self._waiting(name):
-                speaking.add(0)
+            if name in feeds:
+                speaking |= self._waiting(name)
             self.heard(name, speaking)
             for part in each.parts:
                 self._spoke.setdefault((name, part), now)
@@ -275,14 +287,17 @@ class Taker:
             if idle:
                 taken.idle[name] = idle
 
-    def _tell_blocked(self, name: str) -> None:
-        """Say once which source all others wait for."""
-        if self._blocked != name:
-            self._blocked = name
+    def _tell_blocked(self, lane: Lane) -> None:
+        """Say once what all others wait for."""
+        if self._blocked != lane:
+            self._blocked = lane
+            feed = self._feeds[lane[0]]
+            part = f"{feed.part_name(lane[1])} of " if isinstance(feed, PartedFeed) else ""
             log.info(
-                "rows wait for source %r, which may still give some that come before them by order_by; "
+                "rows wait for %ssource %r, which may still give some that come before them by order_by; "
                 "give it idle_after= if it may be silent for long",
-                name,
+                part,
+                lane[0],
             )
 
     # What tasks read --------------------------------------------------------------------------------------------
@@ -299,34 +314,53 @@ class Taker:
             self._turn += max((found.rows or 0 for found in taken.slices.values()), default=0)
         self._floors = dict(self._tops)
         if self._plan.layout.sequence == "order":
-            for name in taken.slices:
-                self._tops[name] = tuple(int(column[-1]) for column in self._taken_keys[name])
-            tops = [self._tops[name] for name in taken.slices]
-            for name in taken.idle.keys() - taken.slices.keys() if tops else ():
-                self._tops[name] = max([*tops, *([self._tops[name]] if name in self._tops else [])])
+            for name, found in taken.slices.items():
+                taken.slices[name] = self._with_places(name, found)
+            tops = {lane: ahead.shown for lane, ahead in self._taken.items() if ahead.shown is not None}
+            self._tops.update(tops)
+            for lane in [(name, part) for name, parts in taken.idle.items() for part in parts] if tops else ():
+                highest = max(tops.values())
+                self._tops[lane] = max(highest, self._tops.get(lane, highest))
         return taken
 
-    def floors(self, name: str, groups: list[list[Split]]) -> list[list[Split]]:
-        """Tell each split of an epoch how far its source had come before it."""
+    def _with_places(self, name: str, found: Slice) -> Slice:
+        """Give rows of several parts their places: by part, then as they follow each other."""
+        if not isinstance(self._feeds[name], PartedFeed):
+            return found
+        passed = {part: rank << ROW_BITS for rank, part in enumerate(self._parts[name])}
+        splits = []
+        for split in found.splits:
+            splits.append(replace(split, place=passed[split.part]))
+            passed[split.part] += split.rows or 0
+        return replace(found, splits=tuple(splits))
+
+    def cut(self, name: str, found: Slice, pieces: int) -> list[list[Split]]:
+        """Divide what an epoch takes of a source among tasks, and tell each split how far its part had come before."""
         if self._plan.layout.sequence != "order":
-            return groups
-        keys, at = self._taken_keys[name], 0
+            return cut_splits(found.splits, pieces)
+        splits, whole = found.splits, False
+        borders = {part: self._taken[name, part].borders() for part in {split.part for split in splits}}
+        if any(borders.values()) and sum(len(each or ()) for each in borders.values()) > pieces:
+            splits, whole = tuple(_at_borders(splits, borders)), True
+        passed: dict[int, int] = {}
         made = []
-        for group in groups:
+        for group in cut_splits(splits, pieces, whole=whole):
             some = []
             for split in group:
-                floor = self._floors.get(name) if at == 0 else tuple(int(column[at - 1]) for column in keys)
+                lane, at = (name, split.part), passed.get(split.part, 0)
+                floor = self._taken[lane].key(at - 1) if at else self._floors.get(lane)
                 some.append(replace(split, floor=floor))
-                at += split.rows or 0
+                passed[split.part] = at + (split.rows or 0)
             made.append(some)
         return made
 
 
-def _only(node: Node, fields: tuple[str, ...]) -> RowType | None:
-    """Return the type of just these fields where a source can be read by columns, else that of its rows."""
-    declared = node.types[0]
-    reader = node.operator.reader  # type: ignore[attr-defined]
-    by_columns = isinstance(reader, Generated) or (isinstance(reader, Files) and reader.format == "parquet")
-    if declared is None or not by_columns:
-        return declared
-    return row_type(pa.schema([declared.schema.field(name) for name in fields]), node.name)
+def _at_borders(splits: tuple[Split, ...], borders: Mapping[int, list[int] | None]) -> Iterator[Split]:
+    """Cut splits where the place of the row before is known."""
+    passed: dict[int, int] = {}
+    for split in splits:
+        first = passed.get(split.part, 0)
+        last = passed[split.part] = first + (split.rows or 0)
+        inside = [row for row in borders[split.part] or () if first < row < last]
+        for start, stop in pairwise([first, *inside, last]):
+            yield split.cut(split.start + start - first, split.start + stop - first)

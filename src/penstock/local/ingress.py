@@ -145,6 +145,8 @@ class Cutter:
         }
         self.most_rows: int | None = None
         """Rows of a batch at most, whatever `batch_rows` says."""
+        self._reached: Key | None = None
+        """The highest order_by values that were taken: a part that nobody knew of begins there."""
         self._spoke: dict[tuple[str, int], float] = {}
         """When each part of a source that may be idle was last heard of."""
 
@@ -184,7 +186,11 @@ class Cutter:
             stream = self._streams[name]
             stream.reading, stream.dry = itertools.chain(stream.reading, self._arrived(stream, found.splits)), False
             if found.parts:
+                new = set(found.parts) - self._marks[name].parts.keys()
                 self._marks[name].know(found.parts)
+                if self._reached is not None:
+                    for part in new:
+                        stream.intake.raise_floor(part, self._reached)
         for name in ended:
             self._streams[name].ended = True
         yield from self._rest(slices)
@@ -353,6 +359,7 @@ class Cutter:
         """Have idle parts know what was taken without them."""
         order = self.plan.layout.order
         tops = [each.chunk.position(len(each.chunk) - 1)[:order] for each in given]
+        self._reached = max([*tops, *([] if self._reached is None else [self._reached])], default=None)
         for name, stream in self._streams.items() if tops else ():
             for part in self._marks[name].idle:
                 stream.intake.raise_floor(part, max(tops))

@@ -25,6 +25,11 @@ def order_column(piece: Piece, field: str) -> Ints:
         column = pa.array([any_getter([field])(row) for row in piece.rows or []])
     else:
         column = piece.columns.column(field)
+    return order_values(column)
+
+
+def order_values(column: pa.Array) -> Ints:
+    """Return values as integers in the same order."""
     kind = column.type
     if pa.types.is_floating(kind):
         numbers = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0

@@ -13,7 +13,6 @@ from penstock.clock import monotonic, shared_time, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.ingress.feeds import Feed, FileFeed, make_feed
-from penstock.ingress.splits import cut_splits
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
 from penstock.operators.base import Source
@@ -104,8 +103,6 @@ class SparkEngine:
         self._now: Callable[[], float] = waiting_time
         """The wall clock, for parts of sources that are silent."""
         self._taker = Taker(plan, {}, self._now)
-        self._frame_tops: dict[str, dict[int, tuple[int, ...]]] = {}
-        """For sources that Spark reads, the highest order_by of each part."""
         self._last_offsets: dict[str, Any] = {}
         """The newest offset of each source that is not a directory: a manifest has all of them."""
         self._driver_seconds = (0.0, 0.0)
@@ -224,21 +221,24 @@ class SparkEngine:
     def _feeds(self) -> dict[str, Feed]:
         """Make the feeds, each standing behind what was committed."""
         counted = self._plan.layout.sequence != "own"
-        feeds = {
+        framed = [node.name for node in filter(is_streaming, self._framed.sources)]
+        feeds: dict[str, Feed] = {
             node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
             for node in self._plan.sources
-            if isinstance(node.operator, Source) and not is_streaming(node)
+            if isinstance(node.operator, Source) and node.name not in framed
         }
+        if framed:
+            self._frames = FrameFeeds(self._framed, self._options.checkpoint)
+        if self._frames is not None and is_staged(self._framed):
+            self._staging = Staging(self._framed, self._keeper, self._frames)
+            feeds.update(self._staging.feeds)
         for offsets in self._keeper.offsets(self._position):
             for name, offset in offsets.items():
                 if name in feeds:
                     feeds[name].restore(offset)
                     self._last_offsets[name] = offset
-        if any(is_streaming(node) for node in self._framed.sources):
-            self._frames = FrameFeeds(self._framed, self._options.checkpoint)
+        if self._frames is not None:
             self._frames.start(self._options.every, available_now=False)
-            if is_staged(self._framed):
-                self._staging = Staging(self._framed, self._keeper, self._frames)
         return feeds
 
     def _begin_intake(self, feeds: dict[str, Feed]) -> None:
@@ -249,10 +249,6 @@ class SparkEngine:
         self._marks = {node.name: SourceMarks(position.marks[node.name]) for node in self._plan.sources}
         for name, parts in position.intake.get("parts", {}).items():
             self._marks[name].parts = {int(part): mark for part, mark in parts.items()}
-        self._frame_tops = {
-            name: {int(part): tuple(top) for part, top in parts.items()}
-            for name, parts in position.intake.get("frame_tops", {}).items()
-        }
         for node in filter(is_streaming, self._plan.sources):
             if self._marks[node.name].parts == {0: BEFORE}:
                 self._marks[node.name].parts = {}  # its rows tell which parts it has
@@ -323,6 +319,12 @@ class SparkEngine:
         """Take exactly what an epoch that was begun before a crash was to read."""
         handed: dict[str, SparkBatch] = {}
         if intent.get("batches"):
+            if self._staging is not None:
+                raise CheckpointError(
+                    f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was begun by an earlier release, "
+                    f"which read streaming DataFrames with order_by in another way; finish it with that release, or "
+                    f"start with a new checkpoint"
+                )
             if self._frames is None:
                 raise CheckpointError(
                     f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was reading a streaming "
@@ -336,7 +338,7 @@ class SparkEngine:
         for name in intent["slices"]:
             if name not in feeds:
                 raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
-        found = self._taker.replay(intent)
+        found = self._taker.replay(intent, self._marks)
         return _Taken(found.slices, found.ends, found.idle, handed)
 
     # One epoch --------------------------------------------------------------------------------------------------
@@ -391,7 +393,7 @@ class SparkEngine:
         every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
         groups: list[list[tuple[str, Any]]] = []
         for name, found in taken.slices.items():
-            cut = self._taker.floors(name, cut_splits(found.splits, choice.levels[0]))
+            cut = self._taker.cut(name, found, choice.levels[0])
             groups += [[(name, split) for split in group] for group in cut]
         if choice.solo:
             groups = [[pair for group in groups for pair in group]]
@@ -404,7 +406,6 @@ class SparkEngine:
             tuple(tuple(group) for group in groups) or ((),),
             copy.deepcopy(self._marks),
             taken.ends,
-            self._frame_tops,
             {name: StatePointers.of(index) for name, index in position.state.items()},
             self._options.checkpoint,
             self._keeper.id,
@@ -478,7 +479,7 @@ class SparkEngine:
         if spec.epoch % CLEAN_EVERY == 0:
             self._keeper.clean(position)
             if self._staging is not None:
-                self._staging.clean(feeds)
+                self._staging.clean()
         self._driver_seconds = (delivered - began, monotonic() - delivered)
         return counts
 
@@ -491,13 +492,10 @@ class SparkEngine:
         raise_idle(self._marks, taken.ends)
         for name in taken.ends:
             self._marks[name].water = FOREVER
-        for name in self._frame_tops.keys() | {node.name for node in filter(is_streaming, self._plan.sources)}:
-            self._frame_tops.setdefault(name, {}).update(outcome.tops.get(name, {}))
         self._position.marks = {name: marks.water for name, marks in self._marks.items()}
         self._position.intake = {
             **self._taker.state(),
             "parts": {name: marks.parts for name, marks in self._marks.items()},
-            "frame_tops": self._frame_tops,
         }
 
     def _stats(

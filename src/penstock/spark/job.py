@@ -34,8 +34,6 @@ class Outcome:
     state: list[tuple[str, list[StateBlock]]] = field(default_factory=list)
     marks: dict[str, dict[int, Ticks]] = field(default_factory=dict)
     """The highest mark of each part of a source that had rows."""
-    tops: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
-    """The highest order_by of each."""
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
@@ -146,7 +144,6 @@ def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Ou
             outcome.state.append(body["state"])
         elif "marks" in body:
             _highest(outcome.marks, body["marks"])
-            _highest(outcome.tops, body["tops"])
         else:
             _, _, rows_in, rows_out, passed_over = body["counts"]
             for total, part in (

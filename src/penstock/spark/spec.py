@@ -52,8 +52,6 @@ class EpochSpec:
     """The watermarks of each source and its parts before the epoch."""
     ends: dict[str, tuple[int, ...]]
     """The sources that end with this epoch, and where."""
-    floors: dict[str, dict[int, tuple[int, ...]]]
-    """For sources that Spark reads, the highest order_by of each part before the epoch: a row below it is late."""
     state: dict[str, StatePointers]
     checkpoint: str
     flow_id: str

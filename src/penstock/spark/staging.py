@@ -1,27 +1,43 @@
 """Keep the batches of streaming DataFrames in the checkpoint, where their rows may have to wait for those of others.
 
-With `order_by` over several sources a row is taken once no other source can come before it. Of a batch that Spark hands
-over, some rows can be taken and others not, and Spark does not hand over half a batch. So each is written to the
-checkpoint, in order, and from there read like any other directory of files.
+With `order_by` a row is taken once no other part of any source can come before it. Of a batch that Spark hands over,
+some rows can be taken and others not, and Spark does not hand over half a batch. So each is written to the checkpoint,
+each part in its own order, and from there read like files. A batch counts once the document that lists it is there: one
+that was written in part, or by a driver that is gone, is nowhere named.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from penstock.ingress.feeds import Feed, FileFeed
-from penstock.ingress.paths import list_files
+import pyarrow.parquet as pq
+
+from penstock.errors import CheckpointError
+from penstock.ingress.feeds import Feed, Json, Slice
+from penstock.ingress.parted import PartedFeed
+from penstock.ingress.paths import absolute, list_files, open_path
+from penstock.ingress.splits import Split
 from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Files
 from penstock.spark.batches import place_order
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
+from penstock.spark.places import PLACE
+from penstock.store import documents
 from penstock.store.keeper import Keeper
+
+_PART = f"of{PLACE}"
+"""The column that files are divided by; a name that begins with an underscore would hide them."""
+_NUMBER = re.compile(rf"/{_PART}=(\d+)/")
 
 
 def is_staged(plan: Plan) -> bool:
     """Tell whether the batches of streaming DataFrames are to be kept."""
-    return plan.layout.sequence == "order" and len(plan.sources) > 1 and any(map(is_streaming, plan.sources))
+    return plan.layout.sequence == "order" and any(map(is_streaming, plan.sources))
 
 
 def staged_plan(plan: Plan, checkpoint: str) -> Plan:
@@ -30,9 +46,181 @@ def staged_plan(plan: Plan, checkpoint: str) -> Plan:
     for node in filter(is_streaming, plan.sources):
         source = node.operator
         assert isinstance(source, Source)
-        reader = Files(f"{checkpoint}/{_name(node.name)}", "parquet", node.types[0], follow=True, by_name=True)
+        reader = Files(f"{checkpoint}/{_directory(node.name)}", "parquet", node.types[0], follow=True)
         nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
     return dataclasses.replace(plan, graph=plan.graph.replaced(nodes))
+
+
+@dataclass
+class PartFeed:
+    """Rows of one part that are kept, counted from its first."""
+
+    name: str = ""
+    rows: int = 0
+    """All that were kept, whether they were removed since or not."""
+    taken: int = 0
+    files: list[tuple[int, str, int]] = field(default_factory=list)
+    """(number of the first row, path, rows) of each file."""
+    _before: int = 0
+
+    def add(self, first: int, path: str, rows: int) -> None:
+        """Take in a file, which has the row of number `first` and more."""
+        self.files.append((first, path, rows))
+        self.rows = max(self.rows, first + rows)
+
+    def poll(self, limit: int) -> Slice | None:
+        """Return the next rows."""
+        self._before, start = self.taken, self.taken
+        self.taken = min(start + limit, self.rows)
+        return self.slice(start, self.taken) if self.taken > start else None
+
+    def slice(self, start: int, stop: int) -> Slice:
+        """Return rows by their numbers."""
+        splits = []
+        for number in range(max(0, bisect_right(self.files, start, key=lambda file: file[0]) - 1), len(self.files)):
+            first, path, rows = self.files[number]
+            if first >= stop:
+                break
+            splits.append(Split(0, max(start, first) - first, min(stop, first + rows) - first, path))
+        if sum(split.rows or 0 for split in splits) != stop - start:
+            raise CheckpointError(f"rows {start} to {stop} of {self.name} are no longer kept; restore the checkpoint")
+        return Slice(tuple(splits), {"taken": stop}, {"start": start, "stop": stop}, stop - start, self.rows - stop)
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        """Return rows that were taken before."""
+        return self.slice(logged["start"], logged["stop"])
+
+    def restore(self, offset: Json) -> None:
+        """Go on behind what was committed."""
+        self.taken = offset["taken"]
+
+    def undo(self) -> None:
+        """Stand where the last poll began."""
+        self.taken = self._before
+
+    def exhausted(self) -> bool:
+        """Tell that there may always be more."""
+        return False
+
+    def close(self) -> None:
+        """Hold nothing open."""
+
+
+class StagedFeed(PartedFeed):
+    """The batches of one streaming DataFrame that are kept."""
+
+    def __init__(self, keeper: Keeper, source: str) -> None:
+        """Find what is kept."""
+        self._keeper, self._source, self._directory = keeper, source, _directory(source)
+        self._store = store = keeper.checkpoint.store
+        self.path = absolute(f"{keeper.checkpoint.path}/{self._directory}")
+        self._parts: dict[int, PartFeed] = {}
+        self._nothing = {0: PartFeed(source)}
+        self._batches: dict[str, Json] = {}
+        """What each document lists, by its name, oldest first."""
+        names = store.names(self._directory)
+        for name in names:
+            if name.endswith(".json") and (body := documents.read(store, f"{self._directory}/{name}")) is not None:
+                self._add(name, body)
+        listed = {directory for body in self._batches.values() for directory in _directories(body)}
+        for name in names:
+            # What nobody will list any more, because its batch is listed already.
+            batch = name.split("-")[0]
+            if batch.isdigit() and name not in listed and self.has(int(batch)):
+                store.delete(f"{self._directory}/{name}")
+
+    def parts(self) -> Mapping[int, Feed]:
+        return self._parts or self._nothing
+
+    def part_name(self, part: int) -> str:
+        return self.parts()[part].name  # type: ignore[attr-defined, no-any-return]
+
+    def whole(self, slices: Mapping[int, Slice]) -> Slice:
+        splits = [dataclasses.replace(split, part=part) for part, each in slices.items() for split in each.splits]
+        return Slice(
+            tuple(splits),
+            {"taken": {part: feed.taken for part, feed in self._parts.items()}},
+            {"parts": {part: each.logged for part, each in slices.items()}},
+            sum(each.rows or 0 for each in slices.values()),
+            sum(feed.rows - feed.taken for feed in self._parts.values()),
+        )
+
+    def poll(self, limit: int) -> Slice | None:
+        raise TypeError("rows of several parts are taken part by part")
+
+    def replay(self, logged: Json, offset: Json) -> Slice:
+        parts = {int(part): self._parts[int(part)].replay(each, {}) for part, each in logged["parts"].items()}
+        return dataclasses.replace(self.whole(parts), offset=offset, backlog=None)
+
+    def restore(self, offset: Json) -> None:
+        if not isinstance(offset["taken"], dict):
+            raise CheckpointError(
+                f"source {self._source!r}: its batches were kept by an earlier release in another way; finish with "
+                f"that release, or start with a new checkpoint"
+            )
+        for part, taken in offset["taken"].items():
+            self._parts[int(part)].taken = taken
+
+    def undo(self) -> None:
+        raise TypeError("rows of several parts are taken back part by part")
+
+    def exhausted(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    # Batches ----------------------------------------------------------------------------------------------------
+
+    def has(self, batch: int) -> bool:
+        """Tell whether a batch is kept, or was."""
+        return bool(self._batches) and f"{batch:012d}.json" <= max(self._batches)
+
+    def keep(self, batch: int, parts: Mapping[int, str], files: list[tuple[int, str, int]]) -> None:
+        """Have a batch count: the parts that are known by now, in their order, and files of (part, name, rows)."""
+        known = {part: feed.name for part, feed in self._parts.items()} | dict(parts)
+        body = {
+            # Where each part stood, so that nobody needs the documents before.
+            "parts": [
+                [part, name, self._parts[part].rows if part in self._parts else 0] for part, name in known.items()
+            ],
+            "files": [list(file) for file in files],
+        }
+        name = f"{batch:012d}.json"
+        if not documents.write_new(self._store, f"{self._directory}/{name}", body):
+            body = documents.read(self._store, f"{self._directory}/{name}") or body  # of a driver that is gone by now
+        # Long after, what was listed by then may be removed, and its name free again: its rows were all taken.
+        self._keeper.lease.check()
+        self._add(name, body)
+
+    def _add(self, name: str, body: Json) -> None:
+        self._batches[name] = body
+        at = {part: first for part, _, first in body["parts"]}
+        for part, label, first in body["parts"]:
+            self._parts.setdefault(part, PartFeed(label, first, first))
+        for part, path, rows in body["files"]:
+            self._parts[part].add(at[part], f"{self.path}/{path}", rows)
+            at[part] += rows
+        self._parts = dict(sorted(self._parts.items(), key=lambda each: _in_order(each[1].name)))
+
+    def done(self) -> set[str]:
+        """Return the documents, but for the newest, all of whose rows were taken."""
+        found = set()
+        for name, body in list(self._batches.items())[:-1]:
+            ends = {part: rows for part, _, rows in body["parts"]}
+            for part, _, rows in body["files"]:
+                ends[part] += rows
+            if all(self._parts[part].taken >= end for part, end in ends.items()):
+                found.add(name)
+        return found
+
+    def forget(self, name: str) -> None:
+        """Remove a batch."""
+        for directory in _directories(self._batches.pop(name)):
+            self._store.delete(f"{self._directory}/{directory}")
+            for feed in self._parts.values():
+                feed.files = [file for file in feed.files if f"/{directory}/" not in file[1]]
+        self._store.delete(f"{self._directory}/{name}")
 
 
 class Staging:
@@ -40,7 +228,8 @@ class Staging:
 
     def __init__(self, plan: Plan, keeper: Keeper, frames: FrameFeeds) -> None:
         """Keep the streaming DataFrames of a plan that still has them."""
-        self._plan, self._keeper, self._frames = plan, keeper, frames
+        self._plan, self._fence, self._frames = plan, keeper.fence, frames
+        self.feeds = {node.name: StagedFeed(keeper, node.name) for node in filter(is_streaming, plan.sources)}
         self._done: dict[str, set[str]] = {}
         """Batches of which all rows were taken when it was last asked."""
 
@@ -50,34 +239,60 @@ class Staging:
         kept = False
         try:
             for each in handed:
-                self._write(each)
+                if not self.feeds[each.source].has(each.batch):  # Spark was not told before a crash
+                    self._write(each)
             kept = True
         finally:
             for each in handed:
                 self._frames.finish(each, keep=kept)
 
-    def clean(self, feeds: dict[str, Feed]) -> None:
+    def clean(self) -> None:
         """Remove batches of which all rows were taken long ago: an epoch that is run again may need newer ones."""
-        for node in filter(is_streaming, self._plan.sources):
-            feed, path = feeds[node.name], f"{self._keeper.checkpoint.path}/{_name(node.name)}"
-            assert isinstance(feed, FileFeed)
-            batches = {file.path.rsplit("/", 2)[-2] for file in list_files(path)}
-            done = {name for name in batches if feed.has_taken(f"{path}/{name}")}
-            for name in done & self._done.get(node.name, set()):
-                self._keeper.forget(f"{_name(node.name)}/{name}")
-            self._done[node.name] = done
+        for source, feed in self.feeds.items():
+            done = feed.done()
+            for name in sorted(done & self._done.get(source, set())):
+                feed.forget(name)
+            self._done[source] = done
 
     def _write(self, handed: SparkBatch) -> None:
         from pyspark.sql import functions as F
 
         source = self._plan.nodes[handed.source].operator
         assert isinstance(source, Source)
-        ordered = [F.col("row")[field].asc_nulls_first() for field in source.order_by]
+        # The name is this driver's own: another one may still write the same batch.
+        name = f"{handed.batch:012d}-{self._fence}"
+        path = f"{self.feeds[handed.source].path}/{name}"
         frame, places = place_order(handed.frame, handed.places)
-        rows = frame.orderBy(*ordered, *places).select("row.*")
-        # After a crash Spark hands the same batch over again.
-        self._keeper.keep(f"{_name(handed.source)}/{handed.batch:012d}", rows.write.mode("overwrite").parquet)
+        parts = handed.places.parts()
+        if handed.places.kind == "content":  # nothing but order_by tells an order
+            places = [*[F.col("row")[field].asc_nulls_first() for field in source.order_by], *places]
+        if parts:
+            # By the very column that the writer wants rows sorted by: then it does not sort them again.
+            frame, places = frame.withColumn(_PART, places[0] + places[1]), [F.col(_PART), *places[2:]]
+            frame.orderBy(*places).select("row.*", _PART).write.partitionBy(_PART).mode("overwrite").parquet(path)
+        else:
+            frame.orderBy(*places).select("row.*").write.mode("overwrite").parquet(path)
+        numbers = list(parts) or [0]
+        files = []
+        for found in sorted(file.path for file in list_files(path)):
+            part = _NUMBER.search(found)
+            with open_path(found) as file:
+                rows = pq.ParquetFile(file).metadata.num_rows
+            if rows:
+                files.append((numbers[int(part[1]) if part else 0], name + found.rsplit(f"/{name}", 1)[1], rows))
+        self.feeds[handed.source].keep(handed.batch, parts or {0: handed.source}, files)
 
 
-def _name(source: str) -> str:
+def _in_order(name: str) -> tuple[str, int]:
+    """Return what orders partitions: the name of the topic, then the number."""
+    topic, dash, number = name.rpartition("-")
+    return (topic, int(number)) if dash and number.isdigit() else (name, 0)
+
+
+def _directories(body: Json) -> set[str]:
+    """Return where the files of a batch are."""
+    return {path.split("/")[0] for _, path, _ in body["files"]}
+
+
+def _directory(source: str) -> str:
     return f"sources/{source}"

@@ -104,7 +104,6 @@ class Task:
                 for task in range(self._spec.tasks[level])
             ]
         marks: dict[str, dict[int, int]] = {}
-        tops: dict[str, dict[int, tuple[int, ...]]] = {}
         pieces = self._pieces(arriving)
         while True:
             with self._spent.on("read") as reading:
@@ -114,8 +113,6 @@ class Task:
                 node, intake, piece = found
                 reading.operator = node.name
                 arrived = intake.take(piece)
-            if intake.tops:
-                tops.setdefault(node.name, {}).update(intake.tops)
             for port, chunk, parts in arrived.chunks():
                 count(self._main.rows_in, node.name, len(chunk))
                 assert isinstance(node.operator, Source)
@@ -131,7 +128,7 @@ class Task:
                         mine[part] = max(top, mine.get(part, top))
                 self._passages.take(node, port, timed)
             yield
-        self._send(Kind.META, pickle.dumps({"marks": marks, "tops": tops}))
+        self._send(Kind.META, pickle.dumps({"marks": marks}))
 
     def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[Node, SourceIntake, Piece]]:
         """Read the rows of this task: from splits that it reads itself, or from a DataFrame's batches."""
@@ -147,8 +144,7 @@ class Task:
                         yield node, intake, piece
             else:
                 for node, piece in rows.pieces(each):
-                    floors = self._spec.floors.get(node.name)
-                    yield node, framed.setdefault(node.name, SourceIntake(self._plan, node, floors)), piece
+                    yield node, framed.setdefault(node.name, SourceIntake(self._plan, node)), piece
 
     def _without_untimed(self, node: Node, chunk: Chunk, parts: Ints | None) -> tuple[Chunk, Ints | None]:
         """Take out rows that have no event time."""
