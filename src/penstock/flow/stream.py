@@ -98,11 +98,11 @@ class Stream:
         return stage(self)
 
     def threaded(self) -> Stream:
-        """Give what reads this stream a thread of its own for it; `engine="threads"` only, others pass over it."""
+        """Give what reads this stream a thread of its own for it; `ps.Threads` only, others pass over it."""
         return Stream(self.flow, replace(self.port, threaded=True))
 
     def parallel(self, replicas: int) -> Stream:
-        """Begin with so many replicas of the operator that reads this stream; `engine="threads"` only."""
+        """Begin with so many replicas of the operator that reads this stream; `ps.Threads` only."""
         count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
 
