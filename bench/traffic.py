@@ -140,7 +140,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
 
 def paced(run: ps.Run, period: float) -> FlowPilot:
     """Have the run's own pilot step so often; return it."""
-    engine: Any = run._engine
+    engine: Any = run.engine
     pilot: FlowPilot = engine.pilot
     pilot._period = period
     return pilot
@@ -148,7 +148,7 @@ def paced(run: ps.Run, period: float) -> FlowPilot:
 
 def check_side(run: ps.Run, side: dict[str, Any]) -> None:
     """Fail if the run does not bind and rebind operators as its side says."""
-    engine: Any = run._engine
+    engine: Any = run.engine
     model = engine.element.model
     if side["model"] == "dynamic":
         local_side.check_part("dynamic", model, Dynamic)

@@ -8,7 +8,9 @@ import penstock as ps
 from penstock.cli import main
 from penstock.errors import FlowError
 
-TEXT = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('out')\nps.run(flow, engine='sequential')\n"
+from ..how import how
+
+TEXT = "import penstock as ps\nflow = ps.Flow('x').source('in', [1]).sink('out')\nps.run(flow, on=ps.Sequential())\n"
 
 
 def test_it_is_refused(tmp_path, capsys):
@@ -31,4 +33,4 @@ def test_options_of_other_engines_are_refused(options, message):
     flow = ps.Flow("x")
     flow.source("in", ps.read.items([1])).sink("out")
     with pytest.raises(FlowError, match=message):
-        ps.run(flow, **options)
+        ps.run(flow, **how(**options))

@@ -39,7 +39,7 @@ def test_one_switch_says_whether_they_are_named(tmp_path, named):
     flow = hot_flow(tmp_path / "data")
     engine = make_engine(flow, tmp_path / "ck", tasks=2, epoch_rows=100, backend=Busy(2, 0), name_keys=named)
     run = ps.Run(flow)
-    run._engine, engine._listener = engine, run._took_epoch
+    run.engine, engine._listener = engine, run._took_epoch
     recorder = Recorder(run, "spark", history=str(tmp_path / "history"))
     engine.run()
     recorder.finish("done")

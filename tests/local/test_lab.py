@@ -18,6 +18,8 @@ from penstock.errors import FlowError
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
 from penstock.pe.rebinding import BarrierBinding, Binding
 
+from ..how import how
+
 
 def flow() -> ps.Flow:
     made = ps.Flow("lab")
@@ -30,9 +32,9 @@ def flow() -> ps.Flow:
 
 
 def run(**options: Any) -> Any:
-    started = ps.run(flow(), engine="threads", batch_rows=7, **options)
+    started = ps.run(flow(), **how("threads", batch_rows=7, **options))
     assert [tuple(row) for row in started.results["out"]] == [(n, (n - 1) // 7) for n in range(1, 501)]
-    return started._engine
+    return started.engine
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_the_published_rules_of_the_thread_level() -> None:
 )
 def test_what_would_do_nothing_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(FlowError, match=message):
-        ps.run(flow(), engine="threads", **options)
+        ps.run(flow(), **how("threads", **options))
     with pytest.raises(FlowError, match="needs engine='threads'"):
         ps.run(flow(), engine="sequential", reorder=lab.Locked())
 
