@@ -118,7 +118,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
         for kind in queries.QUERIES:
             queries.add_query(asked, kind, number, live.sink(f"{kind}-{number}"))
     began = time.monotonic()
-    run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **side)
+    run = ps.start(flow, on=ps.Threads(workers=args.workers, batch_rows=live.batch, **side))
     pilot = paced(run, args.period)
     check_side(run, side)
     changed = Changes(run, asked, live, args.replicas, changes)

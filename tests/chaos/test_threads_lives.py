@@ -23,6 +23,7 @@ from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES, by_name
+from penstock.run import SetPlan, SetReplicas
 
 KEYS = 7
 PATIENCE = 120.0

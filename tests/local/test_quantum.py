@@ -325,11 +325,13 @@ class TestTheOption:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"engine": "threads", "quantum": -1}, "quantum=-1.0 seconds; give a time"),
-            ({"engine": "threads", "quantum": "1 ms", "model": "manual"}, 'quantum= needs model="dynamic" or "bound"'),
+            ({"engine": "threads", "quantum": -1}, "quantum=-1; it must be a time"),
+            (
+                {"engine": "threads", "quantum": "1 ms", "model": "manual"},
+                'needs model="dynamic" or model="bound"',
+            ),
             ({"engine": "threads", "quantum": "1 ms", "model": "dedicated"}, "no worker chooses"),
             ({"engine": "threads", "quantum": "soon"}, "quantum='soon' is no duration"),
-            ({"engine": "spark", "quantum": "1 ms"}, "quantum= needs engine='threads'"),
         ],
     )
     def test_is_refused(self, flow: ps.Flow, options: dict[str, Any], message: str) -> None:

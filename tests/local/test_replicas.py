@@ -327,15 +327,15 @@ def test_what_cannot_have_replicas_says_why():
     refused(plain, "'nobody'.*work", replicas={"nobody": 2})
     refused(plain, "'counts'.*map", replicas={"counts": 2})
     refused(plain, "one a partition", replicas={"count": 100})
-    refused(plain, "at least 1", replicas=0)
+    refused(plain, "replicas=0; it must be 1 or more", replicas=0)
     refused(plain, "auto", replicas="some")
     refused(plain, "auto", replicas=2.5)
     refused(plain, "dedicated", replicas="auto", model="bound")
     refused(plain, "dynamic", threads="utilization", model="manual")
     refused(plain, "leave out replicas=", latency="1 s", replicas=2, model="dedicated")
     refused(plain, "hybrid", partitioned="other")
-    with pytest.raises(FlowError, match="engine='threads'"):
-        ps.run(plain, engine="sequential", replicas=2)
+    with pytest.raises(TypeError, match="Sequential has no option 'replicas'"):
+        ps.Sequential(replicas=2)  # type: ignore[call-arg]
 
 
 def test_hints_change_nothing_elsewhere():

@@ -140,9 +140,9 @@ class LocalEngine(Engine):
             found.append(RebindingSteering(self.element, self._options.binding.controller))
         if "cores" in steer:
             assert target is not None
-            found.append(CoreSteering(self.element, self._between, target, left_alone=self._own_replicas))
+            found.append(CoreSteering(self.element, self.between_batches, target, left_alone=self._own_replicas))
         elif "replicas" in steer:
-            found.append(ReplicaSteering(self.element, self._between, left_alone=self._own_replicas))
+            found.append(ReplicaSteering(self.element, self.between_batches, left_alone=self._own_replicas))
         found += self._steer_operators()
         if "batches" in steer:
             found.append(
@@ -160,7 +160,7 @@ class LocalEngine(Engine):
         self._steered = {name: steering for name, steering in self._steered.items() if name in there}
         for name in new:
             self._steered[name] = (
-                ShardSteering(self.element, self._between, name, self._options.name_keys)
+                ShardSteering(self.element, self.between_batches, name, self._options.name_keys)
                 if name in keyed
                 else WaitSteering(self.element, name)
             )
@@ -340,14 +340,14 @@ class LocalEngine(Engine):
                 return done
             case SetReplicas(operator, replicas):
                 self.refuse_inside()
-                return self._between(lambda: self._set_replicas(operator, replicas))
+                return self.between_batches(lambda: self._set_replicas(operator, replicas))
             case SetPlan(plan):
                 if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
                     raise FlowError(
                         "the sources of a flow that runs cannot change; start a flow of its own for the query"
                     )
                 self.refuse_inside()
-                return self._between(lambda: self._change(plan))
+                return self.between_batches(lambda: self._change(plan))
         return super().ask(change)
 
     def _change(self, plan: Plan) -> int:
@@ -375,7 +375,7 @@ class LocalEngine(Engine):
                 "another thread"
             )
 
-    def _between(self, change: Callable[[], int]) -> Future[int]:
+    def between_batches(self, change: Callable[[], int]) -> Future[int]:
         """Make a change between two batches, in the thread that brings them in."""
         done: Future[int] = Future()
         self._changes.append((change, done))
