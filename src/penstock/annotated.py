@@ -136,7 +136,8 @@ class Option:
         """Say what to give; on the command line there may be more names."""
         if self.words and not self.kinds:
             return ", ".join(self.words)
-        ways = [f"{name!r}" for name in (*self.words, *self.about.names, *names)]
+        known = [f'"{name}"' for name in (*self.words, *self.about.names, *names)]
+        ways = [", ".join(known)] if known else []
         if isinstance(self.limits, Seconds):
             ways.append('a time such as "500 ms"')
         elif int in self.kinds or float in self.kinds:
@@ -148,7 +149,7 @@ class Option:
             ways.append("True or False")
         if str in self.kinds and not (self.about.names or self.limits):
             ways.append("text")
-        return " or ".join([*ways, *([self.about.wanted] if self.about.wanted and not names else [])])
+        return ", or ".join([*ways, *([self.about.wanted] if self.about.wanted and not names else [])])
 
     def metavar(self, names: Names = MappingProxyType({})) -> str:
         """Return what stands for its value where flags are listed."""

@@ -65,7 +65,8 @@ class Spark(On):
 
     name: ClassVar[str] = "spark"
     session: Annotated[
-        Session | None, About("the SparkSession to run on (default: the active one, or a new one)", flag=False)
+        Session | None,
+        About("what to run on (default: the active session, or a new one)", wanted="a SparkSession", flag=False),
     ] = None
     _: KW_ONLY
     master: Annotated[str | None, About("the Spark master of a new session (default: local[*,4])", "URL")] = None
@@ -210,7 +211,7 @@ class Options:
         str | None,
         About(
             "where the run is kept: start again with the same one and it goes on where it left off (default: it is "
-            "forgotten; on the command line .penstock/<flow name>)",
+            "forgotten; on the command line `.penstock/<flow name>`)",
             "DIR",
         ),
     ] = None
@@ -225,7 +226,8 @@ class Options:
         True
     )
     on_epoch: Annotated[
-        Callable[[FlowStats], None] | None, About("called with what each epoch did, once it is committed", flag=False)
+        Callable[[FlowStats], None] | None,
+        About("called with what each epoch did, once it is committed", wanted="a function", flag=False),
     ] = None
     page: Annotated[
         bool | Port | None,
@@ -239,7 +241,7 @@ class Options:
         str | bool | None,
         About(
             "the directory that keeps what the page showed, for `penstock page` (default: in the checkpoint; on the "
-            "command line, for the last 20 runs without one, in .penstock/<flow name>/history)",
+            "command line, for the last 20 runs without one, in `.penstock/<flow name>/history`)",
             "DIR",
         ),
     ] = None

@@ -350,11 +350,11 @@ def run(flow: Flow, options: Options) -> Run:
 
 
 def _refuse_unknown(function: str, given: dict[str, Any]) -> None:
-    """Refuse options that are not there; of one that an engine has, or had until `on=`, say how it is spelled."""
+    """Refuse options that are not there; of those that an engine has, or had until `on=`, say how they are spelled."""
     known = options_of(Options)
     unknown = [name for name in given if name not in known]
-    kinds = [ENGINES[given["engine"]]] if given.get("engine") in ENGINES else list(ENGINES.values())
-    for kind in kinds if unknown else ():
+    named = ENGINES.get(given.get("engine", ""))
+    for kind in ([named] if named else ENGINES.values()) if unknown else ():
         renamed = {"spark": "session", "threads": "workers" if kind.name == "threads" else "threads"}
         moved = {renamed.get(name, name): given[name] for name in unknown if name != "engine"}
         if moved.keys() <= options_of(kind).keys():
@@ -363,12 +363,12 @@ def _refuse_unknown(function: str, given: dict[str, Any]) -> None:
                 f"ps.{function} has no option {unknown[0]!r}: where a flow runs is said by on=; write "
                 f"ps.{function}(flow, on=ps.{kind.__name__}({inside}))"
             )
-    there = {*known, *(name for kind in kinds for name in options_of(kind))}
-    for name in unknown:
-        if name not in there and name != "engine":
-            raise TypeError(f"ps.{function} has no option {name!r}{did_you_mean(name, there)}")
-    if unknown:
-        raise TypeError(f"ps.{function} has no option {unknown[0]!r}: no engine has all of {', '.join(unknown)}")
+    for name in [name for name in unknown if name != "engine"][:1]:
+        able = [f"on=ps.{kind.__name__}({name}=...)" for kind in ENGINES.values() if name in options_of(kind)]
+        there = {*known, *(each for kind in ENGINES.values() for each in options_of(kind))}
+        raise TypeError(
+            f"ps.{function} has no option {name!r}{f'; write {able[0]}' if able else did_you_mean(name, there)}"
+        )
 
 
 def _shown(value: Any) -> str:

@@ -332,7 +332,7 @@ class TestBeforeTheRun:
 
     def test_nothing_runs_on_spark(self):
         with pytest.raises(
-            FlowError, match=r"'op': Pair.process\(\).*Spark.*'left'.*ctx.state.*threads.*restartable=True"
+            FlowError, match=r"'op': Pair.process\(\).*Spark.*'left'.*ctx.state.*Threads.*restartable=True"
         ):
             ps.start(self.flow(Pair()))
 

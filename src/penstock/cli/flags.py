@@ -12,20 +12,19 @@ from penstock.errors import FlowError
 from penstock.lab import NAMES
 
 
-def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
+def add_flags(parser: argparse._ActionsContainer, options: Iterable[Option]) -> None:
     """Add the flag of each option that has one; those that are not given do not appear among the arguments."""
     for option in options:
         names = NAMES.get(option.name, {})
-        given: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": _help(option, names)}
+        given: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": _help(option)}
         if option.kinds == (bool,):
             parser.add_argument(option.flag, action="store_const", const=not option.default, **given)
         elif option.about.flag:
             parser.add_argument(option.flag, type=_reader(option, names), metavar=option.metavar(names), **given)
 
 
-def _help(option: Option, names: Names) -> str:
+def _help(option: Option) -> str:
     about = f"turn off: {option.about.help}" if option.default is True else option.about.help
-    about += f"; for comparison: {', '.join(names)}" if names else ""
     if option.default and option.default is not True:
         about += f" (default: {option.default})"
     return about.replace("%", "%%")

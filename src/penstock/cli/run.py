@@ -69,11 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="spark",
         help="threads runs in this process, without Java; sequential one row at a time",
     )
-    options = options_of(Options)
-    for kind in ENGINES.values():
-        options |= options_of(kind)
-    add_flags(parser, options.values())
     parser.add_argument("--no-page", action="store_true", help="serve no page")
+    known = options_of(Options)
+    add_flags(parser, known.values())
+    for engine, kind in ENGINES.items():
+        new = {name: option for name, option in options_of(kind).items() if name not in known}
+        if new:
+            add_flags(parser.add_argument_group(f"with --engine {engine}"), new.values())
+        known |= new
     parser.add_argument(
         "--log",
         choices=("plain", "json"),

@@ -46,7 +46,7 @@ def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
         if option not in known:
             raise FlowError(f"workload {name!r} has no option {option!r}; it has {', '.join(known) or 'none'}")
         try:
-            values[option] = known[option].parse(text)
+            values[option] = known[option].parse(text) if known[option].kinds else text
         except ValueError:
             raise FlowError(
                 f"option {option!r} of workload {name!r} is of type {known[option].kind.__name__}, and {text!r} is not"
