@@ -22,9 +22,9 @@ import penstock as ps
 from bench import local_side, measure
 from penstock import lab
 from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.rebinding import Binding
 from penstock.errors import PenstockError
 from penstock.local.pilot import FlowPilot
-from penstock.local.steering.rebinding import Binding
 from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.rebinding import BarrierBinding
 from penstock.pe.rebinding import Binding as FreeBinding
