@@ -82,7 +82,7 @@ class FlowSide:
     def __init__(self, work: str, epochs: list[list[str]], frame: bool, rows: int) -> None:
         self._work, self._frame = Path(work), frame
         feed = Feed(self._work, [[Path(path) for path in each] for each in epochs])
-        self._side = PenstockSide(feed, self._flow, self._work / "checkpoint", spacing=True, epoch_rows=rows)
+        self._side = PenstockSide(feed, self._flow, self._work / "checkpoint", ps.Spark(epoch_rows=rows), spacing=True)
 
     def _flow(self, feed: Feed) -> ps.Flow:
         flow = ps.Flow("floor")
@@ -94,7 +94,7 @@ class FlowSide:
     def start(self) -> None:
         """Start Spark and the flow."""
         self._spark = session.make("bench-floor", session.FAST)
-        self._side.start(spark=self._spark)
+        self._side.start(self._spark)
 
     def run_epochs(self, n: int) -> list[Epoch]:
         """Run `n` epochs back to back, and one before them whose end is the first one's start."""

@@ -76,9 +76,8 @@ def penstock(spark: SparkSession, source: Path, work: Path, kind: str, rows: int
     took: list[tuple[int, float]] = []
     ps.run(
         flow,
-        spark=spark,
+        on=ps.Spark(spark, epoch_rows=rows),
         checkpoint=str(work / "checkpoint"),
-        epoch_rows=rows,
         on_epoch=lambda stats: took.append((stats.rows_in, stats.seconds)),
     )
     steady = [each for each in took if each[0]][skip:]

@@ -123,7 +123,7 @@ def _run_once(spark: Any, work: Path, rows: int, keys: int, epoch_rows: int) -> 
     outputs = events.key_by("key").scan(running, (0, 0.0), name="running")
     outputs.sink("out", ps.write.parquet(str(work / "out")))
     with Watch() as watch:
-        done = ps.run(flow, spark=spark, checkpoint=str(work / "checkpoint"), epoch_rows=epoch_rows)
+        done = ps.run(flow, on=ps.Spark(spark, epoch_rows=epoch_rows), checkpoint=str(work / "checkpoint"))
     assert SparkContext._active_spark_context is not None
     state = {item.operator: item for item in ps.state.operators(str(work / "checkpoint"))}["running"]
     return {

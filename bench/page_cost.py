@@ -120,7 +120,7 @@ def turn(operators: int, page: bool, settle: float, seconds: float) -> Turn:
     """Run a flow for a while, and look at it twice."""
     directory = tempfile.mkdtemp(prefix="penstock-page-cost-")
     options: dict[str, Any] = {"page": 0, "history": directory} if page else {}
-    run = ps.start(make_flow(operators), engine="threads", threads=1, **options)
+    run = ps.start(make_flow(operators), on=ps.Threads(workers=1), **options)
     try:
         with watched(run.page) as samples:
             time.sleep(settle)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -20,19 +21,17 @@ class PenstockSide:
     """
 
     def __init__(
-        self, feed: Feed, flow: Callable[[Feed], ps.Flow], checkpoint: Path, spacing: bool = False, **options: Any
+        self, feed: Feed, flow: Callable[[Feed], ps.Flow], checkpoint: Path, on: ps.Spark, spacing: bool = False
     ) -> None:
-        self._feed, self._flow, self._checkpoint, self._spacing = feed, flow, checkpoint, spacing
-        self._options = options
+        self._feed, self._flow, self._checkpoint, self._on, self._spacing = feed, flow, checkpoint, on, spacing
         self._arrived = threading.Condition()
         self._epochs: list[tuple[int, float, float]] = []
         self._run: ps.Run | None = None
 
-    def start(self, **options: Any) -> None:
-        """Start the flow; its directory is still empty."""
-        flow = self._flow(self._feed)
-        options = self._options | options
-        self._run = ps.start(flow, checkpoint=str(self._checkpoint), on_epoch=self._took, **options)
+    def start(self, session: Any = None) -> None:
+        """Start the flow, on another session where one is given; its directory is still empty."""
+        on = self._on if session is None else replace(self._on, session=session)
+        self._run = ps.start(self._flow(self._feed), on=on, checkpoint=str(self._checkpoint), on_epoch=self._took)
 
     @property
     def run(self) -> ps.Run:

@@ -65,10 +65,8 @@ def penstock_side(spark: SparkSession, args: argparse.Namespace, work: Path, epo
     feed.release(len(epochs))
     watch.run = ps.start(
         flow,
-        spark=spark,
+        on=ps.Spark(spark, tasks=TASKS[0], epoch_rows=args.rows_per_epoch),
         checkpoint=str(work / "checkpoint"),
-        tasks=TASKS[0],
-        epoch_rows=args.rows_per_epoch,
         on_epoch=watch.took,
     )
     while not watch.done.wait(1) and watch.run.running:

@@ -75,8 +75,8 @@ def make_side(spark: SparkSession, args: argparse.Namespace, work: Path, epochs:
         counted.sink("out", ps.write.parquet(str(work / "output")))
         return made
 
-    options = {"spark": spark, "epoch_rows": args.rows_per_epoch, "tasks": args.tasks}
-    return PenstockSide(Feed(work, epochs), flow, work / "checkpoint", **options)
+    on = ps.Spark(spark, epoch_rows=args.rows_per_epoch, tasks=args.tasks)
+    return PenstockSide(Feed(work, epochs), flow, work / "checkpoint", on)
 
 
 def epoch_of(side: PenstockSide, seen: Seen) -> None:

@@ -128,7 +128,7 @@ def penstock_side(setting: Setting) -> Side:
 
     # An epoch is what is released together, a little more or less than planned.
     rows = 2 * max(sum(pq.read_metadata(path).num_rows for path in epoch) for epoch in setting.epochs)
-    return PenstockSide(feed, flow, Path(setting.checkpoint("penstock")), spark=setting.spark, epoch_rows=rows)
+    return PenstockSide(feed, flow, Path(setting.checkpoint("penstock")), ps.Spark(setting.spark, epoch_rows=rows))
 
 
 def peer_side(setting: Setting) -> Side:

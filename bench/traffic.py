@@ -22,9 +22,9 @@ import penstock as ps
 from bench import local_side, measure
 from penstock import lab
 from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.rebinding import Binding
 from penstock.errors import PenstockError
 from penstock.local.pilot import FlowPilot
-from penstock.local.steering.rebinding import Binding
 from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.rebinding import BarrierBinding
 from penstock.pe.rebinding import Binding as FreeBinding
@@ -118,7 +118,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
         for kind in queries.QUERIES:
             queries.add_query(asked, kind, number, live.sink(f"{kind}-{number}"))
     began = time.monotonic()
-    run = ps.start(flow, engine="threads", threads=args.workers, batch_rows=live.batch, **side)
+    run = ps.start(flow, on=ps.Threads(workers=args.workers, batch_rows=live.batch, **side))
     pilot = paced(run, args.period)
     check_side(run, side)
     changed = Changes(run, asked, live, args.replicas, changes)
@@ -140,7 +140,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
 
 def paced(run: ps.Run, period: float) -> FlowPilot:
     """Have the run's own pilot step so often; return it."""
-    engine: Any = run._engine
+    engine: Any = run.engine
     pilot: FlowPilot = engine.pilot
     pilot._period = period
     return pilot
@@ -148,7 +148,7 @@ def paced(run: ps.Run, period: float) -> FlowPilot:
 
 def check_side(run: ps.Run, side: dict[str, Any]) -> None:
     """Fail if the run does not bind and rebind operators as its side says."""
-    engine: Any = run._engine
+    engine: Any = run.engine
     model = engine.element.model
     if side["model"] == "dynamic":
         local_side.check_part("dynamic", model, Dynamic)

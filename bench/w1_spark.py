@@ -84,7 +84,7 @@ def penstock_side(setting: Setting, rows_per_epoch: int) -> Side:
         return made
 
     checkpoint = setting.checkpoint("penstock")
-    return PenstockSide(setting.feed("penstock"), flow, checkpoint, spark=setting.spark, epoch_rows=rows_per_epoch)
+    return PenstockSide(setting.feed("penstock"), flow, checkpoint, ps.Spark(setting.spark, epoch_rows=rows_per_epoch))
 
 
 def peer_side(setting: Setting, name: str) -> Side:

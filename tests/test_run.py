@@ -10,6 +10,8 @@ import pytest
 
 import penstock as ps
 
+from .how import how
+
 ENGINES = ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)]
 
 
@@ -28,7 +30,7 @@ def test_sinks_in_memory_are_there_and_empty_before_the_first_row(engine, tmp_pa
     rows.map(lambda row: row.n, name="also").sink("also kept", ps.write.memory())
     rows.sink("written", ps.write.parquet(str(tmp_path / "out")))
     rows.sink("called", lambda rows, epoch: None)
-    run = ps.start(flow, engine=engine, **options)
+    run = ps.start(flow, **how(engine, **options))
     try:
         assert run.results == {"kept": [], "also kept": []}
     finally:
@@ -42,10 +44,10 @@ def test_sinks_in_memory_are_there_and_empty_before_the_first_row(engine, tmp_pa
 def test_they_are_there_after_a_run_that_failed_before_it_began(spark, tmp_path):
     flow = ps.Flow("one")
     flow.source("in", [1]).sink("out")
-    ps.run(flow, spark=spark, checkpoint=str(tmp_path))
+    ps.run(flow, on=ps.Spark(spark), checkpoint=str(tmp_path))
     other = ps.Flow("other")
     other.source("another", [1]).key_by(lambda n: n).scan(lambda state, n: (state, n), 0, name="kept").sink("out")
-    run = ps.start(other, spark=spark, checkpoint=str(tmp_path))
+    run = ps.start(other, on=ps.Spark(spark), checkpoint=str(tmp_path))
     with pytest.raises(ps.PenstockError):
         run.await_end(300)
     assert run.results == {"out": []}
@@ -70,5 +72,5 @@ def test_a_function_that_would_end_the_process_ends_the_flow(engine, place, kind
     else:
         rows.sink("out", leave)
     with pytest.raises(ps.PenstockError, match=rf"{kind.__name__}(.*\n)*.*in leave"):
-        ps.run(flow, engine=engine, **options)
+        ps.run(flow, **how(engine, **options))
     assert calls.read_text() == "x"  # to try again would be to the same end

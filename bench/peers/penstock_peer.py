@@ -39,8 +39,8 @@ def w3(engine: str, task: Task) -> Outcome:
 def _run(flow: ps.Flow, engine: str, task: Task) -> tuple[list[Any], tuple[int, float] | None]:
     """Run a flow; on Spark the first epoch is the start, and does not count."""
     if engine == "threads":
-        return ps.run(flow, engine="threads").results.get("out", []), None
-    run = ps.run(flow, engine="spark", epoch_rows=max(1, task.rows // max(1, len(task.paths))))
+        return ps.run(flow, on=ps.Threads()).results.get("out", []), None
+    run = ps.run(flow, on=ps.Spark(epoch_rows=max(1, task.rows // max(1, len(task.paths)))))
     later = [epoch for epoch in run.epochs[1:] if epoch.rows_in] or run.epochs
     return run.results.get("out", []), (sum(e.rows_in for e in later), sum(e.seconds for e in later))
 

@@ -2,7 +2,7 @@
 
 Where things are: `flow` composes (with `read`, `write`, `stages` and `operators`), `plan` checks, `sequential` says
 what a flow means, `pe` runs operators over chunks of rows, `spark` runs epochs, `state` reads what was kept, `run`
-starts it all.
+starts it all, as `options` say.
 """
 
 from penstock import read, state, write
@@ -24,6 +24,7 @@ from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
+from penstock.options import Sequential, Spark, Threads
 from penstock.rows import Record
 from penstock.run import Run, run, start
 from penstock.stages import (
@@ -69,9 +70,12 @@ __all__ = [
     "Record",
     "RowTypeError",
     "Run",
+    "Sequential",
     "SourceError",
+    "Spark",
     "StorageError",
     "Stream",
+    "Threads",
     "Window",
     "WindowedStream",
     "agg",

@@ -2,9 +2,9 @@
 
     from penstock import lab
 
-    ps.run(flow, engine="threads", model="bound", binding=lab.Greedy())
-    ps.run(flow, engine="threads", reorder=lab.Locked())
-    ps.run(flow, engine="threads", threads=lab.StreamsRules())
+    ps.run(flow, on=ps.Threads(model="bound", binding=lab.Greedy()))
+    ps.run(flow, on=ps.Threads(reorder=lab.Locked()))
+    ps.run(flow, on=ps.Threads(workers=lab.StreamsRules()))
 
 Penstock's own ways are what a run has without them. Nothing of a flow's results depends on any of this.
 """
@@ -18,13 +18,13 @@ from typing import Any
 
 from penstock.elastic.base import Controller
 from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.rebinding import Binding, own_rebinding
 from penstock.elastic.streams_rules import StreamsRules as _StreamsRules
-from penstock.local.steering.rebinding import Binding, own_rebinding
 from penstock.local.steering.threads import MOST_WORKERS
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, Reorder
 
-__all__ = ["BINDINGS", "LEVELS", "REORDERS", "Barrier", "Greedy", "Locked", "Static", "StreamsRules"]
+__all__ = ["NAMES", "Barrier", "Greedy", "Locked", "Static", "StreamsRules"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,11 @@ class StreamsRules(_StreamsRules):
     high: int = MOST_WORKERS
 
 
-BINDINGS: Mapping[str, Callable[[], Binding]] = MappingProxyType(
-    {"static": Static, "greedy": Greedy, "barrier": Barrier}
+NAMES: Mapping[str, Mapping[str, Callable[[], Any]]] = MappingProxyType(
+    {
+        "workers": {"streams-rules": StreamsRules},
+        "binding": {"static": Static, "greedy": Greedy, "barrier": Barrier},
+        "reorder": {"locked": Locked},
+    }
 )
-REORDERS: Mapping[str, Callable[[], Locked]] = MappingProxyType({"locked": Locked})
-LEVELS: Mapping[str, Callable[[], Controller[Any, Any]]] = MappingProxyType({"streams-rules": StreamsRules})
+"""For options of `ps.Threads`, the names on the command line."""

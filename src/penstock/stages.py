@@ -8,11 +8,13 @@ reused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from penstock.flow import Stream
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
 from penstock.timing import Duration
+
+P = ParamSpec("P")
 
 
 class Stage:
@@ -31,31 +33,34 @@ class Stage:
         return self._label
 
 
-def _stage(method: str) -> Callable[..., Stage]:
-    def make(*arguments: Any, **options: Any) -> Stage:
-        return Stage(lambda stream: getattr(stream, method)(*arguments, **options), f"{method}(...)")
+def _stage(method: Callable[Concatenate[Stream, P], Any]) -> Callable[P, Stage]:
+    """Make the function that makes the stage of a method; keyed and windowed streams have some under the same names."""
+    name = method.__name__
 
-    make.__name__ = method
-    make.__doc__ = f"Make the stage of `Stream.{method}`; takes its arguments."
+    def make(*arguments: P.args, **options: P.kwargs) -> Stage:
+        return Stage(lambda stream: getattr(stream, name)(*arguments, **options), f"{name}(...)")
+
+    make.__name__ = name
+    make.__doc__ = f"Make the stage of `Stream.{name}`; takes its arguments."
     return make
 
 
-map = _stage("map")
-filter = _stage("filter")
-flat_map = _stage("flat_map")
-map_batches = _stage("map_batches")
-select = _stage("select")
-key_by = _stage("key_by")
-scan = _stage("scan")
-flat_scan = _stage("flat_scan")
-reduce = _stage("reduce")
-aggregate = _stage("aggregate")
-process = _stage("process")
-window = _stage("window")
-sort = _stage("sort")
-threaded = _stage("threaded")
-parallel = _stage("parallel")
-sink = _stage("sink")
+map = _stage(Stream.map)
+filter = _stage(Stream.filter)
+flat_map = _stage(Stream.flat_map)
+map_batches = _stage(Stream.map_batches)
+select = _stage(Stream.select)
+key_by = _stage(Stream.key_by)
+scan = _stage(Stream.scan)
+flat_scan = _stage(Stream.flat_scan)
+reduce = _stage(Stream.reduce)
+aggregate = _stage(Stream.aggregate)
+process = _stage(Stream.process)
+window = _stage(Stream.window)
+sort = _stage(Stream.sort)
+threaded = _stage(Stream.threaded)
+parallel = _stage(Stream.parallel)
+sink = _stage(Stream.sink)
 
 
 def union(*streams: Stream, name: str | None = None) -> Stream:

@@ -83,8 +83,8 @@ def own_usage() -> Callable[[], float]:
 def start(engine: str, directory: Path) -> ps.Run:
     """Start the flow."""
     if engine == "threads":
-        run = ps.start(shop(), engine="threads", batch_rows=128, page=0)
-        for steering in run._engine.pilot._steerings:
+        run = ps.start(shop(), on=ps.Threads(batch_rows=128), page=0)
+        for steering in run.engine.pilot._steerings:
             if steering.name == "threads":
                 steering._cpu_usage = own_usage()
         return run
@@ -92,7 +92,7 @@ def start(engine: str, directory: Path) -> ps.Run:
 
     readings = Readings(20_000)
     flow = make_flow(readings, 10**9, directory)
-    return ps.start(flow, epoch_rows=40_000, checkpoint=str(directory / "checkpoint"), page=0)
+    return ps.start(flow, on=ps.Spark(epoch_rows=40_000), checkpoint=str(directory / "checkpoint"), page=0)
 
 
 def main() -> int:

@@ -34,7 +34,7 @@ def make_flow(directory: Any) -> ps.Flow:
 
 def test_live_and_finished(visit, spark, tmp_path):
     checkpoint = str(tmp_path / "checkpoint")
-    run = ps.start(make_flow(tmp_path), spark=spark, tasks=2, checkpoint=checkpoint, page=0)
+    run = ps.start(make_flow(tmp_path), on=ps.Spark(spark, tasks=2), checkpoint=checkpoint, page=0)
     try:
         wait_for(lambda: len(run.epochs) >= 2 or not run.running, 120)
         table = list(run.epochs[-1].operators["totals"].table)

@@ -41,12 +41,12 @@ def make_flow() -> tuple[ps.Flow, ps.Stream]:
 
 def decide(run: ps.Run) -> None:
     """Let the controller look often, instead of every two seconds, until it has changed something."""
-    for steering in run._engine.pilot._steerings:
+    for steering in run.engine.pilot._steerings:
         if steering.name == "threads":
             steering._cpu_usage = lambda: 0.1  # on a machine that others keep busy it would rightly do nothing
 
     def changed() -> bool:
-        run._engine.pilot.step()
+        run.engine.pilot.step()
         return any(each.what == "thread_level" for each in run.decisions)
 
     wait_for(changed)
@@ -54,7 +54,7 @@ def decide(run: ps.Run) -> None:
 
 def test_live_and_finished(visit, tmp_path):
     flow, totals = make_flow()
-    run = ps.start(flow, engine="threads", page=0, history=str(tmp_path))
+    run = ps.start(flow, on=ps.Threads(), page=0, history=str(tmp_path))
     try:
         wait_for(lambda: run.stats.rows_in > 5_000)
         decide(run)

@@ -77,10 +77,8 @@ def main(sources: str, work: Path, master: str, tasks: int, faults: str = "") ->
     print("ready", flush=True)
     ps.run(
         flow(work),
-        spark=session,
+        on=ps.Spark(session, tasks=tasks or None, epoch_rows=EPOCH_ROWS),
         checkpoint=str(work / "ck"),
-        tasks=tasks or None,
-        epoch_rows=EPOCH_ROWS,
         on_epoch=lambda stats: print(f"epoch {stats.epoch}", flush=True),
     )
     print("done", flush=True)

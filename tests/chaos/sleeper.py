@@ -131,7 +131,7 @@ def _on_spark(flow: Any, work: Path, master: str) -> None:
     from penstock.spark.session import make_session
 
     session = make_session("sleeper", master=master, settings={"spark.ui.enabled": "false"})
-    ps.run(flow, spark=session, checkpoint=str(work / "ck"), epoch_rows=20, on_epoch=_say)
+    ps.run(flow, on=ps.Spark(session, epoch_rows=20), checkpoint=str(work / "ck"), on_epoch=_say)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES, by_name
+from penstock.run import SetPlan, SetReplicas
 
 KEYS = 7
 PATIENCE = 120.0
@@ -176,17 +177,17 @@ def change(
     if choice < 0.35:
         name, taken = f"query {step}", Taken()
         worked.filter(lambda row: True, name=f"all {step}").sink(name, taken)
-        engine.change(make_plan(flow).only({*queries, name}))
+        engine.ask(SetPlan(make_plan(flow).only({*queries, name}))).result()
         queries.add(name)
         extra[name] = taken
     elif choice < 0.6 and extra.keys() & queries:
         name = draw.choice(sorted(extra.keys() & queries))
-        engine.change(make_plan(flow).only(queries - {name}))
+        engine.ask(SetPlan(make_plan(flow).only(queries - {name}))).result()
         queries.discard(name)
     elif choice < 0.8 and not hasattr(model, "rebind"):
         engine.element.set_workers(draw.randint(1, 5))
     else:
-        engine.set_replicas("work", draw.randint(1, 4))
+        engine.ask(SetReplicas("work", draw.randint(1, 4))).result()
 
 
 def check(got: list[Any], meant: list[Any], ending: str, settings: Settings) -> None:

@@ -81,7 +81,7 @@ def soak(model: str, seconds: float, seed: int) -> tuple[int, int, float]:
     source = flow.source("in", ps.read.generate(rows, schema={"n": int, "k": int}))
     worked = source.map(work, on_error="skip", name="work")
     worked.key_by("k").scan(count, 0, name="count").sink("main", main.counted)
-    run = ps.start(flow, engine="threads", model=model, threads=2, batch_rows=64)
+    run = ps.start(flow, on=ps.Threads(model=model, workers=2, batch_rows=64))
     queries: dict[str, Checked] = {}
     done: list[Checked] = []
     changes = 0
@@ -93,7 +93,7 @@ def soak(model: str, seconds: float, seed: int) -> tuple[int, int, float]:
         elif choice < 0.4 and model == "dynamic":
             run.set_threads(draw.randint(1, 6))
         elif choice < 0.4:
-            run._engine.element.model.rebind(draw.choice(["work", "count", "main"]), draw.randrange(2))
+            run.engine.element.model.rebind(draw.choice(["work", "count", "main"]), draw.randrange(2))
         elif choice < 0.7 and len(queries) < 5:
             name, checked = f"query {changes}", Checked()
             worked.filter(lambda row: True, name=f"all {changes}").sink(name, checked.passed)

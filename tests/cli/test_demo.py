@@ -9,8 +9,9 @@ from penstock.demo.check import check_order, compare
 from penstock.demo.flow import HOT, HOT_SECONDS, SENSORS, Readings, make_flow
 from penstock.demo.show import Show
 from penstock.ingress.feeds import GeneratedFeed
+from penstock.options import Options, Spark
 from penstock.plan import make_plan
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.statistics import FlowStats, OperatorStats
 
 from ..conformance.inline import InlineBackend
@@ -58,7 +59,9 @@ class TestCheck:
         readings = Readings(RATE)
         flow = make_flow(readings, rows, tmp_path)
         engine = SparkEngine(
-            make_plan(flow), InlineBackend(3, 0), Options(str(tmp_path / "kept"), epoch_rows=700, end=end)
+            make_plan(flow),
+            InlineBackend(3, 0),
+            Options(on=Spark(epoch_rows=700), checkpoint=str(tmp_path / "kept"), end=end),
         )
         engine.run()
         return check_order(flow, readings, rows, end, tmp_path, self.told.append)

@@ -11,8 +11,9 @@ import penstock as ps
 from penstock.cli import main
 from penstock.cli.health import machine
 from penstock.cli.health.versions import fits, installed, known_range
+from penstock.options import Options
 from penstock.plan import make_plan
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.store.lease import Lease
 from penstock.store.objects import LocalStore
 
@@ -24,7 +25,7 @@ def checkpoint(tmp_path):
     path = tmp_path / "kept"
     rows = [{"k": i % 5, "v": i} for i in range(20)]
     flow = ps.Flow("kept").source("in", ps.read.items(rows)).key_by("k").aggregate(n=ps.agg.count()).sink("out")
-    SparkEngine(make_plan(flow), InlineBackend(1, 0), Options(str(path), epoch_rows=10)).run()
+    SparkEngine(make_plan(flow), InlineBackend(1, 0), Options(on=ps.Spark(epoch_rows=10), checkpoint=str(path))).run()
     return path
 
 

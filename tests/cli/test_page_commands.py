@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import signal
@@ -103,10 +102,9 @@ def test_no_page_means_none(tmp_path, monkeypatch, capsys):
 
 
 def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
-    wanted = argparse.Namespace(page=None)
-    assert page_line("http://127.0.0.1:4147/", wanted) == "page at http://127.0.0.1:4147/"
-    assert page_line("http://[::1]:5001/", wanted) == "port 4147 is taken; page at http://[::1]:5001/"
-    assert page_line("http://127.0.0.1:5001/", argparse.Namespace(page=5001)) == "page at http://127.0.0.1:5001/"
+    assert page_line("http://127.0.0.1:4147/", True) == "page at http://127.0.0.1:4147/"
+    assert page_line("http://[::1]:5001/", None) == "port 4147 is taken; page at http://[::1]:5001/"
+    assert page_line("http://127.0.0.1:5001/", 5001) == "page at http://127.0.0.1:5001/"
 
 
 def make_history(directory: Path, **limits: int) -> list[tuple[float, Decision]]:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,8 @@ from penstock.cli import main
 from penstock.cli import run as command
 from penstock.dashboard.history import read_history
 from penstock.dashboard.run_directories import find_history
-from penstock.run import start
+from penstock.options import Options, Threads
+from penstock.run import Run
 
 from .support import NUMBERS, spawn, wait_for, write
 
@@ -100,20 +102,24 @@ class TestThreads:
     @pytest.mark.parametrize(
         ("options", "expected"),
         [
-            (["--threads", "utilization"], {"threads": "utilization"}),
-            (["--threads", "2", "--replicas", "double=3,f=g=2"], {"threads": 2, "replicas": {"double": 3, "f=g": 2}}),
-            (["--replicas", "auto"], {"replicas": "auto", "name_keys": False}),
-            (["--name-keys"], {"name_keys": True}),
+            (["--workers", "utilization"], Options(on=Threads(workers="utilization"))),
+            (
+                ["--workers", "2", "--replicas", "double=3,f=g=2"],
+                Options(on=Threads(workers=2, replicas={"double": 3, "f=g": 2})),
+            ),
+            (["--replicas", "auto"], Options(on=Threads(replicas="auto"))),
+            (["--name-keys", "--latency", "3"], Options(on=Threads(), name_keys=True, latency=3.0)),
+            (["--no-end", "--quantum", "5 ms"], Options(on=Threads(quantum="5 ms"), end=False)),
         ],
     )
     def test_options_reach_the_flow(self, tmp_path, monkeypatch, capsys, options, expected):
         monkeypatch.chdir(tmp_path)
-        given: dict[str, object] = {}
-        monkeypatch.setattr(command, "start", lambda flow, **found: given.update(found) or start(flow, **found))
+        given: list[Options] = []
+        monkeypatch.setattr(command, "Run", lambda flow, options: given.append(options) or Run(flow, options))
         named = NUMBERS.replace(".sink(", ".map(double, name='f=g').sink(")
         file = write(tmp_path, "with_threads.py", named)
         assert main(["run", str(file), "--engine", "threads", "--no-page", *options]) == 0
-        assert {name: given[name] for name in expected} == expected
+        assert [replace(each, on_epoch=None, history=None, page=None) for each in given] == [expected]
         assert capsys.readouterr().out.split() == ["4", "8", "12"]
 
     def test_an_operator_that_is_not_there(self, tmp_path, capsys):
@@ -165,10 +171,6 @@ class TestUsage:
         assert run(tmp_path / "none.py") == 2
         assert "there is no file" in capsys.readouterr().err
 
-    def test_a_duration_that_is_none(self, capsys):
-        assert main(["run", "x.py", "--every", "soon"]) == 2
-        assert "--every 'soon' is no duration" in capsys.readouterr().err
-
     @pytest.mark.parametrize("arguments", [[], ["nothing"], ["run", "x.py", "--tasks", "0"]])
     def test_what_argparse_refuses(self, arguments):
         with pytest.raises(SystemExit) as caught:
@@ -181,16 +183,17 @@ class TestUsage:
             (["run"], "name a file, or a workload"),
             (["run", "no-such-workload"], "there is no workload 'no-such-workload'"),
             (["run", "x.py", "-o", "rows=3"], "-o is for workloads"),
-            (["run", "x.py", "--latency", "soon"], "--latency 'soon' is no duration"),
             (["run", "x.py", "--replicas", "auto"], "--replicas needs --engine threads"),
-            (["run", "x.py", "--threads", "utilization"], "--threads utilization needs --engine threads"),
-            (["run", "x.py", "--threads", "2", "--engine", "sequential"], "--threads 2 needs --engine threads"),
+            (["run", "x.py", "--workers", "utilization"], "--workers needs --engine threads"),
+            (["run", "x.py", "--threads", "2", "--engine", "threads"], "--threads needs --engine spark"),
+            (["run", "x.py", "--epoch-rows", "2", "--engine", "threads"], "needs --engine spark or sequential"),
+            (["run", "x.py", "--latency", "2 s", "--engine", "sequential"], "--latency needs --engine spark or"),
+            (["run", "x.py", "--page", "0", "--no-page"], "--no-page and --page"),
             (
-                ["run", "x.py", "--threads", "utilization", "--engine", "threads", "--model", "manual"],
-                "--threads utilization needs --model dynamic",
+                ["run", "x.py", "--workers", "utilization", "--engine", "threads", "--model", "manual"],
+                "--workers utilization needs --model dynamic; --model manual has",
             ),
             (["run", "x.py", "--quantum", "5 ms"], "--quantum needs --engine threads"),
-            (["run", "x.py", "--engine", "threads", "--quantum", "soon"], "--quantum 'soon' is no duration"),
             (["run", "mobile-fraud", "-o", "calls=abc"], "'calls' of workload 'mobile-fraud' is of type int"),
             (["run", "mobile-fraud", "-o", "colls=3"], "has no option 'colls'"),
         ],
@@ -202,12 +205,18 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("option", "message"),
         [
-            (("--replicas", "abc"), "'abc': give a whole number, auto, or numbers by operator, such as lookup=4"),
-            (("--replicas", "double=x"), "'x': give a whole number, auto, or numbers by operator"),
-            (("--replicas", "a=1,a=2"), "'a=1,a=2': give a whole number, auto, or numbers by operator"),
-            (("--threads", "many"), "'many': give a whole number, at least 1, or utilization"),
-            (("--tasks", "two"), "'two': give a whole number, at least 1"),
-            (("--page", "99999"), "'99999': a port is 0 to 65535"),
+            (
+                ("--replicas", "abc"),
+                "'abc': give a whole number, 1 or more, or \"auto\", or numbers by operator",
+            ),
+            (("--replicas", "double=x"), "'double=x': give a whole number, 1 or more"),
+            (("--replicas", "a=1,a=2"), "'a=1,a=2': give a whole number, 1 or more"),
+            (("--workers", "many"), '\'many\': give a whole number, 1 or more, or "utilization", "streams-rules"'),
+            (("--binding", "none"), '\'none\': give "static", "greedy", "barrier"'),
+            (("--every", "soon"), "'soon': give a time such as \"500 ms\""),
+            (("--latency", "0"), "'0': give a time such as \"500 ms\""),
+            (("--tasks", "two"), "'two': give a whole number, 1 or more"),
+            (("--page", "99999"), "'99999': give a whole number, 0 to 65,535"),
         ],
     )
     def test_what_argparse_refuses_says_what_to_give(self, capsys, option, message):

@@ -6,8 +6,9 @@ import pytest
 
 import penstock as ps
 from penstock.cli import main
+from penstock.options import Options
 from penstock.plan import make_plan
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 
 from ..conformance.inline import InlineBackend
 
@@ -17,7 +18,7 @@ def checkpoint(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("state") / "kept")
     rows = [{"k": i % 30, "v": i} for i in range(90)]
     flow = ps.Flow("sums").source("in", ps.read.items(rows)).key_by("k").reduce(add, name="sums").sink("out")
-    SparkEngine(make_plan(flow), InlineBackend(2, 0), Options(path, epoch_rows=30)).run()
+    SparkEngine(make_plan(flow), InlineBackend(2, 0), Options(on=ps.Spark(epoch_rows=30), checkpoint=path)).run()
     return path
 
 
@@ -83,7 +84,7 @@ def test_tuples_are_shown_as_tuples(tmp_path, capsys):
     rows = [{"k": k, "v": v} for k, v in ((1, 2.5), (2, 3.5), (1, 4.0))]
     path = str(tmp_path / "kept")
     flow = ps.Flow("pairs").source("in", ps.read.items(rows)).key_by("k").scan(last_two, (), name="pairs").sink("out")
-    SparkEngine(make_plan(flow), InlineBackend(1, 0), Options(path, end=False)).run()
+    SparkEngine(make_plan(flow), InlineBackend(1, 0), Options(on=ps.Spark(), checkpoint=path, end=False)).run()
     assert main(["state", path, "pairs"]) == 0
     assert [line.split(None, 1)[1] for line in capsys.readouterr().out.splitlines()] == [
         "value",
@@ -100,7 +101,9 @@ def test_keys_come_and_go(tmp_path):
     rows = [{"k": k} for k in (1, 2, 1)]
     path = str(tmp_path / "kept")
     flow = ps.Flow("seen").source("in", ps.read.items(rows)).key_by("k").scan(once, None, name="seen").sink("out")
-    SparkEngine(make_plan(flow), InlineBackend(1, 0), Options(path, epoch_rows=1, end=False)).run()
+    SparkEngine(
+        make_plan(flow), InlineBackend(1, 0), Options(on=ps.Spark(epoch_rows=1), checkpoint=path, end=False)
+    ).run()
     found = ps.state.compare(path, "seen", 1, 3)
     assert [(change.key, change.change) for change in found] == [(1, "removed"), (2, "added")]
 

@@ -20,9 +20,10 @@ from penstock import read
 from penstock.flow import Flow
 from penstock.ingress.feeds import Json, Slice
 from penstock.ingress.splits import Split
+from penstock.options import Options, Spark
 from penstock.plan import Plan, make_plan
 from penstock.spark import task as tasks
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.spark.envelope import SCHEMA, Envelope, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.job import Outcome, gather
 from penstock.spark.ship import pack_plan, unpack_plan
@@ -173,7 +174,9 @@ def run_cut(
     # An epoch in which nothing is new for any source does not happen.
     epochs = [epoch for epoch in epochs if any(epoch.values())]
     with scratch() as path:
-        engine = _CutEngine(plan, backend, Options(path, tasks, epoch_rows=epoch_rows(epochs)))
+        engine = _CutEngine(
+            plan, backend, Options(on=Spark(tasks=tasks, epoch_rows=epoch_rows(epochs)), checkpoint=path)
+        )
         engine.feeds = cut_feeds(plan, epochs, tasks, alone)
         engine.run()
         assert engine.outputs is not None

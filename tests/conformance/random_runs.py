@@ -18,15 +18,17 @@ from penstock.errors import PenstockError
 from penstock.ingress import feeds
 from penstock.local import engine as local_engine
 from penstock.local import reference
+from penstock.options import Options
 from penstock.plan import make_plan
 from penstock.spark import engine as spark_engine
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.spark.outputs import Outputs
 from penstock.store.checkpoint import Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.publication import Publication
 from penstock.testing.exact import assert_same
 
+from ..how import how
 from .inline import InlineBackend
 from .random_flows import Taken, Whole
 from .random_sources import DrawnFeed, Parted
@@ -171,7 +173,11 @@ def run_inline(drawn: Whole, directory: Path, grown: Grown) -> tuple[dict[str, l
     for number, life in enumerate(drawn.lives):
         plan = make_plan(drawn.flow(directory, keep=keep))
         backend = InlineBackend(life.tasks, drawn.seed + number)
-        engine = LoggedEngine(plan, backend, Options(str(directory / "ck"), life.tasks, life.epoch_rows))
+        engine = LoggedEngine(
+            plan,
+            backend,
+            Options(on=ps.Spark(tasks=life.tasks, epoch_rows=life.epoch_rows), checkpoint=str(directory / "ck")),
+        )
         engine.log = log
         if life.ends == "stop":
             engine._listener = _stop_after(life.after, engine.stop)
@@ -216,7 +222,7 @@ def run_public(drawn: Whole, directory: Path) -> dict[str, list[Any]]:
         options.pop("threads")
     if options.get("model") == "manual":
         options.pop("replicas"), options.pop("partitioned")
-    run = ps.start(drawn.flow(directory, keep=False), engine=drawn.engine, **options)  # type: ignore[arg-type]
+    run = ps.start(drawn.flow(directory, keep=False), **how(drawn.engine, **options))  # type: ignore[arg-type]
     if not run.await_end(SECONDS):
         run.stop()
         raise AssertionError("the flow hangs")
@@ -268,9 +274,7 @@ def run_on_spark(drawn: Whole, directory: Path, grown: Grown, session: Any) -> d
         with mock.patch("penstock.store.identity.check_names"):  # those that Penstock gives are the same each time
             run = ps.start(
                 drawn.flow(directory, keep=keep, session=session),
-                spark=session,
-                tasks=life.tasks,
-                epoch_rows=life.epoch_rows,
+                on=ps.Spark(session, tasks=life.tasks, epoch_rows=life.epoch_rows),
                 checkpoint=str(directory / "ck") if keep else None,
                 on_epoch=watch.epoch,
             )

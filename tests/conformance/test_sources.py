@@ -20,10 +20,11 @@ from penstock.flow import Flow
 from penstock.ingress.sequence import InputSequence
 from penstock.local.engine import LocalEngine
 from penstock.local.engine import Options as LocalOptions
+from penstock.options import Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.testing.exact import assert_same
 
 from .engines import sequential
@@ -39,7 +40,9 @@ def spark_engine(
 ) -> dict[str, list]:
     """Run a flow on the Spark engine."""
     with scratch() as path:
-        engine = SparkEngine(make_plan(flow), backend, Options(path, tasks, epoch_rows=epoch_rows))
+        engine = SparkEngine(
+            make_plan(flow), backend, Options(on=ps.Spark(tasks=tasks, epoch_rows=epoch_rows), checkpoint=path)
+        )
         if feeds is not None:
             engine._feeds = lambda: feeds  # type: ignore[method-assign]
         engine._now = now
@@ -133,7 +136,7 @@ def check_stream(case: Any, flow: Flow, session: Any) -> None:
 
     def stream() -> dict[str, list]:
         seen = [0]
-        run = ps.start(flow, spark=session)
+        run = ps.start(flow, on=ps.Spark(session))
 
         def after(stats: Any) -> None:
             seen[0] += stats.rows_in
@@ -227,7 +230,7 @@ class TestSeveralSources:
         }
         flow = union_of(readers, order_by="n")
         if engine == "sequential":
-            found = ps.run(flow, engine="sequential").results
+            found = ps.run(flow, on=ps.Sequential()).results
         else:
             found = ENGINES[engine](flow, epoch_rows=rows)
         merged = sorted((n, name) for name, some in given.items() for n in some)
@@ -237,7 +240,7 @@ class TestSeveralSources:
     @pytest.mark.parametrize("order", ["n", ()], ids=["by order", "in turn"])
     def test_on_spark(self, tmp_path, spark, order):
         readers = {name: ps.read.parquet(write(tmp_path / name, self.rows(name), 450)) for name in LENGTHS}
-        run = ps.run(union_of(readers, order_by=order), spark=spark, epoch_rows=500)
+        run = ps.run(union_of(readers, order_by=order), on=ps.Spark(spark, epoch_rows=500))
         assert [tuple(row) for row in run.results["out"]] == self.in_turn()
         assert len(run.epochs) > 5
 

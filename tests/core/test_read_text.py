@@ -10,11 +10,13 @@ import pytest
 import penstock as ps
 from penstock.errors import SourceError
 
+from ..how import how
+
 
 def lines_of(path: Path, engine: str = "sequential") -> list[str]:
     flow = ps.Flow("text")
     flow.source("lines", ps.read.text(str(path))).map(lambda row: row.value, schema=str).sink("out")
-    return ps.run(flow, engine=engine).results["out"]
+    return ps.run(flow, **how(engine)).results["out"]
 
 
 @pytest.mark.parametrize("engine", ["sequential", "threads"])

@@ -16,6 +16,8 @@ from penstock.operators.library import feedback
 from penstock.operators.restarts import doubt
 from penstock.plan import make_plan
 
+from ..how import how
+
 LIMITS = {"a": 1}
 SEEN: list[int] = []
 
@@ -330,13 +332,13 @@ class TestBeforeTheRun:
 
     def test_nothing_runs_on_spark(self):
         with pytest.raises(
-            FlowError, match=r"'op': Pair.process\(\).*Spark.*'left'.*ctx.state.*threads.*restartable=True"
+            FlowError, match=r"'op': Pair.process\(\).*Spark.*'left'.*ctx.state.*Threads.*restartable=True"
         ):
-            ps.start(self.flow(Pair()), engine="spark")
+            ps.start(self.flow(Pair()))
 
     def test_it_runs_where_frames_live_on(self):
         for engine in ("sequential", "threads"):
-            assert ps.run(self.flow(Pair()), engine=engine).results["out"] == [(1, 3), (2, 4)]
+            assert ps.run(self.flow(Pair()), **how(engine)).results["out"] == [(1, 3), (2, 4)]
 
     def test_who_knows_better_says_so(self):
         plan = make_plan(self.flow(Pair(), restartable=True))

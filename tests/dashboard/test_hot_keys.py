@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from penstock.dashboard.metrics import write_metrics
 from penstock.dashboard.page import FinishedPage, LivePage
 from penstock.dashboard.recorder import Recorder
 from penstock.elastic.decisions import replay, to_json
+from penstock.options import Options
+from penstock.spark.engine import SparkEngine
 
 from ..spark.piloting import Busy
-from ..spark.running import make_engine, write_files
+from ..spark.running import write_files
 
 SECRET = "ann@example.org"
 
@@ -37,11 +40,22 @@ def hot_flow(data: Path) -> ps.Flow:
 @pytest.mark.parametrize("named", [False, True])
 def test_one_switch_says_whether_they_are_named(tmp_path, named):
     flow = hot_flow(tmp_path / "data")
-    engine = make_engine(flow, tmp_path / "ck", tasks=2, epoch_rows=100, backend=Busy(2, 0), name_keys=named)
-    run = ps.Run(flow)
-    run._engine, engine._listener = engine, run._took_epoch
+    begin = threading.Event()
+
+    class Held(SparkEngine):
+        def run(self) -> None:
+            assert begin.wait(300)
+            super().run()
+
+    class OnBusy(ps.Spark):
+        def open(self, plan: Any, options: Any, listener: Any) -> SparkEngine:
+            return Held(plan, Busy(2, 0), options, listener)
+
+    options = Options(on=OnBusy(tasks=2, epoch_rows=100), checkpoint=str(tmp_path / "ck"), name_keys=named)
+    run = ps.Run(flow, options)
     recorder = Recorder(run, "spark", history=str(tmp_path / "history"))
-    engine.run()
+    begin.set()
+    assert run.await_end(300)
     recorder.finish("done")
     live, finished = LivePage(recorder), FinishedPage(read_history(str(tmp_path / "history")))
     (hot,) = [each for each in run.decisions if each.what == "hot_shard"]

@@ -43,7 +43,7 @@ def make(paced: Paced) -> tuple[ps.Flow, ps.Stream]:
 def test_everything_can_be_asked_and_nothing_of_a_rows_values_is_told(tmp_path):
     paced = Paced()
     flow, counted = make(paced)
-    run = ps.start(flow, engine="threads", batch_rows=1, page=0, history=str(tmp_path))
+    run = ps.start(flow, on=ps.Threads(batch_rows=1), page=0, history=str(tmp_path))
     try:
         paced.step(30)
         wait_for(lambda: get(run, "api/page")["sample"]["operators"]["count"]["rows_in"] == 30)
@@ -105,7 +105,7 @@ def test_a_slow_sink_is_named_as_the_cause(tmp_path):
     rows.map(lambda row: row, name="copy").filter(lambda row: True, name="all").sink(
         "out", ps.write.callback(lambda rows, epoch: time.sleep(0.02))
     )
-    run = ps.start(flow, engine="threads", threads=1, batch_rows=1, page=0)
+    run = ps.start(flow, on=ps.Threads(workers=1, batch_rows=1), page=0)
     try:
         # In one of the samples: at first, or while the machine has other work, something else may be what is slow.
         wait_for(lambda: pressure(run) == (["out"], {"in", "copy", "all"}))
@@ -131,7 +131,7 @@ def numbers(start: int, stop: int) -> Any:
 def test_a_flow_that_fails_says_where_and_not_with_which_row(tmp_path):
     flow = ps.Flow("fails")
     flow.source("in", [1, 2, 3]).map(fail, name="broken").sink("out")
-    run = ps.start(flow, engine="threads", threads=1, page=0, history=str(tmp_path))
+    run = ps.start(flow, on=ps.Threads(workers=1), page=0, history=str(tmp_path))
     try:
         with pytest.raises(ps.OperatorError, match=SECRET):
             run.await_end(30)
@@ -151,7 +151,7 @@ def test_without_being_asked_for_there_is_neither_page_nor_history(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     flow = ps.Flow("plain")
     flow.source("in", [1]).sink("out")
-    run = ps.run(flow, engine="threads", threads=1)
+    run = ps.run(flow, on=ps.Threads(workers=1))
     assert run.page is None
     assert run._watch is None
     assert list(tmp_path.iterdir()) == []

@@ -31,7 +31,7 @@ def test_an_hour_takes_no_more_memory_than_some_minutes(tmp_path, monkeypatch):
     monkeypatch.setattr(threads, "KEPT_PERIODS", 2)
     flow = ps.Flow("long")
     flow.source("in", range(100)).map(lambda n: n + 1, name="one more").sink("out")
-    run = ps.run(flow, engine="threads", threads=1)
+    run = ps.run(flow, on=ps.Threads(workers=1))
     recorder = recorder_of(run, str(tmp_path))
     seen: list[int] = []
     leave = recorder.listen(lambda sample: seen.append(len(sample)))
@@ -58,7 +58,7 @@ def test_an_hour_takes_no_more_memory_than_some_minutes(tmp_path, monkeypatch):
 def test_every_sample_is_encoded_once_for_all(tmp_path):
     flow = ps.Flow("seen by many")
     flow.source("in", range(100)).sink("out")
-    run = ps.run(flow, engine="threads", threads=1)
+    run = ps.run(flow, on=ps.Threads(workers=1))
     recorder = recorder_of(run, str(tmp_path))
     told: list[bytes] = []
     for _ in range(3):

@@ -75,7 +75,7 @@ def main(tree: str, work: Path, master: str, topic: Topic) -> None:
     }
     session = make_session("kafka chaos", master=master, settings=settings)
     print("ready", flush=True)
-    run = ps.start(flow(decoded(session, topic), work), spark=session, checkpoint=str(work / "ck"))
+    run = ps.start(flow(decoded(session, topic), work), on=ps.Spark(session), checkpoint=str(work / "ck"))
 
     def after(stats: Any) -> None:
         print(f"epoch {stats.epoch}", flush=True)

@@ -165,7 +165,7 @@ def test_a_partition_that_is_silent(spark: Any, kafka: Broker, tmp_path: Path) -
     legs = Legs(spark, tmp_path / "ck")
     legs.run(flow_over(frame), until=60)
     assert legs.results == {"windows out": []}
-    run = ps.start(flow_over(frame, idle_after=1.0), spark=spark, checkpoint=str(legs.checkpoint))
+    run = ps.start(flow_over(frame, idle_after=1.0), on=ps.Spark(spark), checkpoint=str(legs.checkpoint))
 
     def after(stats: Any) -> None:
         if stats.rows_in:
@@ -211,7 +211,7 @@ class TestPlaces:
     def test_a_function_that_loses_the_place(self, spark: Any, kafka: Broker, topic: str, tmp_path: Path) -> None:
         lost = decoded(read(spark, kafka, topic)).mapInArrow(_as_it_is, SCHEMA)
         with pytest.raises(ps.FlowError, match=r"'events'.*MapInArrow.*keep topic, partition and offset.*order_by="):
-            ps.start(scanned(lost), spark=spark)
+            ps.start(scanned(lost), on=ps.Spark(spark))
 
 
 def _as_it_is(batches: Any) -> Any:

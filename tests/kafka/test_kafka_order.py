@@ -95,7 +95,7 @@ def test_a_silent_partition_is_waited_for_until_it_is_idle(spark: Any, kafka: Br
     events.map(lambda r: r.v).sink("out")
     events.late.map(lambda r: r.v).sink("late")
     seen: list[int] = []
-    run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / "ck"))
+    run = ps.start(flow, on=ps.Spark(spark), checkpoint=str(tmp_path / "ck"))
 
     def after(stats: Any) -> None:
         if stats.rows_in and not seen:  # taken without the third partition

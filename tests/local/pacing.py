@@ -35,7 +35,7 @@ class Paced:
         wait_for(lambda: self._asked > self._steps)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(change, *arguments)
-            wait_for(lambda: run._engine._changes or asked.done())
+            wait_for(lambda: run.engine._changes or asked.done())
             self.step(1)
             return asked.result()
 
@@ -45,5 +45,5 @@ def started(model: str, paced: Paced) -> tuple[ps.Flow, ps.Stream, ps.Stream, ps
     source = flow.source("in", ps.read.items(paced, schema={"n": int, "k": int}), time="n")
     shared = source.map(lambda row: {"n": row.n * 10, "k": row.k}, schema={"n": int, "k": int}, name="shared")
     shared.sink("first")
-    run = ps.start(flow, engine="threads", model=model, threads=3, batch_rows=1)
+    run = ps.start(flow, on=ps.Threads(model=model, workers=3, batch_rows=1))
     return flow, source, shared, run

@@ -96,7 +96,7 @@ def test_a_wait_for_many_rows_is_not_held_back():
     flow = ps.Flow("many")
     a, b = flow.source("a", read.rate(100_000, rows=270)), flow.source("b", read.rate(1000, rows=3))
     made = ps.operate(Hundreds(), a, b, max_pending=100).sink("out")
-    assert ps.run(made, engine="threads", batch_rows=7).results["out"] == [(0, 0), (90, 1), (180, 2)]
+    assert ps.run(made, on=ps.Threads(batch_rows=7)).results["out"] == [(0, 0), (90, 1), (180, 2)]
 
 
 def test_where_the_input_is_fixed_rows_wait_on_disk():
@@ -108,7 +108,7 @@ def test_where_the_input_is_fixed_rows_wait_on_disk():
         "out", ps.write.callback(lambda some, n: got.extend(some))
     )
     got: list = []
-    ps.run(zipped, engine="threads", batch_rows=20_000)
+    ps.run(zipped, on=ps.Threads(batch_rows=20_000))
     assert got == [((n,), (n,)) for n in range(rows)]
 
 
@@ -119,4 +119,4 @@ def test_past_the_most_the_error_names_the_port():
         "out"
     )
     with pytest.raises(OperatorError, match=r"'op'.* port 0 holds 101 rows.*max_pending=100"):
-        ps.run(held, engine="threads")
+        ps.run(held, on=ps.Threads())

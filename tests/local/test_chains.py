@@ -12,6 +12,7 @@ from penstock.pe.chains import LONGEST, find_chains
 from penstock.pe.row_chains import make_loop
 from penstock.plan import make_plan
 
+from ..how import how
 from .pacing import Paced
 from .support import ran, wait_for
 
@@ -72,7 +73,7 @@ def test_the_error_is_the_one_that_comes_first(engine):
     first = source.map(lambda v: [v][v == 8], name="first")
     first.map(lambda v: [v][v == 7], name="second").filter(lambda v: True, name="third").sink("out")
     with pytest.raises(OperatorError, match="second") as caught:
-        ps.run(flow, engine=engine)
+        ps.run(flow, **how(engine))
     assert "7" in str(caught.value)
 
 
@@ -105,8 +106,8 @@ def test_a_query_reads_the_middle_and_goes():
     source = flow.source("in", ps.read.items(paced, schema={"n": int, "k": int}))
     middle = source.map(lambda row: row.n, name="number").filter(lambda n: n % 2, name="odd")
     middle.map(lambda n: -n, name="minus").sink("whole")
-    run = ps.start(flow, engine="threads", threads=2, batch_rows=1)
-    assert len(run._engine.element.stations) == 3
+    run = ps.start(flow, on=ps.Threads(workers=2, batch_rows=1))
+    assert len(run.engine.element.stations) == 3
     paced.step(20)
     wait_for(lambda: len(run.results["whole"]) == 10)
     middle.sink("tap")
@@ -131,4 +132,4 @@ def test_a_value_that_does_not_fit_is_the_fault_of_who_made_it(engine):
     )
     one.map(lambda r: {"a": "text"}, schema={"a": int}, name="two").sink("out")
     with pytest.raises(OperatorError, match="'two'"):
-        ps.run(flow, engine=engine)
+        ps.run(flow, **how(engine))

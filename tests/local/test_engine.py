@@ -18,6 +18,7 @@ from penstock.local.engine import LocalEngine, Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 
+from ..how import how
 from .support import MODELS, Held, numbers, simple, wait_for, wait_until_still
 
 
@@ -43,7 +44,7 @@ class Lines:
 class TestEnds:
     @pytest.mark.parametrize("model", MODELS)
     def test_every_last_row_comes_out(self, model):
-        run = ps.run(simple(numbers(1000)), engine="threads", model=model, threads=3, batch_rows=7)
+        run = ps.run(simple(numbers(1000)), on=ps.Threads(model=model, workers=3, batch_rows=7))
         assert run.results["out"] == list(range(1, 1001))
 
     @pytest.mark.parametrize("model", MODELS)
@@ -54,7 +55,7 @@ class TestEnds:
             source = source.map(lambda row, bad=bad: 1 / (row.v - bad) and row, name=name)
         source.sink("out")
         with pytest.raises(OperatorError, match="operator 'b'") as caught:
-            ps.run(flow, engine="threads", model=model, threads=3, batch_rows=10)
+            ps.run(flow, on=ps.Threads(model=model, workers=3, batch_rows=10))
         assert "123" in str(caught.value)
 
     def test_what_was_out_before_an_error_is_a_prefix(self):
@@ -64,13 +65,13 @@ class TestEnds:
             "out", lambda rows, number: out.extend(rows)
         )
         with pytest.raises(OperatorError):
-            ps.run(flow, engine="threads", threads=3, batch_rows=5)
+            ps.run(flow, on=ps.Threads(workers=3, batch_rows=5))
         assert out == list(range(75))  # whole batches
 
     @pytest.mark.parametrize("model", MODELS)
     def test_stop_lets_out_what_came_in(self, model):
         held = Held(1000)
-        run = ps.start(simple(held), engine="threads", model=model, threads=2, batch_rows=1)
+        run = ps.start(simple(held), on=ps.Threads(model=model, workers=2, batch_rows=1))
         for _ in range(10):
             held.go.release()
         wait_for(lambda: len(run.results["out"]) == 10)
@@ -81,9 +82,9 @@ class TestEnds:
 
     def test_stop_now_drops_what_is_inside(self):
         slow = threading.Event()
-        run = ps.start(simple(numbers(1000), lambda row: slow.wait(10) and row.v), engine="threads", batch_rows=1)
+        run = ps.start(simple(numbers(1000), lambda row: slow.wait(10) and row.v), on=ps.Threads(batch_rows=1))
         wait_for(lambda: run.stats.batches_in > 1)
-        run._engine.stop_now()
+        run.engine.stop_now()
         slow.set()
         assert run.await_end(60)
         assert len(run.results["out"]) < 10
@@ -91,7 +92,7 @@ class TestEnds:
     @pytest.mark.parametrize("model", MODELS)
     def test_a_function_that_exits_ends_the_flow(self, model):
         with pytest.raises(PenstockError, match="SystemExit"):
-            ps.run(simple(numbers(10), lambda row: sys.exit(3)), engine="threads", model=model)
+            ps.run(simple(numbers(10), lambda row: sys.exit(3)), on=ps.Threads(model=model))
 
     @pytest.mark.parametrize("in_flight", [1, 2, 3])
     def test_few_batches_in_flight_are_enough(self, in_flight):
@@ -108,7 +109,7 @@ class TestEnds:
 
         flow.source("in", ps.read.items(numbers(10))).sink("out", broken)
         with pytest.raises(RuntimeError, match="disk full"):
-            ps.run(flow, engine="threads")
+            ps.run(flow, on=ps.Threads())
 
 
 class TestBackPressure:
@@ -126,13 +127,13 @@ class TestBackPressure:
         flow.source("in", ps.read.items(held, schema={"v": int})).map(lambda row: row.v).sink(
             "out", lambda rows, number: gate.acquire()
         )
-        run = ps.start(flow, engine="threads", model=model, threads=2, batch_rows=1)
+        run = ps.start(flow, on=ps.Threads(model=model, workers=2, batch_rows=1))
         for _ in range(5):
             gate.release()
         wait_for(lambda: run.stats.batches_out == 5)
         wait_until_still(lambda: held.taken)
         assert held.taken < 200  # of the 10,000 that are there
-        run._engine.stop_now()
+        run.engine.stop_now()
         for _ in range(1000):
             gate.release()
         run.await_end(60)
@@ -141,7 +142,7 @@ class TestBackPressure:
 class TestWorkers:
     def test_they_come_and_go_while_the_flow_runs(self):
         held = Held(200)
-        run = ps.start(simple(held), engine="threads", threads=1, batch_rows=1)
+        run = ps.start(simple(held), on=ps.Threads(workers=1, batch_rows=1))
         for count in (4, 2, 8, 1):
             run.set_threads(count)
             for _ in range(50):
@@ -152,10 +153,10 @@ class TestWorkers:
 
     def test_one_that_is_suspended_rests_and_goes_on(self):
         held = Held(30)
-        run = ps.start(simple(held), engine="threads", threads=1, batch_rows=1)
+        run = ps.start(simple(held), on=ps.Threads(workers=1, batch_rows=1))
         held.go.release(10)
         wait_for(lambda: len(run.results["out"]) == 10)
-        model = run._engine.element.model
+        model = run.engine.element.model
         model.suspend(0)
         wait_for(lambda: run.stats.workers[0].state == "suspended")
         held.go.release(5)
@@ -173,7 +174,7 @@ class TestWorkers:
         seen: list[int] = []
         source.map(lambda row: stuck.wait(30), name="sticks").sink("a")
         source.map(lambda row: seen.append(row.v), name="runs").sink("b")
-        run = ps.start(flow, engine="threads", threads=2, batch_rows=3)
+        run = ps.start(flow, on=ps.Threads(workers=2, batch_rows=3))
         wait_for(lambda: seen == [0, 1, 2])
         wait_for(lambda: [worker.operator for worker in run.stats.stuck(0.01)] == ["sticks"])
         stuck.set()
@@ -181,13 +182,13 @@ class TestWorkers:
 
     def test_operators_move_between_bound_workers(self):
         held = Held(300)
-        run = ps.start(simple(held), engine="threads", model="bound", threads=3, batch_rows=1)
+        run = ps.start(simple(held), on=ps.Threads(model="bound", workers=3, batch_rows=1))
         for number in range(300):
-            run._engine.element.model.rebind("work", number % 3)
+            run.engine.element.model.rebind("work", number % 3)
             held.go.release()
         run.await_end(30)
         assert run.results["out"] == list(range(1, 301))
-        assert run._engine.element.model.bindings()["work"] in (0, 1, 2)
+        assert run.engine.element.model.bindings()["work"] in (0, 1, 2)
 
 
 class TestStatistics:
@@ -205,7 +206,7 @@ class TestStatistics:
             return [None]
 
         quarter.flat_map(wait, name="wait").sink("out")
-        run = ps.run(flow, engine="threads", threads=2, batch_rows=10)
+        run = ps.run(flow, on=ps.Threads(workers=2, batch_rows=10))
         found = {each.name: each for each in run.stats.operators.values()}
         assert (found["quarter"].rows_in, found["quarter"].rows_out) == (100, 25)
         assert found["quarter"].selectivity == 0.25
@@ -221,7 +222,7 @@ class TestReports:
     def test_each_has_what_came_since_the_last(self, monkeypatch):
         monkeypatch.setattr(engines, "REPORT_SECONDS", 0.0)
         monkeypatch.setattr(engines, "REPORT_RATIO", 0)
-        run = ps.run(simple(numbers(100)), engine="threads", threads=1, batch_rows=10)
+        run = ps.run(simple(numbers(100)), on=ps.Threads(workers=1, batch_rows=10))
         assert len(run.epochs) > 5
         assert sum(stats.rows_in for stats in run.epochs) == 100
         assert sum(stats.operators["work"].rows_in for stats in run.epochs) == 100
@@ -236,7 +237,7 @@ class TestForgottenKeys:
         pairs = ps.read.items([{"k": number // 2} for number in range(self.ROWS)], schema={"k": int})
         counted = flow.source("in", pairs).key_by("k").scan(forget, 0, name="pairs")
         counted.sink("out")
-        run = ps.run(flow, engine="threads", batch_rows=100, **options)
+        run = ps.run(flow, **how("threads", batch_rows=100, **options))
         assert run.results["out"] == [number % 2 + 1 for number in range(self.ROWS)]
         return run.stats.operators["pairs"].keys
 
@@ -258,7 +259,7 @@ class TestForgottenKeys:
         rows = flow.source("in", ps.read.items([{"k": key} for _, key in times], schema={"k": int}))
         lives = rows.key_by("k").scan(lambda count, row: ((None if count and row.k >= ever else 1), 1), 0, name="lives")
         lives.sink("out", lambda rows, epoch: None)
-        run = ps.run(flow, engine="threads", batch_rows=100, threads=2)
+        run = ps.run(flow, on=ps.Threads(batch_rows=100, workers=2))
         found = run.stats.operators["lives"].keys
         assert ever <= found < 3 * (alive + ever) < self.ROWS
 
@@ -271,16 +272,16 @@ class TestDirectories:
     def test_rows_are_written_in_order_and_read_back(self, tmp_path, engine):
         flow = ps.Flow("files")
         flow.source("in", ps.read.items(numbers(50))).sink("out", ps.write.parquet(str(tmp_path / "out")))
-        ps.run(flow, engine=engine)
+        ps.run(flow, **how(engine))
         back = ps.Flow("back")
         back.source("in", ps.read.parquet(str(tmp_path / "out"))).map(lambda row: row.v).sink("out")
-        assert ps.run(back, engine="threads").results["out"] == list(range(50))
+        assert ps.run(back, on=ps.Threads()).results["out"] == list(range(50))
 
     def test_rows_are_seen_though_nothing_new_comes(self, tmp_path):
         flow = ps.Flow("idle")
         lines = Lines()
         flow.source("in", ps.read.socket("127.0.0.1", lines.port)).sink("out", ps.write.json(str(tmp_path / "out")))
-        run = ps.start(flow, engine="threads")
+        run = ps.start(flow, on=ps.Threads())
         lines.send("a\nb\n")
         wait_for((tmp_path / "out" / "epoch=000000001").exists)
         lines.close()
@@ -291,10 +292,10 @@ class TestDirectories:
             flow = ps.Flow("files")
             flow.source("in", ps.read.items(numbers(5))).sink("out", ps.write.json(str(tmp_path / "out")))
             if expected is None:
-                ps.run(flow, engine="threads")
+                ps.run(flow, on=ps.Threads())
             else:
                 with pytest.raises(FlowError, match=expected):
-                    ps.run(flow, engine="threads")
+                    ps.run(flow, on=ps.Threads())
 
     @pytest.mark.parametrize("engine", ["threads", "sequential", "spark"])
     def test_a_path_that_is_a_file_is_refused_at_the_start(self, tmp_path, engine):
@@ -302,38 +303,38 @@ class TestDirectories:
         flow = ps.Flow("files")
         flow.source("in", ps.read.items(numbers(5))).sink("out", ps.write.json(str(tmp_path / "out")))
         with pytest.raises(FlowError, match=r"sink 'out': .*/out is a file; give a directory"):
-            ps.start(flow, engine=engine)  # and before Spark starts
+            ps.start(flow, **how(engine))  # and before Spark starts
         assert (tmp_path / "out").read_text() == "mine"
 
     def test_spark_need_not_start_to_refuse_the_rows_of_another_engine(self, tmp_path):
         flow = ps.Flow("files")
         flow.source("in", ps.read.items(numbers(5))).sink("out", ps.write.json(str(tmp_path / "out")))
-        ps.run(flow, engine="threads")
-        with pytest.raises(ps.CheckpointError, match='rows of a run with engine="threads"'):
+        ps.run(flow, on=ps.Threads())
+        with pytest.raises(ps.CheckpointError, match=r"rows of a run with on=ps\.Threads"):
             ps.start(flow, checkpoint=str(tmp_path / "kept"))
 
 
 class TestOptions:
     def test_an_option_that_is_not_there(self):
-        with pytest.raises(TypeError, match=r"ps\.run has no option 'replica'; did you mean 'replicas'\?"):
-            ps.run(ps.Flow("none"), engine="threads", replica=3)
+        with pytest.raises(TypeError, match=r"Threads has no option 'replica'; did you mean 'replicas'\?"):
+            ps.Threads(replica=3)  # type: ignore[call-arg]
 
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"threads": 0}, "threads=0"),
+            ({"workers": 0}, "workers=0; it must be 1 or more"),
             ({"batch_rows": 0}, "batch_rows=0"),
-            ({"model": "magic"}, "no threading model 'magic'"),
-            ({"policy": "magic"}, "no scheduling policy 'magic'"),
+            ({"model": "magic"}, "model='magic'; there are manual"),
+            ({"policy": "magic"}, "policy='magic'; give .*min-latency"),
         ],
     )
     def test_bad_ones_are_refused(self, options, message):
         with pytest.raises(FlowError, match=message):
-            ps.run(simple(numbers(1)), engine="threads", **options)
+            ps.run(simple(numbers(1)), **how("threads", **options))
 
     def test_workers_of_other_models_cannot_be_changed(self):
         held = Held(1)
-        run = ps.start(simple(held), engine="threads", model="manual")
+        run = ps.start(simple(held), on=ps.Threads(model="manual"))
         with pytest.raises(PenstockError, match="manual"):
             run.set_threads(2)
         held.go.release()
@@ -350,7 +351,7 @@ class TestStandingIn:
         source.map(lambda v: seen.add(threading.current_thread().name) or v).key_by(lambda v: v % 3).scan(
             lambda state, v: (state + 1, v), 0
         ).sink("out")
-        run = ps.run(flow, engine="threads", threads=threads, batch_rows=10)
+        run = ps.run(flow, on=ps.Threads(workers=threads, batch_rows=10))
         assert run.results["out"] == list(range(rows))
         return {name.split("-")[1] for name in seen}
 

@@ -15,6 +15,7 @@ from penstock.pe.chains import find_chains
 from penstock.pe.expression_chains import make_segments
 from penstock.plan import make_plan
 
+from ..how import how
 from .support import ran
 
 A, B = pc.field("a"), pc.field("b")
@@ -94,4 +95,4 @@ def test_the_error_is_the_one_that_comes_first(engine):
     first = source.select(a=A, b=pc.divide_checked(pc.scalar(1), A - 8), name="first")
     first.select(c=pc.divide_checked(pc.scalar(1), A - 7), name="second").sink("out")
     with pytest.raises(OperatorError, match="second"):
-        ps.run(flow, engine=engine)
+        ps.run(flow, **how(engine))

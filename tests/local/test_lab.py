@@ -18,6 +18,8 @@ from penstock.errors import FlowError
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
 from penstock.pe.rebinding import BarrierBinding, Binding
 
+from ..how import how
+
 
 def flow() -> ps.Flow:
     made = ps.Flow("lab")
@@ -30,9 +32,9 @@ def flow() -> ps.Flow:
 
 
 def run(**options: Any) -> Any:
-    started = ps.run(flow(), engine="threads", batch_rows=7, **options)
+    started = ps.run(flow(), **how("threads", batch_rows=7, **options))
     assert [tuple(row) for row in started.results["out"]] == [(n, (n - 1) // 7) for n in range(1, 501)]
-    return started._engine
+    return started.engine
 
 
 @pytest.mark.parametrize(
@@ -79,36 +81,36 @@ def test_the_published_rules_of_the_thread_level() -> None:
         ({"binding": lab.Greedy()}, 'binding= needs model="bound"'),
         ({"binding": "greedy", "model": "bound"}, r"give lab.Static\(\), lab.Greedy\(\)"),
         ({"reorder": "locked"}, r"give lab.Locked\(\)"),
-        ({"threads": lab.StreamsRules(), "model": "bound"}, 'needs model="dynamic"'),
-        ({"threads": lab.StreamsRules(), "latency": "1 s"}, "latency= is for Penstock's own rule"),
-        ({"threads": 2.5}, "give a number"),
+        ({"workers": lab.StreamsRules(), "model": "bound"}, 'needs model="dynamic"'),
+        ({"workers": lab.StreamsRules(), "latency": "1 s"}, "latency= is for Penstock's own rule"),
+        ({"workers": 2.5}, "give a whole number"),
     ],
 )
 def test_what_would_do_nothing_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(FlowError, match=message):
-        ps.run(flow(), engine="threads", **options)
-    with pytest.raises(FlowError, match="needs engine='threads'"):
-        ps.run(flow(), engine="sequential", reorder=lab.Locked())
+        ps.run(flow(), **how("threads", **options))
+    with pytest.raises(TypeError, match="Sequential has no option 'reorder'"):
+        ps.Sequential(reorder=lab.Locked())  # type: ignore[call-arg]
 
 
-def read(*given: str) -> dict[str, Any]:
+def read(*given: str) -> Any:
     import argparse
 
     from penstock.cli.run import add_arguments
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return _options(parser.parse_args(["flow.py", "--engine", "threads", *given]))
+    return _options(parser.parse_args(["flow.py", "--engine", "threads", *given])).on
 
 
 def test_names_on_the_command_line() -> None:
-    assert read("--model", "bound", "--binding", "greedy")["binding"] == lab.Greedy()
-    assert read("--model", "bound", "--binding", "static")["binding"] == lab.Static()
-    assert read("--model", "bound", "--binding", "barrier")["binding"] == lab.Barrier()
-    assert read("--reorder", "locked")["reorder"] == lab.Locked()
-    assert read("--threads", "streams-rules")["threads"] == lab.StreamsRules()
-    assert read("--threads", "utilization")["threads"] == "utilization"
-    with pytest.raises(UsageError, match="--binding greedy needs --model bound"):
+    assert read("--model", "bound", "--binding", "greedy").binding == lab.Greedy()
+    assert read("--model", "bound", "--binding", "static").binding == lab.Static()
+    assert read("--model", "bound", "--binding", "barrier").binding == lab.Barrier()
+    assert read("--reorder", "locked").reorder == lab.Locked()
+    assert read("--workers", "streams-rules").workers == lab.StreamsRules()
+    assert read("--workers", "utilization").workers == "utilization"
+    with pytest.raises(UsageError, match="--binding needs --model bound"):
         read("--binding", "greedy")
-    with pytest.raises(UsageError, match="--threads streams-rules needs --model dynamic"):
-        read("--threads", "streams-rules", "--model", "manual")
+    with pytest.raises(UsageError, match="--workers StreamsRules needs --model dynamic"):
+        read("--workers", "streams-rules", "--model", "manual")

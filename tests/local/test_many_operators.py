@@ -55,7 +55,7 @@ def test_a_thousand_operators(graph, workers):
 def test_a_thousand_operators_in_chains(graph):
     flow = ps.Flow("thousand")
     graph(flow.source("in", ps.read.items(range(ROWS)))).sink("out")
-    run = ps.run(flow, engine="threads", threads=2, batch_rows=10)
+    run = ps.run(flow, on=ps.Threads(workers=2, batch_rows=10))
     assert run.results["out"] == EXPECTED[graph.__name__]
     assert len(run.stats.operators) > 1000  # each is still told of by itself
 
@@ -63,4 +63,4 @@ def test_a_thousand_operators_in_chains(graph):
 def test_a_thousand_operators_without_threads():
     flow = ps.Flow("thousand")
     pipeline(flow.source("in", ps.read.items(range(ROWS)))).sink("out")
-    assert ps.run(flow, engine="threads", model="manual").results["out"] == EXPECTED["pipeline"]
+    assert ps.run(flow, on=ps.Threads(model="manual")).results["out"] == EXPECTED["pipeline"]

@@ -23,6 +23,7 @@ from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats
 
+from ..how import how
 from .pacing import Paced, started
 from .support import Held, simple, wait_for
 
@@ -87,7 +88,7 @@ def done(element: Any) -> int:
 def test_it_runs_by_itself_and_ends_with_the_flow():
     flow = ps.Flow("short")
     flow.source("in", ps.read.items(range(100))).map(lambda v: v).sink("out")
-    run = ps.run(flow, engine="threads")
+    run = ps.run(flow, on=ps.Threads())
     assert run.decisions[0].what == "start"
     assert not [thread for thread in threading.enumerate() if thread.name == "penstock-pilot"]
 
@@ -101,8 +102,8 @@ def test_the_machine_tells_how_busy_it_is():
 class TestWhatYouSetIsLeftAlone:
     def test_the_number_of_workers(self):
         held = Held(40)
-        run = ps.start(simple(held), engine="threads")
-        pilot = run._engine.pilot
+        run = ps.start(simple(held), on=ps.Threads())
+        pilot = run.engine.pilot
         assert pilot.names == ["threads", "batches"]
         run.set_threads(8)
         assert pilot.names == ["batches"]
@@ -118,10 +119,10 @@ class TestWhatYouSetIsLeftAlone:
 
     def test_a_wrong_number_changes_nothing(self):
         held = Held(1)
-        run = ps.start(simple(held), engine="threads")
+        run = ps.start(simple(held), on=ps.Threads())
         with pytest.raises(ps.PenstockError):
             run.set_threads(0)
-        assert "threads" in run._engine.pilot.names
+        assert "threads" in run.engine.pilot.names
         held.go.release()
         run.await_end(30)
 
@@ -131,13 +132,13 @@ class TestWhatYouSetIsLeftAlone:
         flow = ps.Flow("own")
         rows = flow.source("in", ps.read.items(paced, schema={"n": int, "k": int}))
         rows.flat_map(lambda row: [row.n], name="set").flat_map(lambda n: [n], name="found").sink("out")
-        run = ps.start(flow, engine="threads", model="dedicated", replicas="auto", latency=latency, batch_rows=1)
+        run = ps.start(flow, on=ps.Threads(model="dedicated", replicas="auto", batch_rows=1), latency=latency)
         paced.past(run, run.set_replicas, "set", 3)
-        (steering,) = (each for each in run._engine.pilot._steerings if each.name in ("replicas", "cores"))
-        before = run._engine.statistics()
+        (steering,) = (each for each in run.engine.pilot._steerings if each.name in ("replicas", "cores"))
+        before = run.engine.statistics()
         paced.step(20)
         wait_for(lambda: len(run.results["out"]) == 21)
-        seen = steering.measure(Period(before, run._engine.statistics()))
+        seen = steering.measure(Period(before, run.engine.statistics()))
         assert [each.name for each in (seen.executors if latency else seen.operators)] == ["found"]
         paced.step(100)
         run.await_end(30)
@@ -146,17 +147,17 @@ class TestWhatYouSetIsLeftAlone:
 def test_operators_of_a_query_that_comes_are_steered_and_those_of_one_that_goes_no_more():
     paced = Paced()
     _, source, _, run = started("dedicated", paced)
-    assert run._engine.pilot.names == []
+    assert run.engine.pilot.names == []
     for query in ("ask", "tell"):
         source.map(lambda row: row.n, name=query, waits=True).sink(f"{query}s")
     paced.step(1)
     paced.past(run, run.add_query, "asks")
     paced.past(run, run.add_query, "tells")
-    assert run._engine.pilot.names == ["rows in flight of ask", "rows in flight of tell"]
+    assert run.engine.pilot.names == ["rows in flight of ask", "rows in flight of tell"]
     paced.past(run, run.cancel_query, "asks")
-    assert run._engine.pilot.names == ["rows in flight of tell"]
+    assert run.engine.pilot.names == ["rows in flight of tell"]
     for _ in range(3):
-        run._engine.pilot.step()
+        run.engine.pilot.step()
     paced.step(100)
     run.await_end(30)
     assert [each.controller for each in run.decisions if each.what == "start"] == [
@@ -269,8 +270,8 @@ def test_a_latency_target_is_told_what_batches_take():
 )
 def test_what_a_latency_target_steers(options, steered):
     held = Held(1)
-    run = ps.start(simple(held), engine="threads", latency="100 ms", **options)
-    pilot = run._engine.pilot
+    run = ps.start(simple(held), latency="100 ms", **how("threads", **options))
+    pilot = run.engine.pilot
     assert pilot.names == steered
     for each in pilot._steerings:
         assert getattr(each.controller, "target", 0.1) == 0.1

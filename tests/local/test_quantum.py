@@ -28,6 +28,8 @@ from tests.conformance.engines import Engine, Threads
 from tests.conformance.flows import CASES
 from tests.testing.library_flows import ONE_INPUT, ROWS, TWO, TWO_INPUTS
 
+from ..how import how
+
 SOON = 60.0
 """Seconds for what happens at once, unless it never happens."""
 
@@ -316,23 +318,25 @@ class TestTheOption:
     @pytest.mark.parametrize("model", ["dynamic", "bound"])
     @pytest.mark.parametrize(("given", "seconds"), [("5 ms", 0.005), (0, 0.0), (None, 0.05)])
     def test_is_taken(self, flow: ps.Flow, model: Any, given: Any, seconds: float) -> None:
-        run = ps.run(flow, engine="threads", model=model, quantum=given)
+        run = ps.run(flow, on=ps.Threads(model=model, quantum=given))
         assert run.results["out"] == [1, 3]
-        assert run._engine.element._settings.quantum == seconds
+        assert run.engine.element._settings.quantum == seconds
 
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"engine": "threads", "quantum": -1}, "quantum=-1.0 seconds; give a time"),
-            ({"engine": "threads", "quantum": "1 ms", "model": "manual"}, 'quantum= needs model="dynamic" or "bound"'),
+            ({"engine": "threads", "quantum": -1}, "quantum=-1; it must be a time"),
+            (
+                {"engine": "threads", "quantum": "1 ms", "model": "manual"},
+                'needs model="dynamic" or model="bound"',
+            ),
             ({"engine": "threads", "quantum": "1 ms", "model": "dedicated"}, "no worker chooses"),
             ({"engine": "threads", "quantum": "soon"}, "quantum='soon' is no duration"),
-            ({"engine": "spark", "quantum": "1 ms"}, "quantum= needs engine='threads'"),
         ],
     )
     def test_is_refused(self, flow: ps.Flow, options: dict[str, Any], message: str) -> None:
         with pytest.raises(FlowError, match=message):
-            ps.run(flow, **options)
+            ps.run(flow, **how(**options))
 
 
 class Counts(ps.Operator):

@@ -143,7 +143,7 @@ def test_a_flow_is_not_changed_from_inside_itself():
     source.sink("out", ps.write.callback(listen))
     ready = threading.Event()
     source.map(lambda row: (ready.wait(30), row)[1], name="wait").sink("late")
-    run = ps.start(flow, engine="threads", threads=1)
+    run = ps.start(flow, on=ps.Threads(workers=1))
     ready.set()
     run.await_end()
     assert len(problems) == 1

@@ -49,7 +49,7 @@ def rows_of(engine: LocalEngine, name: str) -> list[int]:
     return [rows for rows, _ in found.shards.values()]
 
 
-EXPECTED = ps.run(keyed(None), engine="sequential").results
+EXPECTED = ps.run(keyed(None), on=ps.Sequential()).results
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

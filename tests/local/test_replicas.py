@@ -19,6 +19,7 @@ from penstock.plan import make_plan
 from penstock.policies import POLICIES
 from penstock.sequential import SequentialEngine
 
+from ..how import how
 from .support import MODELS, numbers, wait_for
 
 KEYS = 13
@@ -116,7 +117,7 @@ def test_replicas_work_at_the_same_time():
     flow = ps.Flow("together")
     rows = ps.read.items(numbers(30), schema={"v": int})
     flow.source("in", rows).parallel(3).map(wait_for_the_others, name="work").sink("out")
-    run = ps.run(flow, engine="threads", model="dedicated", batch_rows=1)
+    run = ps.run(flow, on=ps.Threads(model="dedicated", batch_rows=1))
     assert run.results["out"] == list(range(30))
     work = run.stats.operators["work"]
     assert sum(each.rows for each in work.replicas) == 30
@@ -185,7 +186,7 @@ def test_rows_that_fail_and_are_passed_over_are_named():
     made = source.parallel(3).map(lambda row: 1 // (row.v % 10) and row.v, name="work", on_error="dead_letter")
     made.sink("out")
     made.errors.sink("errors")
-    run = ps.run(flow, engine="threads", threads=3, batch_rows=4)
+    run = ps.run(flow, on=ps.Threads(workers=3, batch_rows=4))
     assert run.results["out"] == [v if v % 10 == 1 else 0 for v in range(100) if v % 10]
     assert [letter.row for letter in run.results["errors"]] == [f'{{"v": {v}}}' for v in range(0, 100, 10)]
 
@@ -201,11 +202,11 @@ def test_a_run_is_told_while_it_runs():
 
     source = flow.source("in", ps.read.items(rows(), schema={"v": int}))
     source.key_by(lambda row: row.v % KEYS).scan(lambda s, row: ((s or 0) + 1, (s or 0) + 1), name="count").sink("out")
-    run = ps.start(flow, engine="threads", threads=2, batch_rows=5)
+    run = ps.start(flow, on=ps.Threads(workers=2, batch_rows=5))
     wait_for(lambda: len(run.results["out"]) == 200)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(run.set_replicas, "count", 3)
-        wait_for(lambda: run._engine._changes or asked.done())  # it is made once the source has its next row
+        wait_for(lambda: run.engine._changes or asked.done())  # it is made once the source has its next row
         go.release(200)
         first = asked.result()
     run.await_end(60)
@@ -239,7 +240,7 @@ def test_every_policy_finds_them(policy):
     flow = ps.Flow("policy")
     source = flow.source("in", ps.read.items(numbers(60), schema={"v": int}))
     source.map(lambda row: row.v, name="work").key_by(lambda v: v % 5).scan(running, 0, name="count").sink("out")
-    run = ps.run(flow, engine="threads", threads=2, policy=policy, replicas=2, batch_rows=3)
+    run = ps.run(flow, on=ps.Threads(workers=2, policy=policy, replicas=2, batch_rows=3))
     assert run.results["out"] == [(v, v // 5 + 1) for v in range(60)]
 
 
@@ -254,7 +255,7 @@ def test_queries_with_replicas_come_and_go(model):
 
     def changed(step: str) -> None:
         # From the thread that brings rows in, as the engine makes changes itself.
-        engine = runs[0]._engine
+        engine = runs[0].engine
         plan = make_plan(flow)
         engine._change(plan if step == "add" else plan.only({"out"}))
 
@@ -271,7 +272,7 @@ def test_queries_with_replicas_come_and_go(model):
 
     source = flow.source("in", ps.read.items(rows(), schema={"v": int}))
     source.map(lambda row: row.v, name="work").sink("out")
-    runs.append(ps.start(flow, engine="threads", model=model, threads=2, batch_rows=1))
+    runs.append(ps.start(flow, on=ps.Threads(model=model, workers=2, batch_rows=1)))
     source.parallel(3).map(lambda row: row.v, name="later").sink("late")
     ready.set()
     assert runs[0].await_end(60)
@@ -310,7 +311,7 @@ def test_a_chain_has_replicas_as_a_whole_and_one_that_is_named_has_its_own():
 
 def refused(flow: ps.Flow, message: str, **options: Any) -> None:
     with pytest.raises(FlowError, match=message):
-        ps.run(flow, engine="threads", **options)
+        ps.run(flow, **how("threads", **options))
 
 
 def test_what_cannot_have_replicas_says_why():
@@ -326,22 +327,22 @@ def test_what_cannot_have_replicas_says_why():
     refused(plain, "'nobody'.*work", replicas={"nobody": 2})
     refused(plain, "'counts'.*map", replicas={"counts": 2})
     refused(plain, "one a partition", replicas={"count": 100})
-    refused(plain, "at least 1", replicas=0)
+    refused(plain, "replicas=0; it must be 1 or more", replicas=0)
     refused(plain, "auto", replicas="some")
     refused(plain, "auto", replicas=2.5)
     refused(plain, "dedicated", replicas="auto", model="bound")
     refused(plain, "dynamic", threads="utilization", model="manual")
     refused(plain, "leave out replicas=", latency="1 s", replicas=2, model="dedicated")
     refused(plain, "hybrid", partitioned="other")
-    with pytest.raises(FlowError, match="engine='threads'"):
-        ps.run(plain, engine="sequential", replicas=2)
+    with pytest.raises(TypeError, match="Sequential has no option 'replicas'"):
+        ps.Sequential(replicas=2)  # type: ignore[call-arg]
 
 
 def test_hints_change_nothing_elsewhere():
     flow = ps.Flow("f")
     source = flow.source("in", ps.read.items(numbers(30), schema={"v": int}))
     (source >> ps.threaded() >> ps.parallel(2) >> ps.map(lambda row: row.v)).sink("out")
-    assert ps.run(flow, engine="sequential").results == ps.run(flow, engine="threads").results
+    assert ps.run(flow, on=ps.Sequential()).results == ps.run(flow, on=ps.Threads()).results
 
 
 @pytest.mark.parametrize("model", ["manual", "dynamic", "dedicated"])
@@ -375,7 +376,7 @@ def test_threaded_streams_that_meet():
     left, right = source.filter(lambda row: row.v % 2 == 0), source.filter(lambda row: row.v % 2)
     left.threaded().union(right.threaded()).map(lambda row: row.v).sink("out")
     for model in ("manual", "dynamic"):
-        assert ps.run(flow, engine="threads", model=model, threads=2, batch_rows=3).results["out"] == list(range(300))
+        assert ps.run(flow, on=ps.Threads(model=model, workers=2, batch_rows=3)).results["out"] == list(range(300))
 
 
 def test_the_bound_model_places_operators_itself():
@@ -400,7 +401,7 @@ def test_blocked_time_has_a_cause():
     flow = ps.Flow("slow")
     source = flow.source("in", ps.read.items(rows(), schema={"v": int}))
     source.map(lambda row: row, name="fast").scan(lambda state, row: (None, slow(row)), name="slow").sink("out")
-    run = ps.start(flow, engine="threads", model="dedicated", batch_rows=1)
+    run = ps.start(flow, on=ps.Threads(model="dedicated", batch_rows=1))
 
     def stats() -> dict[str, Any]:
         return {each.name: each for each in run.stats.operators.values()}

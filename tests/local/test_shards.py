@@ -26,9 +26,9 @@ def flow(**options: Any) -> ps.Flow:
     [({}, "executor", 256), ({"shards": 12}, "executor", 12), ({"shards": 12}, "hybrid", QUEUE_PARTITIONS)],
 )
 def test_an_executor_has_the_flows_shards(options: dict[str, Any], partitioned: Any, shards: int) -> None:
-    run = ps.run(flow(**options), engine="threads", threads=2, batch_rows=100, partitioned=partitioned)
+    run = ps.run(flow(**options), on=ps.Threads(workers=2, batch_rows=100, partitioned=partitioned))
     assert [tuple(row) for row in run.results["out"]] == [(n, n // 300) for n in range(900)]
-    station = run._engine.element.stations["counted"]
+    station = run.engine.element.stations["counted"]
     assert len(station.shard_seconds()) == shards
     if partitioned == "executor":
         assert len(station.squad.table) == shards

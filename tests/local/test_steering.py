@@ -33,6 +33,7 @@ from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats, WorkerStats
 
+from ..how import how
 from .support import wait_for
 
 PARTITIONS = 4
@@ -156,7 +157,7 @@ def replicas_of(engine: LocalEngine, name: str) -> tuple[Any, ...]:
 
 def test_the_bottleneck_gets_replicas():
     def steer(engine: LocalEngine) -> Steering:
-        return ReplicaSteering(engine.element, engine.ask, most=4)
+        return ReplicaSteering(engine.element, engine.between_batches, most=4)
 
     settings = {"model": "dedicated", "replicas": 1}
     with flying(lambda rows: rows.map(value, name="slow"), steer, **settings) as (engine, pilot, _):
@@ -167,7 +168,7 @@ def test_the_bottleneck_gets_replicas():
 
 def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
     def steer(engine: LocalEngine) -> Steering:
-        return ReplicaSteering(engine.element, engine.ask, most=4)
+        return ReplicaSteering(engine.element, engine.between_batches, most=4)
 
     keys = list(range(17))
     settings = {"model": "dedicated", "replicas": {"slow": 1}}
@@ -180,7 +181,7 @@ def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
 def test_an_operator_gets_the_replicas_that_its_latency_needs():
     def steer(engine: LocalEngine) -> Steering:
         # So short that it cannot be met: as many as shorten the wait, of four.
-        return CoreSteering(engine.element, engine.ask, WAIT / 10, processors=4)
+        return CoreSteering(engine.element, engine.between_batches, WAIT / 10, processors=4)
 
     settings = {"model": "dedicated", "replicas": {"slow": 1}}
     with flying(lambda rows: rows.map(value, name="slow"), steer, **settings) as (engine, pilot, _):
@@ -193,7 +194,7 @@ def test_replicas_follow_the_workers_until_these_have_settled():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
     engine = LocalEngine(make_plan(flow), Options(settings=Settings(replicas=2, workers=3)))
-    steering = ReplicaSteering(engine.element, engine.ask)
+    steering = ReplicaSteering(engine.element, engine.between_batches)
     before, now = engine.statistics(), engine.statistics()
     assert steering.measure(Period(before, now, {"threads": SETTLED_PERIODS - 1})).workers == 3
     assert steering.measure(Period(before, now, {"threads": 9}, frozenset({"threads"}))).workers == 3
@@ -216,7 +217,7 @@ def test_workers_and_replicas_grow_together(find):
         return rows.map(lambda row: (time.sleep(10 * WAIT), row.v)[1], name="slow")
 
     with flying(build, steer, workers=1, replicas=1) as (engine, pilot, _):
-        pilot.add([ReplicaSteering(engine.element, engine.ask)])
+        pilot.add([ReplicaSteering(engine.element, engine.between_batches)])
         step_until(
             engine,
             pilot,
@@ -241,7 +242,7 @@ def seconds_in(monkeypatch: pytest.MonkeyPatch, engine: LocalEngine, *partitions
 
 def test_partitions_go_from_the_busiest_replica(monkeypatch):
     def steer(engine: LocalEngine) -> Steering:
-        return ShardSteering(engine.element, engine.ask, "slow")
+        return ShardSteering(engine.element, engine.between_batches, "slow")
 
     # Replica 0 begins with every other partition, and all rows are of these.
     keys = [next(key for key in range(100) if hash_value(key) % PARTITIONS == shard) for shard in (0, 2)]
@@ -260,7 +261,7 @@ def test_partitions_go_from_the_busiest_replica(monkeypatch):
 @pytest.mark.parametrize(("named", "name"), [(True, "42"), (False, "hidden")])
 def test_a_key_that_is_too_much_for_a_replica_is_reported(named, name, monkeypatch):
     def steer(engine: LocalEngine) -> Steering:
-        return ShardSteering(engine.element, engine.ask, "slow", named)
+        return ShardSteering(engine.element, engine.between_batches, "slow", named)
 
     def hot(engine: LocalEngine) -> list[str]:
         return [each.why for each in engine.decisions if each.what == "hot_shard"]
@@ -277,9 +278,9 @@ def test_a_key_that_is_too_much_for_a_replica_is_reported(named, name, monkeypat
 def test_keys_are_named_if_the_run_asks_for_it(named, name):
     flow = ps.Flow("named")
     flow.source("in", ["ann"]).key_by(lambda row: row).scan(lambda state, row: (1, 1), name="counts").sink("out")
-    run = ps.start(flow, engine="threads", partitioned="executor", threads=2, name_keys=named)
+    run = ps.start(flow, on=ps.Threads(partitioned="executor", workers=2), name_keys=named)
     run.await_end(30)
-    sampler = run._engine.element.stations["counts"].hot
+    sampler = run.engine.element.stations["counts"].hot
     sampler.add(0, ["ann"] * 8, 0, 8)
     assert sampler.hottest(0) == [(name, 1.0)]
 
@@ -489,7 +490,7 @@ def test_only_rows_in_flight_that_nobody_asked_for_are_steered():
     source.map(str, name="asked", in_flight=8).sink("b")
     source.map(str, name="plain").sink("c")
     assert waiting_operators(make_plan(flow)) == ["found"]
-    run = ps.run(flow, engine="threads")
+    run = ps.run(flow, on=ps.Threads())
     assert "rows in flight of found" in {each.controller for each in run.decisions}
 
 
@@ -527,13 +528,13 @@ def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):
     def rows() -> Iterator[dict[str, int]]:
         for v in range(400):
             if v == 300:  # the rest comes when all of them have had some turns
-                wait_for(lambda: runs and runs[0]._engine.pilot._periods >= 8)
+                wait_for(lambda: runs and runs[0].engine.pilot._periods >= 8)
             yield {"v": v, "k": v % 17}
 
     flow = ps.Flow("together")
     source = flow.source("in", ps.read.items(rows(), schema={"v": int, "k": int}))
     source.filter(lambda row: True, name="all").key_by("k").scan(count_slowly, name="slow").sink("out")
-    runs.append(ps.start(flow, engine="threads", batch_rows=2, **options))
+    runs.append(ps.start(flow, **how("threads", batch_rows=2, **options)))
     runs[0].await_end(120)
     assert runs[0].results["out"] == [(v, v // 17 + 1) for v in range(400)]
     assert runs[0].decisions

@@ -20,6 +20,7 @@ from penstock.store.checkpoint import Checkpoint
 
 from ..conformance.flows.coroutines import Differences
 from ..conformance.flows.state import Summary
+from ..how import how
 
 Rows = list[dict[str, int]]
 SCHEMA = "t long, k long, v long"
@@ -122,7 +123,7 @@ class Legs:
 
     def run(self, flow: ps.Flow, until: int, **options: Any) -> None:
         """Run until so many rows came in, in all legs together."""
-        run = ps.start(flow, spark=self.spark, checkpoint=str(self.checkpoint), **options)
+        run = ps.start(flow, checkpoint=str(self.checkpoint), **how(spark=self.spark, **options))
 
         def count(stats: Any) -> None:
             self.rows += stats.rows_in

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 import penstock as ps
 from penstock.ingress.feeds import make_feed
 from penstock.ingress.sequence import InputSequence
+from penstock.options import Options
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.spark import task
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.spark.envelope import SCHEMA
 from penstock.spark.job import JobLost, Outcome
 from penstock.spark.spec import EpochSpec
@@ -29,6 +30,7 @@ from penstock.store import documents
 from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend, run_on_table
+from ..how import how
 
 NUMBERED = {"i": int, "name": str, "n": int}
 RUNNING = {"n": int, "k": int, "count": int, "total": float}
@@ -123,7 +125,9 @@ def make_engine(
 ) -> SparkEngine:
     """Make an engine for a flow on a checkpoint."""
     backend = options.pop("backend", None) or InlineBackend(tasks or 2, seed)
-    return SparkEngine(make_plan(flow), backend, Options(str(checkpoint), tasks, **options))
+    return SparkEngine(
+        make_plan(flow), backend, Options(**how("spark", checkpoint=str(checkpoint), tasks=tasks, **options))
+    )
 
 
 def run_inline(flow: ps.Flow, checkpoint: Path, **options: Any) -> SparkEngine:

@@ -13,6 +13,7 @@ from penstock.errors import OperatorError, SourceError, StorageError
 from penstock.ingress import retries
 
 from ..faults import at_random, faults
+from ..how import how
 from .running import assert_as_sequential, make_engine, make_rows, read_back, run_inline, two_sinks, write_files
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -80,10 +81,10 @@ def test_a_file_that_breaks_off_is_read_on_from_where_it_broke(tmp_path, form):
     )
     flow = ps.Flow("broken off")
     flow.source("rows", reader).map(lambda row: row[0], name="first").sink("out")
-    clean = ps.run(flow, engine="threads").results["out"]
+    clean = ps.run(flow, on=ps.Threads()).results["out"]
     fault = Nth("read", "/data/", 2, 3, 6)
     with faults(fault):
-        found = ps.run(flow, engine="threads").results["out"]
+        found = ps.run(flow, on=ps.Threads()).results["out"]
     assert fault.seen >= 6
     assert found == clean
     assert len(found) == 100_000
@@ -96,13 +97,13 @@ def test_sinks_of_threads_are_written_again(tmp_path, form, operation):
     flow.source("in", [{"n": n} for n in range(1000)]).sink("out", getattr(ps.write, form)(str(tmp_path / "out")))
     fault = Nth(operation, "/staging/", 1, 2)
     with faults(fault):
-        ps.run(flow, engine="threads", batch_rows=100)
+        ps.run(flow, on=ps.Threads(batch_rows=100))
     assert fault.seen > 2
     again = ps.Flow("again")
     read = getattr(ps.read, form)
     schema = {} if form == "parquet" else {"schema": {"n": int}}
     again.source("in", read(str(tmp_path / "out"), **schema)).sink("out")
-    assert [row.n for row in ps.run(again, engine="sequential").results["out"]] == list(range(1000))
+    assert [row.n for row in ps.run(again, on=ps.Sequential()).results["out"]] == list(range(1000))
 
 
 @pytest.mark.parametrize("moment", ["create", "write", "close"])
@@ -117,12 +118,12 @@ def test_of_two_runs_in_threads_that_share_a_directory_one_is_refused(tmp_path, 
 
     def meanwhile(operation: str, path: str) -> bool:
         if operation == moment and "/staging/" in path and not runs:
-            runs.append(ps.start(build(1000), engine="threads"))
+            runs.append(ps.start(build(1000), on=ps.Threads()))
             runs[0].await_end()
         return False
 
     with faults(meanwhile), pytest.raises(ps.FlowError, match=r"'out'.*another run writes to .*/out.*of its own"):
-        ps.run(build(0), engine="threads")
+        ps.run(build(0), on=ps.Threads())
     assert read_back(tmp_path / "out") == [(n,) for n in range(1000, 2000)]
 
 
@@ -132,7 +133,7 @@ def test_reads_are_tried_again_in_this_process(tmp_path, engine):
     flow = ps.Flow("local")
     flow.source("rows", ps.read.parquet(str(tmp_path / "data"))).sink("out")
     with faults(at_random(3, 0.2, "/data")):
-        assert [row.n for row in ps.run(flow, engine=engine).results["out"]] == list(range(50))
+        assert [row.n for row in ps.run(flow, **how(engine)).results["out"]] == list(range(50))
 
 
 def test_what_stays_broken_ends_the_flow_with_file_operation_and_attempts(tmp_path):
@@ -174,7 +175,7 @@ def test_in_threads_what_stays_broken_ends_the_flow(tmp_path):
     flow.source("rows", ps.read.parquet(str(tmp_path / "data"))).sink("out")
     reads = Nth("read", "0003.parquet", *range(1, 1000))
     with faults(reads), pytest.raises(StorageError, match=r"source 'rows': reading .*0003\.parquet failed 6 times"):
-        ps.run(flow, engine="threads")
+        ps.run(flow, on=ps.Threads())
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
@@ -189,7 +190,7 @@ def test_a_function_of_the_users_that_raises_oserror_is_not_run_again(tmp_path, 
     flow = ps.Flow("lookup")
     flow.source("rows", ps.read.parquet(str(tmp_path / "data"))).map(look_up, on_error=on_error).sink("out")
     if on_error == "skip":
-        ps.run(flow, engine="threads", threads=1)
+        ps.run(flow, on=ps.Threads(workers=1))
         assert sorted(set(asked)) == list(range(5))
         return
     with pytest.raises(OperatorError, match=r"operator 'look_up' failed .*ConnectionResetError"):
@@ -206,7 +207,7 @@ def test_a_generator_of_the_users_that_raises_oserror_is_user_code(tmp_path):
     flow = ps.Flow("generated")
     flow.source("rows", ps.read.generate(rows, schema={"n": int}, rows=10)).sink("out")
     with pytest.raises(OperatorError, match=r"operator 'rows' failed .*the instrument does not answer"):
-        ps.run(flow, engine="threads")
+        ps.run(flow, on=ps.Threads())
     assert calls == [0]
 
 

@@ -16,8 +16,9 @@ import pytest
 
 import penstock as ps
 from penstock.elastic.decisions import from_json, replay, to_json
+from penstock.options import Options
 from penstock.plan import make_plan
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.spark.frames import takes_all
 from penstock.spark.job import SparkBackend
 from penstock.store.objects import LocalStore
@@ -83,7 +84,7 @@ def test_a_streaming_frame_of_files_keeps_its_order_and_goes_on_after_a_stop(spa
     )
     for number, (start, stop) in enumerate([(0, 40), (40, 55)]):
         write_rows(data, f"{number}.parquet", rows_of(start, stop))
-        run = ps.start(flow_over(frame, out), spark=spark, checkpoint=str(tmp_path / "ck"))
+        run = ps.start(flow_over(frame, out), on=ps.Spark(spark), checkpoint=str(tmp_path / "ck"))
         run.on_epoch(partial(stop_after_rows, run))
         assert run.await_end(600)
     assert read_back(out) == expected(rows_of(0, 55))
@@ -106,9 +107,9 @@ def test_windows_over_a_streaming_frame(spark: Any, tmp_path: Path) -> None:
         return flow
 
     rows = [dict(zip(("serial", "key", "value"), row, strict=True)) for row in rows_of(0, 60)]
-    meant = ps.run(flow_of(ps.read.items(rows)), engine="sequential", end=False).results
+    meant = ps.run(flow_of(ps.read.items(rows)), on=ps.Sequential(), end=False).results
     frame = spark.readStream.schema("serial long, key long, value double").parquet(str(data))
-    run = ps.start(flow_of(frame), spark=spark)
+    run = ps.start(flow_of(frame), on=ps.Spark(spark))
     run.on_epoch(partial(stop_after_rows, run))
     assert run.await_end(600)
     assert run.results == meant
@@ -129,7 +130,7 @@ def test_a_streaming_frame_and_a_list_come_in_one_order(spark: Any, tmp_path: Pa
     listed = flow.source("list", ps.read.items(rows), order_by="serial").map(lambda r: ("list", r.serial))
     stream.union(listed).sink("out")
     seen = [0]
-    run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / "ck"), epoch_rows=7)
+    run = ps.start(flow, on=ps.Spark(spark, epoch_rows=7), checkpoint=str(tmp_path / "ck"))
 
     def after(stats: Any) -> None:
         seen[0] += stats.rows_in
@@ -156,7 +157,7 @@ def test_a_streaming_frame_of_text_files_keeps_its_order(spark: Any, tmp_path: P
         (data / f"{number}.{form}").write_text("\n".join(lines))
         os.utime(data / f"{number}.{form}", (number + 1, number + 1))
     frame = spark.readStream.schema("serial long, key long, value double").format(form).load(str(data))
-    run = ps.start(flow_over(frame, out), spark=spark)
+    run = ps.start(flow_over(frame, out), on=ps.Spark(spark))
     run.on_epoch(partial(stop_after_rows, run))
     assert run.await_end(600)
     assert read_back(out) == expected(rows_of(0, 60))
@@ -164,7 +165,7 @@ def test_a_streaming_frame_of_text_files_keeps_its_order(spark: Any, tmp_path: P
 
 def test_a_batch_frame_is_read_in_epochs(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(rows_of(0, 100), "serial long, key long, value double").repartition(3, "key")
-    run = ps.run(flow_over(frame, tmp_path / "out", order_by="serial"), spark=spark, epoch_rows=30)
+    run = ps.run(flow_over(frame, tmp_path / "out", order_by="serial"), on=ps.Spark(spark, epoch_rows=30))
     assert [stats.rows_in for stats in run.epochs] == [30, 30, 30, 10]
     assert read_back(tmp_path / "out") == expected(rows_of(0, 100))
 
@@ -174,23 +175,23 @@ def test_a_batch_frame_is_not_written_again_because_the_disk_fails(
 ) -> None:
     frame = spark.createDataFrame(rows_of(0, 30), "serial long, key long, value double").repartition(3, "key")
     flow, checkpoint = flow_over(frame, tmp_path / "out", order_by="serial"), str(tmp_path / "ck")
-    ps.run(flow, spark=spark, checkpoint=checkpoint, end=False)
+    ps.run(flow, on=ps.Spark(spark), checkpoint=checkpoint, end=False)
     written = sorted((tmp_path / "ck/sources").rglob("*.parquet"))
     assert written
     with monkeypatch.context() as patch:
         patch.setattr("penstock.store.objects._FIRST_PAUSE", 100.0)  # longer than anyone is patient
         patch.setattr(LocalStore, "_exists", lambda *_: (_ for _ in ()).throw(OSError("Input/output error")))
         with pytest.raises(ps.StorageError, match=r"looking for .*/sources/events/_SUCCESS"):
-            ps.run(flow, spark=spark, checkpoint=checkpoint)
+            ps.run(flow, on=ps.Spark(spark), checkpoint=checkpoint)
     assert sorted((tmp_path / "ck/sources").rglob("*.parquet")) == written
-    ps.run(flow, spark=spark, checkpoint=checkpoint)
+    ps.run(flow, on=ps.Spark(spark), checkpoint=checkpoint)
     assert read_back(tmp_path / "out") == expected(rows_of(0, 30))
 
 
 def test_a_streaming_frame_behind_a_shuffle_needs_an_order(spark: Any, tmp_path: Path) -> None:
     frame = spark.readStream.format("rate").load().selectExpr("value as serial", "value % 3 as key", "0.5D as value")
     with pytest.raises(ps.FlowError, match=r"'events'.*order_by"):
-        ps.run(flow_over(frame.repartition(2), tmp_path / "out"), spark=spark)
+        ps.run(flow_over(frame.repartition(2), tmp_path / "out"), on=ps.Spark(spark))
 
 
 class Meanwhile(threading.Event):
@@ -225,7 +226,7 @@ def test_a_target_makes_epochs_of_a_streaming_frame_wait_for_rows(spark: Any, tm
     frame = spark.readStream.schema("serial long, key long, value double").parquet(str(data))
     # Nobody waits for it here, and a day leaves room for an epoch on any machine.
     day = 86_400.0
-    options = Options(str(tmp_path / "ck"), latency=day)
+    options = Options(on=ps.Spark(), checkpoint=str(tmp_path / "ck"), latency=day)
     rows: list[int] = []
 
     def after(stats: Any) -> None:
@@ -273,7 +274,7 @@ def test_a_run_can_be_stopped_at_any_moment(spark: Any, tmp_path: Path, source: 
         flow = ps.Flow("rates")
         rows = flow.source("in", frame).key_by("value")
         rows.scan(lambda state, row: (state + 1, row.value), 0, name="count").sink("out")
-        run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / f"ck{number}"))
+        run = ps.start(flow, on=ps.Spark(spark), checkpoint=str(tmp_path / f"ck{number}"))
         enough = threading.Event()
         run.on_epoch(lambda stats, enough=enough, least=number % 3 + 1: stats.epoch >= least and enough.set())
         assert enough.wait(300) or run.error is None

@@ -83,7 +83,7 @@ def test_a_restart_behind_each_epoch(data: Path, tmp_path: Path) -> None:
 def test_a_restart_on_spark(spark: Any, data: Path, tmp_path: Path) -> None:
     flow = build(data, tmp_path / "out")
     for tasks in (2, 3):
-        run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=tasks, epoch_rows=40)
+        run = ps.start(flow, on=ps.Spark(spark, tasks=tasks, epoch_rows=40), checkpoint=str(tmp_path / "ck"))
         while tasks == 2 and len(run.epochs) < 2 and run.running:
             run.await_end(timeout=0.05)
         if tasks == 2:

@@ -52,7 +52,7 @@ def jobs_of(spark, flow):
 @pytest.mark.spark
 def test_spark_shows_the_names(spark):
     rows = [{"k": i % 3, "v": i} for i in range(6)]
-    ps.run(sums(ps.read.items(rows), "labelled"), spark=spark, tasks=2)
+    ps.run(sums(ps.read.items(rows), "labelled"), on=ps.Spark(spark, tasks=2))
     found = jobs_of(spark, "labelled")
     assert found["labelled: epoch 1 (numbers | sums | kept)"] == ["numbers", "sums", "kept"]
     # In the thread of the flow the name is taken back; in a user's own thread it never was.
@@ -62,7 +62,7 @@ def test_spark_shows_the_names(spark):
 @pytest.mark.spark
 def test_spark_shows_the_names_of_a_dataframes_epochs(spark):
     frame = spark.createDataFrame([(i % 3, i) for i in range(6)], "k long, v long")
-    ps.run(sums(ps.read.frame(frame), "framed"), spark=spark)
+    ps.run(sums(ps.read.frame(frame), "framed"), on=ps.Spark(spark))
     names = [names for label, names in jobs_of(spark, "framed").items() if "numbers | sums | kept" in label]
     assert names
     assert all("numbers | sums | kept" in name for name in names[0])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.options import Options, Spark
 from penstock.plan import make_plan
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from penstock.statistics import FlowStats
 
 from ..conformance.inline import InlineBackend
@@ -16,7 +17,7 @@ def test_an_epoch_says_what_it_did(tmp_path):
     write_files(tmp_path / "in", make_rows(400), 100)
     reports: list[FlowStats] = []
     flow = two_sinks(tmp_path / "in", tmp_path / "out")
-    options = Options(str(tmp_path / "checkpoint"), tasks=2, epoch_rows=200)
+    options = Options(on=Spark(tasks=2, epoch_rows=200), checkpoint=str(tmp_path / "checkpoint"))
     engine = SparkEngine(make_plan(flow), InlineBackend(2, 0), options, reports.append)
     engine.run()
     assert sum(stats.operators["running"].rows_in for stats in reports) == 400

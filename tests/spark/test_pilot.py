@@ -502,12 +502,12 @@ class TestEngine:
 @pytest.mark.parametrize("latency", ["0 s", -1])
 def test_a_target_that_cannot_be_is_refused(latency):
     with pytest.raises(ps.FlowError, match="latency"):
-        ps.start(scanned(), latency=latency, spark=object())
+        ps.start(scanned(), latency=latency)
 
 
 def test_a_target_needs_an_engine_that_can_meet_it():
-    with pytest.raises(ps.FlowError, match="latency= needs engine="):
-        ps.start(scanned(), latency="2 s", engine="sequential")
+    with pytest.raises(ps.FlowError, match=r"latency= needs on=ps\.Spark\(...\) or on=ps\.Threads"):
+        ps.start(scanned(), on=ps.Sequential(), latency="2 s")
 
 
 def test_one_task_never_runs_an_epoch_of_a_frame_and_of_splits():

@@ -68,7 +68,9 @@ def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_pa
     # However fast the machine is, what the busy task has too much is worth a move.
     monkeypatch.setattr(tables, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(tables, "BALANCE", dataclasses.replace(tables.BALANCE, least_gain=0.0))
-    run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, name_keys=True)
+    run = ps.run(
+        flow, on=ps.Spark(spark, tasks=2, epoch_rows=EPOCH_ROWS), checkpoint=str(tmp_path / "ck"), name_keys=True
+    )
     assert_exact(flow, tmp_path)
     first, last = run.epochs[0], run.epochs[EPOCHS - 1]
     assert _rows_of_tasks(first) == [EPOCH_ROWS, 0]
@@ -90,7 +92,7 @@ def test_the_user_sets_nothing_and_a_target(spark, flow, tmp_path, monkeypatch):
     # However fast the machine is, no epoch is small enough for one task: then the tasks of levels are asked about.
     monkeypatch.setattr("penstock.spark.steering.tasks.OneTask", partial(OneTask, shuffle_seconds=0.0))
     # A wait of nearly an hour would show, were it made once nothing is to come.
-    run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), epoch_rows=EPOCH_ROWS, latency="3600 s")
+    run = ps.run(flow, on=ps.Spark(spark, epoch_rows=EPOCH_ROWS), checkpoint=str(tmp_path / "ck"), latency="3600 s")
     assert_exact(flow, tmp_path)
     started = {line.controller for line in run.decisions if line.what == "start"}
     assert started == {

@@ -128,7 +128,7 @@ class TestOnSpark:
             flow = ps.Flow("refused")
             flow.source("rows", frame).sink("out")
             with pytest.raises(ps.FlowError, match=rf"source 'rows': .*{why}.*order_by="):
-                ps.start(flow, spark=spark)
+                ps.start(flow, on=ps.Spark(spark))
         made = find_places(files.select(F.create_map("b", "a").alias("map"), "a").repartition(2))
         assert made.problem is not None
         assert made.width == 2

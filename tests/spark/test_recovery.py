@@ -465,7 +465,7 @@ class TestKilledWorker:
             return flow
 
         flow = build(Deadly(tmp_path / "deaths", times))
-        run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=tasks, epoch_rows=40)
+        run = ps.run(flow, on=ps.Spark(spark, tasks=tasks, epoch_rows=40), checkpoint=str(tmp_path / "ck"))
         assert [stats.attempts for stats in run.epochs] == [1, attempts, 1, 1]
         assert os.path.getsize(tmp_path / "deaths") == times + 1
         assert_as_sequential(build(running), tmp_path / "out", tmp_path / "ck")

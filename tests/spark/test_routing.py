@@ -153,7 +153,9 @@ class TestWhileItRuns:
                 tables[stats.epoch + 1] = [draw.randrange(2) for _ in range(SHARDS)]
                 run.set_table("placed", tables[stats.epoch + 1])
 
-        run = ps.start(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=1, epoch_rows=24, on_epoch=after)
+        run = ps.start(
+            flow, on=ps.Spark(spark, tasks=1, epoch_rows=24), checkpoint=str(tmp_path / "ck"), on_epoch=after
+        )
         assert run.await_end(300)
         found = read_back(tmp_path / "scanned")
         expected = sequential(flow)
@@ -167,7 +169,7 @@ class TestWhileItRuns:
         flow = ps.Flow("placed in ranges")
         rows = flow.source("rows", ps.read.parquet(str(data)), time="t")
         rows.key_by("k", ranges=[2, 5]).scan(placed, (0, 0.0), schema=PLACED, name="placed").sink("scanned")
-        run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=3, epoch_rows=60)
+        run = ps.run(flow, on=ps.Spark(spark, tasks=3, epoch_rows=60), checkpoint=str(tmp_path / "ck"))
         expected = sequential(flow)
         assert [row[:4] for row in run.results["scanned"]] == [row[:4] for row in expected.results["scanned"]]
         assert ps.state.values(str(tmp_path / "ck"), "placed") == expected.state("placed")
@@ -236,7 +238,7 @@ class TestOneJob:
         tallies = [Tally(tmp_path / name) for name in ("read", "first", "second")]
         flow = three_sinks(data, tmp_path / "out", *tallies)
         assert len(make_plan(flow).sinks) == 3
-        run = ps.run(flow, spark=spark, checkpoint=str(tmp_path / "ck"), tasks=tasks, epoch_rows=60)
+        run = ps.run(flow, on=ps.Spark(spark, tasks=tasks, epoch_rows=60), checkpoint=str(tmp_path / "ck"))
         assert len(run.epochs) == 5  # four of rows, and the end
         assert jobs() == 5
         assert [tally.count() for tally in tallies] == [240, 240, 240]

@@ -67,7 +67,7 @@ def test_what_a_worker_has_loaded_is_not_searched_for_cycles_behind_each_task(sp
 
     flow = ps.Flow("f")
     flow.source("in", list(range(4))).map(put_aside, name="put aside").sink("out")
-    run = ps.run(flow, spark=spark, tasks=2)
+    run = ps.run(flow, on=ps.Spark(spark, tasks=2))
     assert min(run.results["out"]) > 10_000
 
 

@@ -64,7 +64,7 @@ def test_files_come_in_order_and_every_sink_gets_the_same_rows(spark: Any, tmp_p
     out.sink("frame", ps.write.frame(lambda frame, epoch: frames.append((epoch, frame.collect()))))
     for kind in ("parquet", "json", "csv"):
         out.sink(kind, getattr(ps.write, kind)(str(tmp_path / kind)))
-    run = ps.run(flow, spark=spark, tasks=3, epoch_rows=32)
+    run = ps.run(flow, on=ps.Spark(spark, tasks=3, epoch_rows=32))
 
     assert [tuple(row) for row in run.results["memory"]] == expected()
     assert [tuple(row) for _, rows in called for row in rows] == expected()
@@ -115,21 +115,21 @@ def test_a_socket_ends_when_the_server_does(spark: Any) -> None:
         flow.source("lines", ps.read.socket("127.0.0.1", server.server_address[1])).map(lambda row: row.value).sink(
             "out"
         )
-        run = ps.run(flow, spark=spark)
+        run = ps.run(flow, on=ps.Spark(spark))
     assert run.results["out"] == [f"line {n}" for n in range(20)]
 
 
 def test_a_rate_counts(spark: Any) -> None:
     flow = ps.Flow("rate")
     flow.source("ticks", ps.read.rate(2000, rows=50), time="timestamp").map(lambda row: row.value).sink("out")
-    assert ps.run(flow, spark=spark).results["out"] == list(range(50))
+    assert ps.run(flow, on=ps.Spark(spark)).results["out"] == list(range(50))
 
 
 def test_an_error_is_the_users_own(spark: Any) -> None:
     flow = ps.Flow("failing")
     flow.source("rows", ROWS).map(lambda row: 1 / (row.n - 41), name="inverse").sink("out")
     with pytest.raises(ps.OperatorError) as raised:
-        ps.run(flow, spark=spark, epoch_rows=50)
+        ps.run(flow, on=ps.Spark(spark, epoch_rows=50))
     assert (raised.value.operator, raised.value.error) == ("inverse", "ZeroDivisionError: division by zero")
     assert raised.value.where.startswith(__file__)
     assert "n=41" in raised.value.row
@@ -142,7 +142,7 @@ def test_a_value_that_does_not_fit_names_operator_field_and_value(spark: Any) ->
         "out"
     )
     with pytest.raises(ps.OperatorError, match=r"operator 'bad' failed.*field 'n' has the value 'x'.*int64"):
-        ps.run(flow, spark=spark)
+        ps.run(flow, on=ps.Spark(spark))
 
 
 def test_a_function_that_cannot_be_pickled_is_refused(spark: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_function_that_cannot_be_pickled_is_refused(spark: Any) -> None:
     flow = ps.Flow("unpicklable")
     flow.source("rows", ROWS).map(lambda row: (lock, row)[1], name="locked").sink("out")
     with pytest.raises(ps.FlowError, match=r"'locked'.*cannot be pickled"):
-        ps.run(flow, spark=spark)
+        ps.run(flow, on=ps.Spark(spark))
 
 
 def test_a_second_sink_on_a_directory_is_refused(spark: Any, tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_a_second_sink_on_a_directory_is_refused(spark: Any, tmp_path: Path) -> 
     stream.sink("one", ps.write.json(str(tmp_path / "out")))
     stream.sink("two", ps.write.json(str(tmp_path / "out")))
     with pytest.raises(ps.FlowError, match="'one' and 'two' both write"):
-        ps.run(flow, spark=spark)
+        ps.run(flow, on=ps.Spark(spark))

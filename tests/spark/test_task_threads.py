@@ -6,8 +6,9 @@ import threading
 from typing import Any
 
 import penstock as ps
+from penstock.options import Options
 from penstock.plan import make_plan
-from penstock.spark.engine import Options, SparkEngine
+from penstock.spark.engine import SparkEngine
 from tests.conformance.inline import InlineBackend
 
 ROWS = 256
@@ -32,7 +33,9 @@ def built() -> ps.Flow:
 
 
 def test_two_threads_are_in_an_operator_at_once(tmp_path):
-    engine = SparkEngine(make_plan(built()), InlineBackend(1, 0), Options(str(tmp_path), 1, threads=2))
+    engine = SparkEngine(
+        make_plan(built()), InlineBackend(1, 0), Options(on=ps.Spark(tasks=1, threads=2), checkpoint=str(tmp_path))
+    )
     engine.run()
     assert engine.outputs is not None
     sums = {0: 0, 1: 0, 2: 0}

@@ -25,10 +25,10 @@ flow.source("in", [1, 2, 3]).map(lambda n: n + 1).sink("out")
 print("begin", file=sys.stderr, flush=True)
 try:
     try:
-        ps.run(flow, spark=spark)
+        ps.run(flow, on=ps.Spark(spark))
     except ps.PenstockError:
         pass  # and once more, as in a notebook
-    print(ps.run(flow, spark=spark).results["out"])
+    print(ps.run(flow, on=ps.Spark(spark)).results["out"])
 finally:
     print("end", file=sys.stderr, flush=True)
 """
@@ -102,4 +102,4 @@ def test_a_session_of_spark_connect_is_refused_with_the_fix():
     flow.source("in", [1]).sink("out")
     session = connect.SparkSession.__new__(connect.SparkSession)
     with pytest.raises(ps.PenstockError, match=r"(?s)Spark Connect.*builder\.master"):
-        ps.start(flow, spark=session)
+        ps.start(flow, on=ps.Spark(session))

@@ -95,7 +95,7 @@ def test_it_is_refused_before_anything_runs_and_only_with_a_checkpoint(tmp_path)
     with pytest.raises(ps.FlowError, match=r"'scan' keeps its state in the checkpoint"):
         ps.start(flow, checkpoint=str(tmp_path / "ck"))
     assert not (tmp_path / "ck").exists()
-    assert ps.run(flow, engine="threads").results["out 0"] == [0]
+    assert ps.run(flow, on=ps.Threads()).results["out 0"] == [0]
 
 
 class TestAutomaticNamesGiveWay:
@@ -108,7 +108,7 @@ class TestAutomaticNamesGiveWay:
         mapped.sink("map")
         scanned.map(lambda total: -total).sink("last")
         assert {"scan", "scan_2", "map", "map_2", "last"} < set(flow.nodes)
-        run = ps.run(flow, engine="sequential")
+        run = ps.run(flow, on=ps.Sequential())
         assert run.results == {"scan": [0, 1, 3, 6, 10], "map": [0, 2, 6, 12, 20], "last": [0, -1, -3, -6, -10]}
 
     def test_to_an_operator_and_streams_still_mean_the_one_they_came_from(self):
@@ -119,7 +119,7 @@ class TestAutomaticNamesGiveWay:
         double.sink("double")
         triple.sink("triple")
         keyed.scan(count, 0).sink("count")
-        results = ps.run(flow, engine="sequential").results
+        results = ps.run(flow, on=ps.Sequential()).results
         assert results == {"double": [2, 4, 6], "triple": [3, 6, 9], "count": [0, 0, 0]}
         assert flow.nodes["double"].inputs[0].node == "map_3"
         assert flow.nodes["count"].inputs[0].node == "count_2"

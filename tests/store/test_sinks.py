@@ -13,6 +13,7 @@ from penstock.spark.engine import SparkEngine
 from penstock.spark.outputs import Outputs
 from penstock.store.checkpoint import Checkpoint
 
+from ..how import how
 from ..spark.running import make_engine, make_rows, read_back, run_inline, write_files
 
 
@@ -52,7 +53,7 @@ def run_on(engine: Any, flow: ps.Flow, checkpoint: Path) -> None:
     if engine == "inline":
         run_inline(flow, checkpoint)
     else:
-        ps.run(flow, engine=engine)
+        ps.run(flow, **how(engine))
 
 
 class TestOtherRows:

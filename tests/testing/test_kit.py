@@ -7,6 +7,8 @@ import pytest
 import penstock as ps
 from penstock.testing import Script, assert_in_order, run_list
 
+from ..how import how
+
 
 def windows():
     flow = ps.Flow("windows")
@@ -17,7 +19,9 @@ def windows():
 
 @pytest.mark.parametrize("engine", ["sequential", "threads"])
 def test_a_flow_on_a_list(engine):
-    out = run_list(windows(), [{"at": 1, "user": "a"}, {"at": 3, "user": "b"}, {"at": 4, "user": "a"}], engine=engine)
+    out = run_list(
+        windows(), [{"at": 1, "user": "a"}, {"at": 3, "user": "b"}, {"at": 4, "user": "a"}], on=how(engine)["on"]
+    )
     assert [tuple(row) for row in out] == [("a", 0, 10, 2), ("b", 0, 10, 1)]
 
 

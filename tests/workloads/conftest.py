@@ -9,6 +9,8 @@ import pytest
 
 import penstock as ps
 
+from ..how import how
+
 Results = dict[str, list[Any]]
 
 
@@ -25,6 +27,6 @@ def results_of(request: Any) -> Callable[[ps.Flow, int], Results]:
 
     def run(flow: ps.Flow, rows: int) -> Results:
         cut = {"batch_rows": rows} if request.param == "threads" else {"epoch_rows": rows}
-        return ps.run(flow, engine=request.param, **options[request.param], **cut).results
+        return ps.run(flow, **how(request.param, **options[request.param], **cut)).results
 
     return run

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.annotated import options_of
 from penstock.cli import main
 from penstock.workloads.catalogue import WORKLOADS, find
-from penstock.workloads.options import options_of
 from penstock.workloads.system_log import write_log
 
 RUNS = {

@@ -19,6 +19,8 @@ from penstock.workloads.synthetic.calculator import PARTS, calculator
 from penstock.workloads.synthetic.draws import ZipfKeys, copies, normals, uniform, uniforms
 from penstock.workloads.synthetic.matrix import PRIME, matrix, square
 
+from ..how import how
+
 ROWS = 240
 ENGINES = ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)]
 
@@ -28,7 +30,7 @@ def run(flow: ps.Flow, engine: str, request: pytest.FixtureRequest, **options: o
         options |= {"spark": request.getfixturevalue("spark"), "epoch_rows": 100}
     if engine == "threads":
         options = {"threads": 3, "batch_rows": 7, **options}
-    return ps.run(flow, engine=engine, **options)
+    return ps.run(flow, **how(engine, **options))
 
 
 class TestGraph:
@@ -226,5 +228,5 @@ def test_each_runs_by_its_name(name, tmp_path):
 
     small = {} if name in ("synthetic-matrix",) else {"cost_us": "0"}
     flow = make_workload(name, {"rows": "20", "out": str(tmp_path), **small})
-    ps.run(flow, engine="threads", threads=2)
+    ps.run(flow, on=ps.Threads(workers=2))
     assert sorted(ds.dataset(tmp_path).to_table()["serial"].to_pylist()) == list(range(20))

@@ -19,6 +19,7 @@ from penstock.workloads.tpcx_bb import data as storing
 from penstock.workloads.tpcx_bb import generator, tables
 from penstock.workloads.tpcx_bb.q3 import LastViews
 
+from ..how import how
 from . import tpcx_bb_oracle as oracle
 
 DAY = 86_400
@@ -113,7 +114,7 @@ def test_a_query_equals_batch_sql(case: Case, engine: Any, spark: Any, data: Pat
     flow = make_workload(f"tpcx-bb-{case.name}", {"data": str(data), **case.options})
     options: dict[str, Any] = {"batch_rows": 2500} if engine == "threads" else {"epoch_rows": 2500}
     options |= {"spark": spark} if engine == "spark" else {}
-    (rows,) = ps.run(flow, engine=engine, **options).results.values()
+    (rows,) = ps.run(flow, **how(engine, **options)).results.values()
     found, expected = lines(rows), answers[case.sql]
     assert len(expected) >= case.least
     if case.name == "q15":

@@ -21,6 +21,8 @@ from penstock.workloads.catalogue import make_workload
 from penstock.workloads.traffic import car_following, queries, sumo, trace
 from penstock.workloads.traffic.trace import END, LANES, SCHEMA, TICK_MS, VEHICLE
 
+from ..how import how
+
 ENGINES = ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)]
 NO_SUMO = pytest.mark.skipif(
     importlib.util.find_spec("sumo") is None,
@@ -60,7 +62,7 @@ class TestQueries:
             "threads": {"threads": 3, "batch_rows": 17},
             "spark": {"spark": engine == "spark" and request.getfixturevalue("spark"), "epoch_rows": 300},
         }
-        run = ps.run(queries.build(reader, replicas=2), engine=engine, **options[engine])
+        run = ps.run(queries.build(reader, replicas=2), **how(engine, **options[engine]))
         expected = oracle(table)
         assert answers(run, 0) == answers(run, 1) == expected
         assert len(expected["top"]) == 12
@@ -70,7 +72,7 @@ class TestQueries:
         ticks, vehicles = 5, 40
         table = trace.record(car_following.frames(vehicles, ticks, "constant", seed=3))
         reader = ps.read.generate(Piece(table), schema=SCHEMA, rows=len(table))
-        run = ps.run(queries.build(reader), engine="threads", threads=1)
+        run = ps.run(queries.build(reader), on=ps.Threads(workers=1))
         rows = {operator.name: operator.rows_in for operator in run.stats.operators.values()}
         assert rows["agents-0.roads"] == rows["agents-0.ticks"] == ticks
         assert rows["average-0.speeds"] == rows["top-0.ranked"] == ticks * vehicles
@@ -79,7 +81,7 @@ class TestQueries:
     def test_they_answer_over_sumo(self):
         table = trace.record(sumo.frames(40, 15, seed=2))
         reader = ps.read.generate(Piece(table), schema=SCHEMA, rows=len(table))
-        run = ps.run(queries.build(reader), engine="threads", threads=2, batch_rows=23)
+        run = ps.run(queries.build(reader), on=ps.Threads(workers=2, batch_rows=23))
         assert answers(run) == oracle(table)
 
     def test_equally_fast_vehicles_are_ranked_by_number(self):
@@ -87,7 +89,7 @@ class TestQueries:
         frame = trace.Frame(0, np.arange(n)[::-1], *[np.zeros(n)] * 2, np.full(n, 5.0), np.zeros(n), np.zeros(n, int))
         table = frame.table()
         reader = ps.read.generate(Piece(table), schema=SCHEMA, rows=len(table))
-        run = ps.run(queries.build(reader), engine="threads", threads=1, batch_rows=7)
+        run = ps.run(queries.build(reader), on=ps.Threads(workers=1, batch_rows=7))
         assert run.results["top-0"] == [(0, list(range(10)), [5.0] * 10)]
 
     def test_300_operators_are_bound_as_in_the_paper(self):
@@ -109,7 +111,7 @@ class TestQueries:
         asked = queries.trace_of(flow, ps.read.generate(gate, schema=SCHEMA, rows=len(table)))
         for kind in queries.QUERIES:
             queries.add_query(asked, kind, 0)
-        run = ps.start(flow, engine="threads", threads=2, batch_rows=26)
+        run = ps.start(flow, on=ps.Threads(workers=2, batch_rows=26))
         with gate:
             for kind in queries.QUERIES:
                 queries.add_query(asked, kind, 1)
@@ -232,7 +234,7 @@ class TestSimulators:
 
 def test_by_its_name(tmp_path: Path):
     options = {"vehicles": "30", "ticks": "8", "data": str(tmp_path / "trace"), "out": str(tmp_path / "out")}
-    ps.run(make_workload("traffic", options), engine="threads", threads=2)
+    ps.run(make_workload("traffic", options), on=ps.Threads(workers=2))
     table = ds.dataset(tmp_path / "trace").to_table()
     found = ds.dataset(tmp_path / "out" / "average-0").to_table().to_pylist()
     assert [tuple(row.values()) for row in found] == oracle(table)["average"]

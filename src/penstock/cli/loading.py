@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from penstock.annotated import options_of
 from penstock.cli import UsageError
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.run import LOADING
 from penstock.workloads.catalogue import WORKLOADS, find, make_workload, read_options
-from penstock.workloads.options import options_of
 
 
 def load_target(target: str | None, options: list[str]) -> Flow:

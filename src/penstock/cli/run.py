@@ -16,23 +16,23 @@ import os
 import shlex
 import sys
 import time
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any
 
-from penstock import lab
-from penstock.cli import DONE, FAILED, UsageError, values
+from penstock.annotated import options_of
+from penstock.cli import DONE, FAILED, UsageError
 from penstock.cli.displays import Display, make_display
+from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import describe_workloads, load_target
-from penstock.cli.page import add_page_arguments, page_line, page_options
+from penstock.cli.page import page_line
 from penstock.cli.progress import Progress
 from penstock.cli.stopping import Interrupts
-from penstock.errors import did_you_mean
+from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
 from penstock.operators.base import Sink
-from penstock.pe.models.base import ModelName
-from penstock.pe.stations import Partitioned
+from penstock.options import ENGINES, Options, Sequential, Spark, Threads
 from penstock.plan import make_plan
-from penstock.policies import POLICIES
-from penstock.run import Run, start
+from penstock.run import Run
 from penstock.write import Memory
 
 HELP = "run the flow of a Python file"
@@ -40,10 +40,6 @@ ENDED = (
     "; this checkpoint's run is at its end: its sources were read to the end and closed, so new rows are not read. Use "
     "follow=True or --no-end to go on later, or a new --checkpoint and new output directories"
 )
-ENGINE_OPTIONS = {
-    "spark": ("checkpoint", "tasks", "every", "master"),
-    "threads": ("model", "policy", "replicas", "partitioned", "batch_rows", "quantum", "binding", "reorder"),
-}
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 10.0
 """How long a run that must stop now may take to finish a commit that has begun."""
@@ -67,65 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an option of the workload; may be given several times",
     )
-    parser.add_argument("--checkpoint", metavar="DIR", help="where the run is kept (default: .penstock/<flow name>)")
     parser.add_argument(
         "--engine",
-        choices=("spark", "threads", "sequential"),
+        choices=tuple(ENGINES),
         default="spark",
-        help="threads runs in this process, without Java and without a checkpoint; sequential one row at a time",
+        help="threads runs in this process, without Java; sequential one row at a time",
     )
-    parser.add_argument(
-        "--threads",
-        type=values.threads,
-        metavar="N|utilization|streams-rules",
-        help="workers of the threads engine (default: found while it runs, by throughput; utilization: by how busy "
-        "they are; streams-rules: as Streams published it), or threads of each Spark task",
-    )
-    parser.add_argument("--model", choices=get_args(ModelName), help="threading model (default: dynamic)")
-    parser.add_argument("--policy", choices=tuple(POLICIES), help="what chooses the next operator (default: Streams')")
-    parser.add_argument(
-        "--replicas",
-        type=values.replicas,
-        metavar="N|auto|NAME=N,...",
-        help="replicas of every operator that can have some, or of some by name; auto finds how many",
-    )
-    parser.add_argument(
-        "--partitioned", choices=get_args(Partitioned), help="how workers share keyed operators (default: hybrid)"
-    )
-    parser.add_argument(
-        "--batch-rows",
-        type=values.positive,
-        metavar="N",
-        help="rows of a batch (default: found from what rows take)",
-    )
-    parser.add_argument(
-        "--binding", choices=tuple(lab.BINDINGS), help="what rebinds operators with --model bound (default: Penstock's)"
-    )
-    parser.add_argument(
-        "--reorder", choices=tuple(lab.REORDERS), help="how batches are put back in order (default: without waiting)"
-    )
-    parser.add_argument("--quantum", metavar="TIME", help='how long a worker stays with an operator (default: "50 ms")')
-    parser.add_argument(
-        "--tasks", type=values.positive, metavar="N", help="tasks of the keyed stages (default: found while it runs)"
-    )
-    parser.add_argument(
-        "--latency", metavar="TIME", help='how long a row may take, such as "2 s": the one knob of elasticity'
-    )
-    parser.add_argument(
-        "--epoch-rows",
-        type=values.positive,
-        metavar="N",
-        help="the most rows that an epoch reads from a source (default: 1000000)",
-    )
-    parser.add_argument("--every", metavar="TIME", help='the least time from epoch to epoch, such as 2 or "500 ms"')
-    parser.add_argument("--master", metavar="URL", help="the Spark master (default: local[*,4])")
-    parser.add_argument(
-        "--no-end",
-        dest="end",
-        action="store_false",
-        help="leave windows open when the sources are exhausted, for a later run",
-    )
-    add_page_arguments(parser)
+    parser.add_argument("--no-page", action="store_true", help="serve no page")
+    known = options_of(Options)
+    add_flags(parser, known.values())
+    for engine, kind in ENGINES.items():
+        new = {name: option for name, option in options_of(kind).items() if name not in known}
+        if new:
+            add_flags(parser.add_argument_group(f"with --engine {engine}"), new.values())
+        known |= new
     parser.add_argument(
         "--log",
         choices=("plain", "json"),
@@ -140,41 +91,20 @@ def run(args: argparse.Namespace) -> int:
         return DONE
     options = _options(args)
     flow = load_target(args.target, args.workload_options)
-    _refuse_names(args.replicas, flow)
+    _refuse_names(options, flow)
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
-    session = None
-    checkpoint = args.checkpoint or os.path.join(".penstock", flow.name)
+    directory = options.checkpoint or os.path.join(".penstock", flow.name)
     try:
         _warn_of_memory(flow, display)
-        if args.engine == "spark":
-            options["checkpoint"] = checkpoint
-            display.say(
-                "starting",
-                f"flow {flow.name!r}, checkpoint {checkpoint}; starting Spark",
-                flow=flow.name,
-                checkpoint=checkpoint,
-            )
-            session = _session(flow, checkpoint, args.master)
-        else:
-            how = "one row at a time" if args.engine == "sequential" else "in this process"
-            display.say("starting", f"flow {flow.name!r}, {how}", flow=flow.name)
+        session, options = _prepared(options, flow, directory, display)
         # From here on Ctrl-C is counted; until here it may simply end the command.
         with Interrupts() as interrupts:
-            started = start(
-                flow,
-                engine=args.engine,
-                spark=session,
-                epoch_rows=args.epoch_rows,
-                end=args.end,
-                on_epoch=display.epoch,
-                **options,
-                **page_options(args, checkpoint),
-            )
+            started = Run(flow, options)
             if started.page is not None:
-                display.say("page", page_line(started.page, args), address=started.page)
+                display.say("page", page_line(started.page, options.page), address=started.page)
             try:
-                return _watch(started, interrupts, display, progress, session, args.history or checkpoint)
+                return _watch(started, interrupts, display, progress, session, getattr(args, "history", directory))
             finally:
                 started.close_page()
     except Exception as error:
@@ -186,52 +116,58 @@ def run(args: argparse.Namespace) -> int:
         display.close()
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Read the options of `start` that only one engine has; refuse them for the others."""
-    given = {name: getattr(args, name) for names in ENGINE_OPTIONS.values() for name in names}
-    given = {name: value for name, value in given.items() if value is not None}
-    for engine, names in ENGINE_OPTIONS.items():
-        wrong = [name for name in names if name in given]
-        if args.engine != engine and wrong:
-            raise UsageError(
-                f"--{wrong[0].replace('_', '-')} needs --engine {engine}; this run is with --engine {args.engine}"
-            )
-    options = {name: value for name, value in given.items() if name not in ("checkpoint", "master")}
-    options |= {name: getattr(args, name) for name in ("latency", "threads") if getattr(args, name) is not None}
-    for name in {"every", "latency", "quantum"} & options.keys():
-        options[name] = values.duration(options[name], f"--{name}")
-    if args.threads is not None and (
-        args.engine == "sequential" or (args.engine == "spark" and isinstance(args.threads, str))
-    ):
-        raise UsageError(f"--threads {args.threads} needs --engine threads; this run is with --engine {args.engine}")
-    if isinstance(args.threads, str) and args.model not in (None, "dynamic"):
-        raise UsageError(f"--threads {args.threads} needs --model dynamic; --model {args.model} has a fixed number")
-    if args.binding is not None and args.model != "bound":
-        raise UsageError(f"--binding {args.binding} needs --model bound; else operators belong to no worker")
-    for name, known in (("threads", lab.LEVELS), ("binding", lab.BINDINGS), ("reorder", lab.REORDERS)):
-        if options.get(name) in known:
-            options[name] = known[options[name]]()  # what the papers compare with is handed in as an object
-    return options
+def _options(args: argparse.Namespace) -> Options:
+    """Make the options that the flags say; refuse what the engine has not."""
+    given, kind = vars(args), ENGINES[args.engine]
+    for name in given:
+        able = [engine for engine, each in ENGINES.items() if name in options_of(each)]
+        if able and args.engine not in able:
+            flag = options_of(ENGINES[able[0]])[name].flag
+            raise UsageError(f"{flag} needs --engine {' or '.join(able)}; this run is with --engine {args.engine}")
+    if args.no_page and "page" in given:
+        raise UsageError("--no-page and --page: give one of them")
+    try:
+        on = kind(**{name: value for name, value in given.items() if name in options_of(kind)})
+        common = {name: value for name, value in given.items() if name in options_of(Options)}
+        return Options(**{"page": not args.no_page, **common, "on": on})
+    except FlowError as error:
+        raise UsageError(as_flags(str(error))) from None
 
 
-def _refuse_names(replicas: Any, flow: Flow) -> None:
+def _prepared(options: Options, flow: Flow, directory: str, display: Display) -> tuple[Any, Options]:
+    """Start Spark where the flow runs on it, and say where the run is kept; return the session and the options."""
+    from penstock.dashboard.run_directories import HISTORY, new_directory
+
+    history = str(options.history or os.path.join(directory, HISTORY))
+    if not isinstance(options.on, Spark):
+        how = "one row at a time" if isinstance(options.on, Sequential) else "in this process"
+        display.say("starting", f"flow {flow.name!r}, {how}", flow=flow.name)
+        # What a checkpoint has goes on; other runs have nothing in common.
+        history = history if options.history else new_directory(history)
+        return None, replace(options, on_epoch=display.epoch, history=history)
+    display.say(
+        "starting",
+        f"flow {flow.name!r}, checkpoint {directory}; starting Spark",
+        flow=flow.name,
+        checkpoint=directory,
+    )
+    from penstock.spark.session import make_session
+    from penstock.spark.starting import refuse_early
+
+    refuse_early(make_plan(flow), directory)  # a mistake is told at once, not after Spark has started
+    session = make_session(f"penstock: {flow.name}", master=options.on.master)
+    on = replace(options.on, session=session, master=None)
+    return session, replace(options, on=on, checkpoint=directory, on_epoch=display.epoch, history=history)
+
+
+def _refuse_names(options: Options, flow: Flow) -> None:
     """Refuse replicas of operators that the flow has not."""
+    replicas = options.on.replicas if isinstance(options.on, Threads) else None
     for name in replicas if isinstance(replicas, dict) else ():
         if name not in flow.nodes:
             hint = did_you_mean(name, flow.nodes)
             there = f"{' ' if hint else '; '}there are {', '.join(flow.nodes)}"
             raise UsageError(f"--replicas: there is no operator {name!r}{hint}{there}")
-
-
-def _session(flow: Flow, checkpoint: str, master: str | None) -> Any:
-    from penstock.spark.outputs import check_directories
-    from penstock.spark.session import make_session
-    from penstock.store.identity import check_names
-
-    plan = make_plan(flow)
-    check_names(plan)  # a mistake is told at once, not after Spark has started
-    check_directories(plan, checkpoint)
-    return make_session(f"penstock: {flow.name}", master=master)
 
 
 def _warn_of_memory(flow: Flow, display: Display) -> None:

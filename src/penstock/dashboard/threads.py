@@ -10,6 +10,7 @@ from penstock.dashboard.graph import Reach
 from penstock.dashboard.pressure import pressure_in_queues
 from penstock.dashboard.shards import describe_shards
 from penstock.dashboard.sizes import state_bytes
+from penstock.local.engine import LocalEngine
 from penstock.pe.stations import StatefulStation
 from penstock.run import Run
 from penstock.statistics import FlowStats, Latency, OperatorStats
@@ -29,7 +30,8 @@ class ThreadsView:
     """Compare the statistics with those of the last look."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        assert isinstance(run.engine, LocalEngine)
+        self._run, self._engine = run, run.engine
         self._earlier: deque[FlowStats] = deque([run.stats])
         self._period_began = self._earlier[0]
         self._sizes: dict[str, int] = {}
@@ -113,7 +115,7 @@ class ThreadsView:
     def _guess_sizes(self) -> None:
         """Guess the size of the state now and then: nobody else knows it, for it is never written."""
         if self._looks % SIZE_EVERY == 0:
-            stations = list(self._run._engine.element.stations.items())
+            stations = list(self._engine.element.stations.items())
             for name, station in stations:
                 if isinstance(station, StatefulStation):
                     size = state_bytes(station.state())

@@ -65,9 +65,7 @@ def demonstrate(seconds: float, rate: int, out: Path, java: str) -> int:
     with Interrupts() as interrupts:
         run = ps.start(
             flow,
-            spark=session,
-            tasks=TASKS,
-            epoch_rows=2 * rate,
+            on=ps.Spark(session, tasks=TASKS, epoch_rows=2 * rate),
             checkpoint=str(out / "checkpoint"),
             on_epoch=lambda stats: show.epoch(stats, time.monotonic()),
             page=True,

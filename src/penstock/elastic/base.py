@@ -7,7 +7,7 @@ serves the engine, the simulator, the page and the replay of a log.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 Value = int | float | str | bool | None
 """What an action may change: a number, a name, or nothing."""
@@ -35,6 +35,7 @@ class NoState:
     """Hold nothing: what such a controller needs to know is in force, and so in the statistics."""
 
 
+@runtime_checkable
 class Controller(Protocol[State, Statistics_contra]):
     """Turn statistics into actions, one period at a time."""
 

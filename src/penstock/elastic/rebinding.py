@@ -6,10 +6,13 @@ still. Here a move must lower the load of the busiest worker by a stated gain, a
 when no move does, the mapping stays. On unchanged loads a second step therefore never moves anything.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from penstock.elastic.base import Action, Actions, NoState
+from penstock.elastic.base import Action, Actions, Controller, NoState
+
+GAIN = 0.1
+"""What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,18 @@ class Rebinding:
             if to != operator.worker
         )
         return state, actions
+
+
+def own_rebinding() -> Rebinding:
+    """Return Penstock's own controller."""
+    return Rebinding(gain=GAIN)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How operators are bound to workers in the bound model."""
+
+    controller: Controller[Any, BindingStatistics] | None = field(default_factory=own_rebinding)
+    """What rebinds them while the flow runs; None for nothing."""
+    barrier: bool = False
+    """Whether everybody stands still for it."""

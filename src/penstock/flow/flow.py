@@ -34,7 +34,7 @@ class Flow:
         self._nodes: dict[str, Node] = {}
         self._streams: WeakSet[Stream] = WeakSet()
         """The streams that users hold, which know operators by name."""
-        self._started = False
+        self.started = False
         """Whether it runs, so that operators must be called as they are."""
 
     @property
@@ -114,7 +114,7 @@ class Flow:
         time: TimeKind | None,
     ) -> Stream:
         naming = name.naming if isinstance(name, AutomaticName) else None
-        if naming is None and name in self._nodes and not self._started:
+        if naming is None and name in self._nodes and not self.started:
             inputs = self._give_way(name, inputs)
         checks.operator_name(self._nodes, name)
         name = str(name)

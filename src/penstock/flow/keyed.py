@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.flow.joining import Within, connect, join
-from penstock.flow.windowed import WindowedStream
+from penstock.flow.stream import Stream
 from penstock.operators.base import Key, OnError
 from penstock.operators.join import Combine, How
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import WindowSpec
-from penstock.rows import Row
 from penstock.timing import Duration
 
-if TYPE_CHECKING:
-    from penstock.flow.stream import Stream
-
+P = ParamSpec("P")
 Result = TypeVar("Result")
+
+
+def _keyed(method: Callable[Concatenate[Stream, P], Result]) -> Callable[Concatenate[KeyedStream, P], Result]:
+    """Make the method of a keyed stream that does for each key what the stream's does for all rows."""
+
+    @wraps(method)
+    def made(self: KeyedStream, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return method(self.stream._with_key(self.key), *args, **kwargs)
+
+    return made
 
 
 class KeyedStream:
@@ -26,37 +34,15 @@ class KeyedStream:
     def __init__(self, stream: Stream, key: Key) -> None:
         self.stream, self.key = stream, key
 
-    def _keyed(self) -> Stream:
-        return self.stream._with_key(self.key)
-
     def __rshift__(self, stage: Callable[[KeyedStream], Result]) -> Result:
         return stage(self)
 
-    def scan(self, function: Callable[[Any, Row], tuple[Any, Row]], initial: Any = None, **options: Any) -> Stream:
-        """Keep running state for each key: `function(state, row) -> (state, output)`."""
-        return self._keyed().scan(function, initial, **options)
-
-    def flat_scan(
-        self, function: Callable[[Any, Row], tuple[Any, Iterable[Row]]], initial: Any = None, **options: Any
-    ) -> Stream:
-        """Keep running state for each key: `function(state, row) -> (state, outputs)`."""
-        return self._keyed().flat_scan(function, initial, **options)
-
-    def reduce(self, function: Callable[[Any, Row], Any], **options: Any) -> Stream:
-        """Combine the rows of each key: `function(accumulated, row)`; emits the running value."""
-        return self._keyed().reduce(function, **options)
-
-    def aggregate(self, **options: Any) -> Stream:
-        """Emit running aggregates of each key after each row."""
-        return self._keyed().aggregate(**options)
-
-    def process(self, process: ProcessLike, **options: Any) -> Stream:
-        """Run a class of your own with state and timers for each key."""
-        return self._keyed().process(process, **options)
-
-    def window(self, spec: WindowSpec | Duration) -> WindowedStream:
-        """Group the rows of each key in windows."""
-        return self._keyed().window(spec)
+    scan = _keyed(Stream.scan)
+    flat_scan = _keyed(Stream.flat_scan)
+    reduce = _keyed(Stream.reduce)
+    aggregate = _keyed(Stream.aggregate)
+    process = _keyed(Stream.process)
+    window = _keyed(Stream.window)
 
     def join(
         self,

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from penstock import checks, hints
 from penstock.errors import FlowError
 from penstock.flow.joining import On, Within, join, key_both
-from penstock.flow.keyed import KeyedStream
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
@@ -41,6 +40,7 @@ from penstock.write import as_writer
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow
+    from penstock.flow.keyed import KeyedStream
 
 Result = TypeVar("Result")
 Predicate = Callable[[Row], Any]
@@ -98,11 +98,11 @@ class Stream:
         return stage(self)
 
     def threaded(self) -> Stream:
-        """Give what reads this stream a thread of its own for it; `engine="threads"` only, others pass over it."""
+        """Give what reads this stream a thread of its own for it; `ps.Threads` only, others pass over it."""
         return Stream(self.flow, replace(self.port, threaded=True))
 
     def parallel(self, replicas: int) -> Stream:
-        """Begin with so many replicas of the operator that reads this stream; `engine="threads"` only."""
+        """Begin with so many replicas of the operator that reads this stream; `ps.Threads` only."""
         count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
 
@@ -166,7 +166,9 @@ class Stream:
         rows = rows_in_flight(function, waits, in_flight, name, yields=True)
         return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
 
-    def select(self, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any) -> Stream:
+    def select(
+        self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
+    ) -> Stream:
         """Keep fields, and compute others by `pyarrow.compute` expressions, whose fields may have any name."""
         name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
         name = self.flow._free_name(name, None, "select")
@@ -278,6 +280,8 @@ class Stream:
         Keys are spread by their hash, or in `ranges`: the bounds between them, ascending, each the least key of the
         range above it. Neighbouring keys are then together. What comes out is the same.
         """
+        from penstock.flow.keyed import KeyedStream
+
         where = self.node.name
         if len(keys) == 1 and callable(keys[0]):
             return KeyedStream(self, Key(function=keys[0], ranges=make_ranges(ranges, None, (), where)))
@@ -327,7 +331,7 @@ class Stream:
         returns = checks.returns(function, schema, name)
         return self._stateful(name, Reduce(function, returns), self._key, on_error)
 
-    def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
+    def aggregate(self, /, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
         """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.flow._free_name(name, None, "aggregate")

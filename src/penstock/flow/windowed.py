@@ -50,25 +50,25 @@ class WindowedStream:
         checks.aggregate_fields(bundle, self.stream.type, name, names)
         return self._close(name, AggregateFold(bundle, self.key, bounds), on_error)
 
-    def count(self, **options: Any) -> Stream:
+    def count(self, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
         """Count the rows of each window, in the field `count`."""
-        return self.aggregate(count=aggregates.count(), **options)
+        return self.aggregate(count=aggregates.count(), name=name, on_error=on_error)
 
-    def sum(self, field: str, **options: Any) -> Stream:
+    def sum(self, field: str, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
         """Add up a field, in the field `sum`."""
-        return self.aggregate(sum=aggregates.sum(field), **options)
+        return self.aggregate(sum=aggregates.sum(field), name=name, on_error=on_error)
 
-    def min(self, field: str, **options: Any) -> Stream:
+    def min(self, field: str, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
         """Find the smallest value of a field, in the field `min`."""
-        return self.aggregate(min=aggregates.min(field), **options)
+        return self.aggregate(min=aggregates.min(field), name=name, on_error=on_error)
 
-    def max(self, field: str, **options: Any) -> Stream:
+    def max(self, field: str, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
         """Find the largest value of a field, in the field `max`."""
-        return self.aggregate(max=aggregates.max(field), **options)
+        return self.aggregate(max=aggregates.max(field), name=name, on_error=on_error)
 
-    def mean(self, field: str, **options: Any) -> Stream:
+    def mean(self, field: str, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
         """Average a field, in the field `mean`."""
-        return self.aggregate(mean=aggregates.mean(field), **options)
+        return self.aggregate(mean=aggregates.mean(field), name=name, on_error=on_error)
 
     def reduce(
         self,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from penstock.clock import monotonic, perf_counter, process_time, thread_time
 from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision
+from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
 from penstock.graph import Node
@@ -28,7 +29,7 @@ from penstock.local.steering.base import Steering
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.cores import CoreSteering
 from penstock.local.steering.pool import PoolSteering
-from penstock.local.steering.rebinding import Binding, RebindingSteering
+from penstock.local.steering.rebinding import RebindingSteering
 from penstock.local.steering.replicas import ReplicaSteering
 from penstock.local.steering.shards import ShardSteering
 from penstock.local.steering.threads import ThreadSteering
@@ -41,6 +42,7 @@ from penstock.pe.element import Element, Settings
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.rows import Row
+from penstock.run import Change, Engine, SetPlan, SetReplicas, SetThreads
 from penstock.statistics import FlowStats
 
 SteeringName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]
@@ -79,8 +81,10 @@ class Options:
     """What finds the number of workers, where that is found by throughput; None is Penstock's own."""
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Run a plan in this process."""
+
+    changes = frozenset({SetThreads, SetReplicas, SetPlan})
 
     def __init__(
         self,
@@ -89,12 +93,12 @@ class LocalEngine:
         listener: Callable[[FlowStats], None] = lambda stats: None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        refuse_frames(plan, "threads")
+        refuse_frames(plan, "ps.Threads(...)")
         self._plan, self._options, self._listener, self._clock = plan, options, listener, clock
         self._stop = Event()
         self._publishing = threading.local()
         self._ended = False
-        self._outputs = LocalOutputs("threads")
+        self._outputs = LocalOutputs("ps.Threads(...)")
         self._outputs.add(plan)
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
         self._sizing = Sizing(waiting) if options.batch_rows is None else None
@@ -136,9 +140,9 @@ class LocalEngine:
             found.append(RebindingSteering(self.element, self._options.binding.controller))
         if "cores" in steer:
             assert target is not None
-            found.append(CoreSteering(self.element, self.ask, target, left_alone=self._own_replicas))
+            found.append(CoreSteering(self.element, self.between_batches, target, left_alone=self._own_replicas))
         elif "replicas" in steer:
-            found.append(ReplicaSteering(self.element, self.ask, left_alone=self._own_replicas))
+            found.append(ReplicaSteering(self.element, self.between_batches, left_alone=self._own_replicas))
         found += self._steer_operators()
         if "batches" in steer:
             found.append(
@@ -156,7 +160,7 @@ class LocalEngine:
         self._steered = {name: steering for name, steering in self._steered.items() if name in there}
         for name in new:
             self._steered[name] = (
-                ShardSteering(self.element, self.ask, name, self._options.name_keys)
+                ShardSteering(self.element, self.between_batches, name, self._options.name_keys)
                 if name in keyed
                 else WaitSteering(self.element, name)
             )
@@ -326,11 +330,25 @@ class LocalEngine:
         self._waited += max(0.0, (perf_counter() - began) - (thread_time() - computed))
         return slices
 
-    def change(self, plan: Plan) -> int:
-        """Run another plan, of the same sources, from one of the next batches on; return the batch's number."""
-        if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
-            raise FlowError("the sources of a flow that runs cannot change; start a flow of its own for the query")
-        return self._asked(lambda: self._change(plan))
+    def ask(self, change: Change) -> Future[int]:
+        """Ask for a change from one of the next batches on; the result is that batch's number."""
+        match change:
+            case SetThreads(threads):
+                done: Future[int] = Future()
+                self.set_threads(threads)
+                done.set_result(self.element.submitted)
+                return done
+            case SetReplicas(operator, replicas):
+                self.refuse_inside()
+                return self.between_batches(lambda: self._set_replicas(operator, replicas))
+            case SetPlan(plan):
+                if [node.name for node in plan.sources] != [node.name for node in self._plan.sources]:
+                    raise FlowError(
+                        "the sources of a flow that runs cannot change; start a flow of its own for the query"
+                    )
+                self.refuse_inside()
+                return self.between_batches(lambda: self._change(plan))
+        return super().ask(change)
 
     def _change(self, plan: Plan) -> int:
         self._outputs.add(plan)
@@ -344,23 +362,10 @@ class LocalEngine:
         self.pilot.add(new)
         return number
 
-    def set_replicas(self, operator: str, replicas: int) -> int:
-        """Have so many replicas of an operator, from one of the next batches on; return that batch's number.
-
-        From now on nobody else sets them.
-        """
-
-        def change() -> int:
-            number = self.element.set_replicas(operator, replicas)
-            self._own_replicas.add(operator)
-            return number
-
-        return self._asked(change)
-
-    def _asked(self, change: Callable[[], int]) -> int:
-        """Ask for a change, and wait until it is made."""
-        self.refuse_inside()
-        return self.ask(change).result()
+    def _set_replicas(self, operator: str, replicas: int) -> int:
+        number = self.element.set_replicas(operator, replicas)
+        self._own_replicas.add(operator)  # from now on nobody else sets them
+        return number
 
     def refuse_inside(self) -> None:
         """Refuse a change from a thread that the flow waits for."""
@@ -370,8 +375,8 @@ class LocalEngine:
                 "another thread"
             )
 
-    def ask(self, change: Callable[[], int]) -> Future[int]:
-        """Ask for a change between two batches; it is made by the thread that brings them in."""
+    def between_batches(self, change: Callable[[], int]) -> Future[int]:
+        """Make a change between two batches, in the thread that brings them in."""
         done: Future[int] = Future()
         self._changes.append((change, done))
         if self._ended:
@@ -444,6 +449,6 @@ def refuse_frames(plan: Plan, engine: str) -> None:
         assert isinstance(node.operator, Source)
         if isinstance(node.operator.reader, Frame):
             raise FlowError(
-                f"source {node.name!r} is a Spark DataFrame, which engine={engine!r} cannot read; use "
-                f'engine="spark", or read the files with ps.read'
+                f"source {node.name!r} is a Spark DataFrame, which on={engine} cannot read; use "
+                f"on=ps.Spark(...), or read the files with ps.read"
             )

@@ -61,7 +61,7 @@ class LocalOutputs:
         writer = writer_of(node)
         if isinstance(writer, FrameCallback):
             raise FlowError(
-                f"sink {node.name!r} takes Spark DataFrames; with engine={self._engine!r} use ps.write.parquet(), "
+                f"sink {node.name!r} takes Spark DataFrames; with on={self._engine} use ps.write.parquet(), "
                 f"memory(), console() or a callback of (rows, number)"
             )
         if isinstance(writer, Directory):

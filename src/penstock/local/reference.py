@@ -14,6 +14,7 @@ from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, row_chunk
 from penstock.plan import Plan
 from penstock.rows import Row
+from penstock.run import Engine
 from penstock.sequential import SequentialEngine
 from penstock.statistics import FlowStats
 
@@ -34,15 +35,15 @@ class _CountingEngine(SequentialEngine):
             super().end(source)
 
 
-class ReferenceRun:
+class ReferenceRun(Engine):
     """The reference engine fed by readers, one row at a time."""
 
     def __init__(self, plan: Plan, epoch_rows: int, end: bool, listener: Callable[[FlowStats], None]) -> None:
-        refuse_frames(plan, "sequential")
+        refuse_frames(plan, "ps.Sequential()")
         self._plan, self._epoch_rows, self._listener = plan, epoch_rows, listener
         self._engine = _CountingEngine(plan)
         self._engine.tells_ends = end
-        self._outputs = LocalOutputs("sequential")
+        self._outputs = LocalOutputs("ps.Sequential()")
         self._outputs.add(plan)
         self._stop = threading.Event()
         self._done = FlowStats()

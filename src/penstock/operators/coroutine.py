@@ -348,7 +348,7 @@ class CoroutineLogic(Logic):
             raise FlowError(
                 f"operator {name!r}: {kind}.process() would begin again from its start at every wait, because {why}, "
                 f"and it is not shown that this makes no difference: {found}. Write it so that all waits begin one "
-                f"loop, and what it remembers is in ctx.state; or run it with engine='threads' and no checkpoint, "
+                f"loop, and what it remembers is in ctx.state; or run it with on=ps.Threads() and no checkpoint, "
                 f"where it goes on after its waits; or, if you know better, give operate(..., restartable=True) and "
                 f"test it with penstock.testing.torture"
             )

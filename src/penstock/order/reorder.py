@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from itertools import repeat
 from operator import is_not
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.order.primitives import EMPTY, Cell, Empty, Primitives, Ring
 
@@ -41,6 +41,7 @@ class Reorder(Protocol[T]):
         """Return the oldest number not yet emitted and how many later outputs wait for it (a snapshot)."""
 
 
+@runtime_checkable
 class MakeReorder(Protocol):
     """Make a reorder buffer of so many slots, whose first batch has a number."""
 

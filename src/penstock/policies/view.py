@@ -83,6 +83,7 @@ class Moment:
     time_slice: float = 0.050
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Pick the operator that a worker runs next."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import shutil
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from typing import Any
@@ -16,10 +18,12 @@ from penstock.ingress.feeds import Feed, FileFeed, make_feed
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
 from penstock.operators.base import Source
+from penstock.options import Options, Spark
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.rows import Row
+from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
 from penstock.spark.job import Backend, JobLost, Outcome
 from penstock.spark.outputs import Outputs, memory_sinks
@@ -35,34 +39,15 @@ from penstock.statistics import FlowStats
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import identity_of
 from penstock.store.keeper import Keeper
-from penstock.timing import BEFORE, FOREVER
+from penstock.timing import BEFORE, FOREVER, seconds
 
 FULL_OFFSETS_EVERY = 50
 CLEAN_EVERY = 10
 IDLE_SECONDS = 0.05
+ATTEMPTS = 3
+"""How often an epoch is run, at most, when Spark loses its job or a file fails."""
 RETRY_SECONDS = 1.0
 """The wait before an epoch is run again because a file failed, times the attempts so far."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run."""
-
-    checkpoint: str
-    tasks: int | None = None
-    epoch_rows: int = 1_000_000
-    every: float = 0.0
-    """Seconds from the beginning of one epoch to that of the next, at least."""
-    end: bool = True
-    """Whether the end of all sources closes windows and ends the flow, or only stops the run."""
-    latency: float | None = None
-    """Seconds within which a row should be out, if the user said."""
-    threads: int | None = None
-    """Threads of a task; None is as many as Spark gives it cores."""
-    name_keys: bool = False
-    """Whether hot keys are named; they are values of rows."""
-    retries: int = 3
-    """How often an epoch is run, at most, when Spark loses its job or a file fails."""
 
 
 @dataclass
@@ -73,8 +58,10 @@ class _Taken(Taken):
     """The batches of streaming DataFrames, by source."""
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Run a plan on Spark, epoch by epoch."""
+
+    changes = frozenset({SetTasks, SetThreads, SetTable})
 
     def __init__(
         self,
@@ -82,18 +69,28 @@ class SparkEngine:
         backend: Backend,
         options: Options,
         listener: Callable[[FlowStats], None] = lambda stats: None,
+        *,
+        forget: bool = False,
     ) -> None:
-        self._options, self._listener, self._backend = options, listener, backend
-        self._checkpoint = Checkpoint(options.checkpoint)
+        """Make the engine; with `forget` the checkpoint is removed at the end."""
+        assert isinstance(options.on, Spark)
+        assert options.checkpoint is not None
+        self._options, self._listener, self._backend, self._forget = options, listener, backend, forget
+        self._on, self._path = options.on, options.checkpoint
+        self._every = seconds(options.on.every, "every")
+        self._checkpoint = Checkpoint(self._path)
         self._keeper = Keeper(self._checkpoint)
         for node in filter(is_streaming, plan.sources):
             check_frame(node)
         self._plan = self._framed = plan
-        self._threads = options.threads or backend.task_cores
+        self._threads = self._on.threads or backend.task_cores
         self._stop = Event()
         self._control = Lock()
-        self._tasks = options.tasks
+        self._tasks = self._on.tasks
         """What the user set, None where that is nothing."""
+        self._asked: list[Future[int]] = []
+        """Done in the first epoch that has what was asked for."""
+        self._over = False
         self._pilot: EpochPilot | None = None
         self._wanted_tables: dict[str, list[int]] = {}
         self._frames: FrameFeeds | None = None
@@ -129,6 +126,23 @@ class SparkEngine:
         return self._done
 
     # Control, from any thread -----------------------------------------------------------------------------------
+
+    def ask(self, change: Change) -> Future[int]:
+        """Ask for a change from the next epoch on; the result is the epoch's number."""
+        match change:
+            case SetTasks(tasks):
+                self.set_tasks(tasks)
+            case SetThreads(threads):
+                self.set_threads(threads)
+            case SetTable(operator, table):
+                self.set_table(operator, table)
+            case _:
+                return super().ask(change)
+        done: Future[int] = Future()
+        self._asked.append(done)
+        if self._over:
+            done.cancel()
+        return done
 
     def set_tasks(self, tasks: int) -> None:
         """Set the number of tasks of the keyed stages from the next epoch on."""
@@ -179,11 +193,16 @@ class SparkEngine:
                 self._frames.stop()
             self._backend.close()
             self._keeper.release()
+            self._over = True
+            for done in self._asked:
+                done.cancel()
+            if self._forget:
+                shutil.rmtree(self._path, ignore_errors=True)
 
     def _open(self) -> None:
         self._framed = self._plan
         if is_staged(self._plan):
-            self._plan = staged_plan(self._plan, self._options.checkpoint)
+            self._plan = staged_plan(self._plan, self._path)
         self._plan = self._materialised(self._plan)
         self._stages = Stages(self._plan)
         self.outputs = Outputs(self._plan, self._checkpoint, self._backend.session)
@@ -213,7 +232,7 @@ class SparkEngine:
                 frame = source.reader.frame
                 ordered = frame.orderBy(*source.order_by) if source.order_by else frame
                 self._keeper.keep(f"sources/{node.name}", ordered.write.mode("overwrite").parquet)
-                path = f"{self._options.checkpoint}/sources/{node.name}"
+                path = f"{self._path}/sources/{node.name}"
                 reader = Files(path, "parquet", node.types[0], by_name=True)
                 nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
         return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
@@ -228,7 +247,7 @@ class SparkEngine:
             if isinstance(node.operator, Source) and node.name not in framed
         }
         if framed:
-            self._frames = FrameFeeds(self._framed, self._options.checkpoint)
+            self._frames = FrameFeeds(self._framed, self._path)
         if self._frames is not None and is_staged(self._framed):
             self._staging = Staging(self._framed, self._keeper, self._frames)
             feeds.update(self._staging.feeds)
@@ -238,7 +257,7 @@ class SparkEngine:
                     feeds[name].restore(offset)
                     self._last_offsets[name] = offset
         if self._frames is not None:
-            self._frames.start(self._options.every, available_now=False)
+            self._frames.start(self._every, available_now=False)
         return feeds
 
     def _begin_intake(self, feeds: dict[str, Feed]) -> None:
@@ -255,9 +274,10 @@ class SparkEngine:
 
     def _wishes(self) -> Wishes:
         """Return what the user set."""
-        options = self._options
         with self._control:
-            return Wishes(self._tasks, dict(self._wanted_tables), options.epoch_rows, options.every, options.latency)
+            return Wishes(
+                self._tasks, dict(self._wanted_tables), self._on.epoch_rows, self._every, self._options.target
+            )
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         assert self._pilot is not None
@@ -275,7 +295,7 @@ class SparkEngine:
             pending = None
             self._epoch(taken, feeds, began)
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
-            every = self._options.every if self._exhausted() else self._pilot.every
+            every = self._every if self._exhausted() else self._pilot.every
             wait = every - (monotonic() - began)
             if wait > 0:
                 self._stop.wait(wait)
@@ -321,13 +341,13 @@ class SparkEngine:
         if intent.get("batches"):
             if self._staging is not None:
                 raise CheckpointError(
-                    f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was begun by an earlier release, "
+                    f"epoch {self._position.epoch + 1} of {self._path} was begun by an earlier release, "
                     f"which read streaming DataFrames with order_by in another way; finish it with that release, or "
                     f"start with a new checkpoint"
                 )
             if self._frames is None:
                 raise CheckpointError(
-                    f"epoch {self._position.epoch + 1} of {self._options.checkpoint} was reading a streaming "
+                    f"epoch {self._position.epoch + 1} of {self._path} was reading a streaming "
                     f"DataFrame, and the "
                     f"flow has none now; put it back, or start with a new checkpoint"
                 )
@@ -352,7 +372,7 @@ class SparkEngine:
             if outcome.failures:
                 raise first_failure(self._plan, outcome.failures).error
             counts = self._commit(spec, taken, feeds, outcome)
-            if self._options.every or self._options.latency is None:
+            if self._every or self._options.latency is None:
                 # Nothing is to be waited for, or the query has its own interval: Spark goes on while this is measured.
                 self._give_back(taken, keep=True)
         except BaseException:
@@ -379,7 +399,10 @@ class SparkEngine:
             marks.know(taken.handed[name].places.parts() if name in taken.handed else ())
             marks.idle = frozenset(taken.idle.get(name, ()))
         mixed = len(taken.handed) + bool(taken.slices) > 1
+        asked, self._asked = self._asked, []  # before what they asked for is read
         choice = self._pilot.choose(self._wishes(), _rows(taken), self._backend.cores, position.epoch + 1, mixed=mixed)
+        for done in asked:
+            done.set_result(position.epoch + 1)
         if not choice.solo:
             position.tables, position.tasks = choice.tables, max(choice.levels[1:])
         tables = {node.name: [0] * shard_count(node) for node in plan.keyed} if choice.solo else choice.tables
@@ -407,7 +430,7 @@ class SparkEngine:
             copy.deepcopy(self._marks),
             taken.ends,
             {name: StatePointers.of(index) for name, index in position.state.items()},
-            self._options.checkpoint,
+            self._path,
             self._keeper.id,
             {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
             self._keeper.fence,
@@ -423,8 +446,8 @@ class SparkEngine:
 
     def _attempt(self, spec: EpochSpec, taken: _Taken) -> tuple[Outcome, int]:
         """Run the job; run it again where Spark lost it, or where a file failed: nothing of it is visible yet."""
-        for attempt in range(1, self._options.retries + 1):
-            last = attempt == self._options.retries or self._stop.is_set()
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS or self._stop.is_set()
             try:
                 outcome = self._backend.run(spec, [handed.frame for handed in taken.handed.values()])
             except JobLost as error:

@@ -61,7 +61,7 @@ def _refuse_taken(node: Node, writer: Directory, store: Store, checkpoint_id: st
     if owner is None and rows:
         raise CheckpointError(
             f"sink {node.name!r}: {writer.path} holds rows, but not the note of whose they are "
-            f'(_penstock/owner.json): rows of a run with engine="threads", or of something else; remove the directory, '
+            f"(_penstock/owner.json): rows of a run with on=ps.Threads(), or of something else; remove the directory, "
             f"or write elsewhere"
         )
     if owner is not None and owner["checkpoint"] != checkpoint_id and rows:

@@ -41,7 +41,7 @@ JAVA_HELP = (
     "  Fedora:          sudo dnf install java-17-openjdk-headless\n"
     "  macOS:           brew install openjdk@17\n"
     "  conda:           conda install -c conda-forge openjdk=17\n"
-    'If it is installed, set JAVA_HOME to its directory. Flows also run without Java: engine="sequential".'
+    "If it is installed, set JAVA_HOME to its directory. Flows also run without Java: on=ps.Threads()."
 )
 
 

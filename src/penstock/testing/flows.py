@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypedDict
 
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
-from penstock.operators.base import Sink, Source
+from penstock.operators.base import OnError, Sink, Source
 from penstock.read import Items
 from penstock.rows import Row
+from penstock.timing import Duration
 from penstock.write import as_writer
 
 Tested = Flow | Callable[..., Any]
 """A flow, or a stage: a function from streams to a stream, or to several."""
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of the source of a stage: those of `Flow.source`."""
+
+    order_by: str | Iterable[str]
+    time: str | None
+    slack: Duration
+    schema: Any
+    on_late: str
+    on_error: OnError
+    idle_after: float | None
+
+
 Rows = list[Row] | Mapping[str, list[Row]]
 """The rows of the one source, or of each by its name."""
 
 
-def flow_under_test(tested: Tested, rows: Rows, options: Mapping[str, Any]) -> Flow:
+def flow_under_test(tested: Tested, rows: Rows, options: SourceOptions) -> Flow:
     """Return a flow that reads these rows, and keeps in memory what comes out."""
     if isinstance(tested, Flow):
         if options:
@@ -48,7 +63,7 @@ def with_rows(flow: Flow, rows: Rows | None = None) -> Flow:
     return made
 
 
-def around_stage(stage: Callable[..., Any], rows: Rows, options: Mapping[str, Any]) -> Flow:
+def around_stage(stage: Callable[..., Any], rows: Rows, options: SourceOptions) -> Flow:
     """Return the flow of one stage: a source for each of its inputs, a sink for each of its outputs."""
     flow = Flow("tested")
     given = rows if isinstance(rows, Mapping) else {"in": rows}

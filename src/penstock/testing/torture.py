@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from penstock.errors import FlowError, OperatorError, PenstockError
 from penstock.ingress.sequence import Order, order_of
@@ -18,7 +18,7 @@ from penstock.pe.element import Settings
 from penstock.plan import Plan, make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.exact import assert_same
-from penstock.testing.flows import Rows, Tested, flow_under_test, one_or_all
+from penstock.testing.flows import Rows, SourceOptions, Tested, flow_under_test, one_or_all
 from penstock.testing.trial import InputRows, Outcome, Trial, cuts, input_sequence
 
 CROWD = Settings(workers=4, partitions=3, capacity=1, quantum=0.0)
@@ -41,7 +41,13 @@ CROWDS = (
 
 
 def torture(
-    tested: Tested, rows: Rows, *, most: int = 128, seed: int = 0, restarts: bool = True, **options: Any
+    tested: Tested,
+    rows: Rows,
+    *,
+    most: int = 128,
+    seed: int = 0,
+    restarts: bool = True,
+    **options: Unpack[SourceOptions],
 ) -> Any:
     """Run a flow, or a stage, in every unkind way; return what comes out, or fail with the first difference.
 

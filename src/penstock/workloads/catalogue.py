@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from penstock.annotated import options_of
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.workloads.options import check_all, options_of
 
 WORKLOADS: dict[str, str] = {
     "failed-logins": "penstock.workloads.failed_logins:failed_logins",
@@ -31,13 +31,6 @@ WORKLOADS: dict[str, str] = {
 }
 """Where the function of each workload is: `module:function`."""
 
-_READ: dict[type, Callable[[str], Any]] = {
-    int: lambda text: int(text.replace("_", "")),
-    float: float,
-    str: str,
-    bool: lambda text: {"true": True, "false": False}[text.lower()],
-}
-
 
 def make_workload(name: str, options: dict[str, str]) -> Flow:
     """Make the flow of a workload; options come as text."""
@@ -52,14 +45,13 @@ def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
     for option, text in options.items():
         if option not in known:
             raise FlowError(f"workload {name!r} has no option {option!r}; it has {', '.join(known) or 'none'}")
-        kind = known[option].kind
         try:
-            values[option] = _READ[kind](text)
-        except (KeyError, ValueError):
+            values[option] = known[option].parse(text) if known[option].kinds else text
+        except ValueError:
             raise FlowError(
-                f"option {option!r} of workload {name!r} is of type {kind.__name__}, and {text!r} is not"
+                f"option {option!r} of workload {name!r} is of type {known[option].kind.__name__}, and {text!r} is not"
             ) from None
-    check_all(known, values)
+        known[option].check(values[option])
     return values
 
 

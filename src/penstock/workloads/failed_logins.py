@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import penstock as ps
-from penstock.workloads.options import Amount, Limits, checked
+from penstock.annotated import Amount, Limits, checked
 from penstock.workloads.outputs import writer
 from penstock.workloads.system_log import LogLines
 

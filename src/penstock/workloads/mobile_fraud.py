@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
+from penstock.annotated import Amount, Count, checked
 from penstock.errors import FlowError
-from penstock.workloads.options import Amount, Count, checked
 from penstock.workloads.outputs import writer
 from penstock.workloads.scatter import Floats, Ints, Numbers, scatter, unit
 

@@ -78,7 +78,7 @@ def main(sources: str, work: Path) -> None:
     wait_for_executors()
     executors = Executors(context)
     run = ps.start(
-        flow(work), spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, on_epoch=after
+        flow(work), on=ps.Spark(session, tasks=2, epoch_rows=EPOCH_ROWS), checkpoint=str(work / "ck"), on_epoch=after
     )
     for operator in ("running", "counts"):
         run.set_table(operator, tables[0])

@@ -78,7 +78,11 @@ def main(sources: str, work: Path, master: str) -> None:
             run.stop()
 
     run = ps.start(
-        flow(work), spark=session, checkpoint=str(work / "ck"), epoch_rows=EPOCH_ROWS, latency=TARGET, on_epoch=after
+        flow(work),
+        on=ps.Spark(session, epoch_rows=EPOCH_ROWS),
+        checkpoint=str(work / "ck"),
+        latency=TARGET,
+        on_epoch=after,
     )
     while not run.decisions and not run.await_end(0.05):
         pass  # the controllers have not started

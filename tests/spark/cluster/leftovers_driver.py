@@ -73,7 +73,9 @@ def main(sources: str, work: Path, mode: str) -> None:
         if mode == "frame" and stats.epoch == EPOCHS:
             run.stop()
 
-    run = ps.start(flow, spark=session, checkpoint=str(work / "ck"), tasks=2, epoch_rows=EPOCH_ROWS, on_epoch=after)
+    run = ps.start(
+        flow, on=ps.Spark(session, tasks=2, epoch_rows=EPOCH_ROWS), checkpoint=str(work / "ck"), on_epoch=after
+    )
     run.await_end()
     assert len(run.results["out"]) >= EPOCHS * EPOCH_ROWS
     settle("files", 0)

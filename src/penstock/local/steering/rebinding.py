@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.elastic.base import Action, Controller
-from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, own_rebinding
 from penstock.local.steering.base import Period
 from penstock.pe.element import Element
 from penstock.pe.models.bound import Bound
 from penstock.statistics import FlowStats
-
-GAIN = 0.1
-"""What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
-
-
-def own_rebinding() -> Rebinding:
-    """Return Penstock's own controller."""
-    return Rebinding(gain=GAIN)
-
-
-@dataclass(frozen=True)
-class Binding:
-    """How operators are bound to workers in the bound model."""
-
-    controller: Controller[Any, BindingStatistics] | None = field(default_factory=own_rebinding)
-    """What rebinds them while the flow runs; None for nothing."""
-    barrier: bool = False
-    """Whether everybody stands still for it."""
 
 
 class RebindingSteering:

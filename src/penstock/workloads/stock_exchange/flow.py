@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import penstock as ps
-from penstock.workloads.options import Amount, Limits, Rate, checked
+from penstock.annotated import Amount, Limits, Rate, checked
 from penstock.workloads.outputs import writer
 from penstock.workloads.stock_exchange.candles import candles
 from penstock.workloads.stock_exchange.circuit_breaker import circuit_breaker

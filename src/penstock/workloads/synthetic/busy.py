@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from penstock.workloads.options import Rate, checked
+from penstock.annotated import Rate, checked
 
 Kind = Literal["numpy", "python", "waiting", "blocking"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

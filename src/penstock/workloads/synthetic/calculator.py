@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import read
+from penstock.annotated import Amount, Count, Limits, Rate, checked
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.workloads.options import Amount, Count, Limits, Rate, checked
 from penstock.workloads.synthetic.busy import Kind, Work, make_work
 from penstock.workloads.synthetic.draws import ZipfKeys, normals, uniforms
 

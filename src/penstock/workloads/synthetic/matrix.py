@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock import read
+from penstock.annotated import Amount, Count, Rate, checked
 from penstock.flow import Flow
-from penstock.workloads.options import Amount, Count, Rate, checked
 from penstock.workloads.synthetic.draws import ZipfKeys, copies, uniforms
 
 PRIME = 32_749

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import read
+from penstock.annotated import Amount, Count, Rate, checked
 from penstock.flow import Flow, Stream
 from penstock.sim import graphs
-from penstock.workloads.options import Amount, Count, Rate, checked
 from penstock.workloads.synthetic.busy import Kind, Wait, Work, make_work
 from penstock.workloads.synthetic.draws import copies
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 import penstock as ps
-from penstock.workloads.options import Amount, Count, Scale, checked
+from penstock.annotated import Amount, Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import keys_where, numbers, prepare
 from penstock.workloads.tpcx_bb.tables import STORE_SALES, columns
 from penstock.workloads.tpcx_bb.top import Top

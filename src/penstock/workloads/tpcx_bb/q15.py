@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.workloads.options import Scale, checked
+from penstock.annotated import Scale, checked
 from penstock.workloads.tpcx_bb.data import prepare
 from penstock.workloads.tpcx_bb.tables import DAY, STORE_SALES, columns, date_sk
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 import penstock as ps
-from penstock.workloads.options import Count, Scale, checked
+from penstock.annotated import Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import keys_where, numbers, prepare
 from penstock.workloads.tpcx_bb.tables import DAY, NAMED_ITEM, WEB_CLICKSTREAMS, columns
 from penstock.workloads.tpcx_bb.top import Top

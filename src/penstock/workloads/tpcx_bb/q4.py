@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 import penstock as ps
-from penstock.workloads.options import Amount, Count, Scale, checked
+from penstock.annotated import Amount, Count, Scale, checked
 from penstock.workloads.tpcx_bb.data import keys_where, prepare
 from penstock.workloads.tpcx_bb.tables import DAY, WEB_CLICKSTREAMS, columns
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.annotated import Scale, checked
 from penstock.errors import FlowError
-from penstock.workloads.options import Scale, checked
 
 Ints = npt.NDArray[np.int64]
 

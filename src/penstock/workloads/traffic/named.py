@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock import read, write
+from penstock.annotated import Count, checked
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.workloads.options import Count, checked
 from penstock.workloads.traffic import car_following, queries, sumo, trace
 
 SIMULATORS = {"model": car_following.frames, "sumo": sumo.frames}
