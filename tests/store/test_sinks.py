@@ -103,6 +103,19 @@ class TestStrangers:
         assert path.read_text() == "theirs"
         assert [each.name for each in (tmp_path / "out").iterdir()] == [name.split("/")[0]]
 
+    @pytest.mark.parametrize("known", [True, False], ids=["whose note is there", "whose note is gone"])
+    def test_rows_of_another_run_are_refused(self, data, tmp_path, known):
+        flow = build(data, tmp_path / "out", BOTH, n_and_v)
+        begin(flow, tmp_path / "first")
+        if not known:
+            (tmp_path / "out/_penstock/owner.json").unlink()
+        words = (
+            rf"rows of another run \(flow 'fields'\).*checkpoint {tmp_path}/first" if known else "not the note of whose"
+        )
+        with pytest.raises(ps.CheckpointError, match=rf"'out'.*{words}"):
+            run_inline(flow, tmp_path / "second")
+        assert len(read_back(tmp_path / "out")) == 20
+
     def test_those_that_came_later_are_refused_at_the_next_start(self, data, tmp_path):
         flow = build(data, tmp_path / "out", BOTH, n_and_v)
         begin(flow, tmp_path / "ck")
