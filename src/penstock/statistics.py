@@ -97,6 +97,8 @@ class OperatorStats(Totals):
     kind: str = ""
     came: float = 0
     """Rows that came to its input ports."""
+    in_flight: float = 0.0
+    """Of a function that waits, the seconds that its rows were in flight, added up."""
     full: tuple[float, ...] = ()
     """Seconds that the queue of each input port was full, so that those that write to it were blocked."""
     shards: Mapping[int, tuple[int, float]] = field(default_factory=dict)
@@ -173,6 +175,7 @@ class OperatorStats(Totals):
             self.name,
             self.kind,
             self.came + sign * other.came,
+            self.in_flight + sign * other.in_flight,
             tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True)),
             {
                 shard: (own[0] + sign * its[0], own[1] + sign * its[1])

@@ -29,7 +29,7 @@ def test_an_executor_has_the_flows_shards(options: dict[str, Any], partitioned: 
     run = ps.run(flow(**options), on=ps.Threads(workers=2, batch_rows=100, partitioned=partitioned))
     assert [tuple(row) for row in run.results["out"]] == [(n, n // 300) for n in range(900)]
     station = run.engine.element.stations["counted"]
-    assert len(station.shard_seconds()) == shards
+    assert len(station.partitions()) == shards
     if partitioned == "executor":
         assert len(station.squad.table) == shards
         assert sorted(set(station.squad.table)) == [0, 1]

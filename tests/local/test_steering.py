@@ -233,11 +233,11 @@ def seconds_in(monkeypatch: pytest.MonkeyPatch, engine: LocalEngine, *partitions
     """Let each of some partitions be seen to take a second more at each look."""
     looks = itertools.count(1)
 
-    def made_up() -> tuple[float, ...]:
+    def made_up() -> tuple[tuple[int, float], ...]:
         now = float(next(looks))
-        return tuple(now if partition in partitions else 0.0 for partition in range(PARTITIONS))
+        return tuple((1, now if partition in partitions else 0.0) for partition in range(PARTITIONS))
 
-    monkeypatch.setattr(engine.element.stations["slow"], "shard_seconds", made_up)
+    monkeypatch.setattr(engine.element.stations["slow"], "partitions", made_up)
 
 
 def test_partitions_go_from_the_busiest_replica(monkeypatch):
@@ -474,7 +474,7 @@ def test_rows_in_flight_are_found(monkeypatch):
         station: Any = engine.element.stations["slow"]
         station.set_in_flight(2)
         looks = itertools.count(1)
-        monkeypatch.setattr(station, "waiting", lambda: (0, float(next(looks))))
+        monkeypatch.setattr(station, "in_flight_seconds", lambda: float(next(looks)))
         return WaitSteering(engine.element, "slow")
 
     with flying(build, steer, in_flight=256) as (engine, pilot, _):

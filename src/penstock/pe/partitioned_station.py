@@ -202,10 +202,6 @@ class PartitionedStation(StatefulStation):
         """Return the oldest batch that has not left and how many later ones wait for it."""
         return self._reorder.progress()
 
-    def shard_seconds(self) -> tuple[float, ...]:
-        """Return the seconds that were spent on each partition."""
-        return tuple(shard.seconds for shard in self._shards.values())
-
 
 class ShardSquad(Squad):
     """The replicas of a partitioned operator: each has some of the partitions, by a table that may change any time."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from penstock.pe.partitioned_station import PartitionedStation, ShardSquad
 from penstock.pe.sink_station import SinkStation
 from penstock.pe.stations import StatefulStation, Station
+from penstock.pe.waiting_station import WaitingStation
 from penstock.statistics import Latency, OperatorStats, ReplicaStats
 
 
@@ -48,6 +49,8 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
         first.replicas = replica_stats(station)
         oldest, last.reorder_depth = station.progress()
         last.oldest_gap = now - entered[oldest] if last.reorder_depth and oldest in entered else 0.0
+        if isinstance(station, WaitingStation):
+            first.in_flight = station.in_flight_seconds()
         if isinstance(station, StatefulStation):
             first.keys = sum(map(len, station.state()))
         if isinstance(station, PartitionedStation):

@@ -46,12 +46,9 @@ class WaitingStation(StatelessStation):
             return {}
         return run_stateless(self.node, chunk.widened(self._width), failures, waiting_caller(self._window))
 
-    def waiting(self) -> tuple[int, float]:
-        """Return how many rows have not been begun, and the seconds that all others took, added up (a snapshot).
-
-        Those seconds, divided by the rows, are what a row waits and computes; the meters know what it computes.
-        """
-        return self._window.waiting(), self._window.seconds()
+    def in_flight_seconds(self) -> float:
+        """Return the seconds that rows took, added up; divided by the rows, what one waits and computes."""
+        return self._window.seconds()
 
     def close(self) -> None:
         """End the threads that wait for rows."""

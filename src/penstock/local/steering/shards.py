@@ -22,7 +22,6 @@ class ShardSteering:
         self._element, self._ask, self._operator, self._named = element, ask, operator, named
         self.name = f"shards of {operator}"
         self.controller = ShardBalance()
-        self._before: tuple[float, ...] = ()
         station = element.stations.get(operator)
         if isinstance(station, PartitionedStation):
             station.hot = HotKeys(named)
@@ -30,13 +29,11 @@ class ShardSteering:
     def measure(self, period: Period) -> ShardStatistics | None:
         """Tell the seconds that each partition took, and who has it; nothing while replicas come and go."""
         station = self._element.stations.get(self._operator)
-        if not isinstance(station, PartitionedStation):
+        done = period.done.operators.get(self._operator)
+        if not isinstance(station, PartitionedStation) or done is None:
             return None
-        seconds = station.shard_seconds()
         sampled, station.hot = station.hot or HotKeys(), HotKeys(self._named)
-        before = self._before if len(self._before) == len(seconds) else (0.0,) * len(seconds)
-        self._before = seconds
-        loads = tuple(max(0.0, after - first) for after, first in zip(seconds, before, strict=True))
+        loads = tuple(max(0.0, seconds) for _, seconds in done.shards.values())
         replicas, table = len(station.squad.hired), station.squad.table
         if replicas < 2 or not all(period.unchanged(each, 1) for each in ("replicas", "cores")) or not sum(loads):
             return None

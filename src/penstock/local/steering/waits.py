@@ -20,7 +20,6 @@ class WaitSteering:
         assert station is not None
         begins, most = int(station.in_flight), most_in_flight(station.is_async)
         self.controller = WaitingConcurrency(initial=begins, largest_guess=begins, high=most)
-        self._in_flight_seconds = 0.0
 
     def _station(self) -> WaitingStation | None:
         found = self._element.stations.get(self._operator)
@@ -32,9 +31,7 @@ class WaitSteering:
         done = period.done.operators.get(self._operator)
         if station is None or done is None or self._operator not in period.before.operators:
             return None
-        total = station.waiting()[1]
-        seconds, self._in_flight_seconds = total - self._in_flight_seconds, total
-        rows = done.rows_in
+        rows, seconds = done.rows_in, done.in_flight
         if rows <= 0 or period.seconds <= 0 or not period.unchanged("threads", 1):
             return None
         cpu = done.cpu / rows
