@@ -118,7 +118,8 @@ class SideBySide:
 
     def __call__(self, left: Row | None, right: Row | None) -> Row:
         cls, kept, shared = self._made
-        there = _values(right, self.right) if right is not None else (None,) * len(self.right)
+        # A bare tuple: a record looks whether it is asked for a field or a number.
+        there = tuple(_values(right, self.right)) if right is not None else (None,) * len(self.right)
         if left is not None:
             values = _values(left, self.left)
         else:
