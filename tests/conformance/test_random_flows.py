@@ -59,7 +59,14 @@ MANY_FILES = Whole(
     (Origin("items", 0, ((0, 0, 0),)), Origin("json", 0, tuple((0, 0, v) for v in range(30)))),
     True, True, (Step("united", (1, 3), 0, 0, False),), "threads", (Life(1, 3),), (("batch_rows", 2), ("threads", 2)),
 )  # fmt: skip
+ROW_GROUPS = Whole(
+    (Origin("items", 0, ((0, 0, 0),)), Origin("parquet", 0, tuple((t, 0, 0) for t in range(5)), 5)),
+    True, True, (Step("united", (1, 3), 0, 0, False),), "inline", (Life(1, 1),),
+)  # fmt: skip
 FOUND = {
+    "one row that stays, and some of a row group": ROW_GROUPS,
+    "parts wait for another of the same source on Spark": parts("inline", True, {0: [0], 1: [0, 0], 7: [0, 0, 0]}),
+    "a part that comes last": parts("inline", True, {0: [0, 3], 1: [0, 5]}, {7: [1, 1, 9]}, {0: [4, 9], 1: [8, 20]}),
     "rows that wait while the next files are read": MANY_FILES,
     "parts wait for another of the same source": parts("threads", True, {0: [0], 1: [0, 0], 7: [0, 0, 0]}),
     "a part that gives nothing at first": parts("sequential", False, {0: [0]}, {0: [0]}, {0: [2], 1: [0, 0]}),

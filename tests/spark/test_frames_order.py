@@ -40,7 +40,7 @@ def test_several_kinds_of_other_lengths(spark: Any, tmp_path: Path) -> None:
     for until, epoch_rows, tasks in [(30, 7, 1), (60, 50, 2), (taken_of(expected), 5, 3)]:
         legs.run(ordered(frames), until=until, epoch_rows=epoch_rows, tasks=tasks)
     assert legs.results == expected
-    assert all(expected.values())
+    assert len(expected["windows out"]) > 3
 
 
 def test_lateness_does_not_depend_on_the_batch(spark: Any, tmp_path: Path) -> None:
