@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from penstock.operators.coroutine import CoroutineLogic
+from penstock.operators.port_waits import Wait
 from penstock.order.parking import ParkingLot
 from penstock.pe.chunk import Chunk, row_chunk
 from penstock.pe.meters import Spells
 from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
 from penstock.pe.worker import Worker
+from penstock.policies import MeasuredFlow
 from penstock.testing.explorer import Program, World, explore
 
 
@@ -88,6 +92,46 @@ def _plain(worker: Worker) -> list[str]:
     """Name what a worker says about what it is doing."""
     flags = ("thread", "suspended", "leaving", "number")
     return [name for name, value in vars(worker).items() if name not in flags and not callable(value)]
+
+
+def test_two_decisions_see_the_same_running_time(sound: Callable[..., None]) -> None:
+    def build(world: World) -> Program:
+        flow = MeasuredFlow(lambda: 0.0)
+        operator = flow.add("operator", inputs=1, capacity=4, permits=1)
+        operator.ports[0].came(0, 100, 0.0)
+        operator.ports[0].went(0, 100)
+        operator.add(batches=1, rows_in=100, wall=1.0)
+        operator.ports[0].came(1, 50, 0.0)
+        shared = world.expose(operator, *(name for name in vars(operator) if name.startswith(("_running", "_known"))))
+        seen = world.log("seen")
+
+        def check() -> None:
+            assert seen.entries == [0.5, 0.5], f"{seen.entries}"
+
+        return Program([lambda: seen.append(shared.running_time)] * 2, check)
+
+    sound(explore(build))
+
+
+def test_a_co_routine_that_goes_on_while_its_ports_are_looked_at(sound: Callable[..., None]) -> None:
+    def build(world: World) -> Program:
+        logic = CoroutineLogic.__new__(CoroutineLogic)
+        held = _Waiting(done=False, wait=Wait(True, ((0, 1),)), pending=[SimpleNamespace(count=0)])
+        shared = world.expose(held, "wait")
+
+        def look() -> None:
+            assert logic.pressure(shared) in (((), ()), ([], [0]))
+
+        def go_on() -> None:
+            shared.wait = None
+
+        return Program([look, go_on], lambda: None)
+
+    sound(explore(build))
+
+
+class _Waiting(SimpleNamespace):
+    """What a co-routine holds."""
 
 
 @pytest.mark.parametrize("takers", [1, 2])

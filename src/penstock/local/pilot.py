@@ -110,7 +110,8 @@ class FlowPilot:
 
     def begin_period(self) -> None:
         """Forget what was done since the last decision, because somebody else has changed something meanwhile."""
-        self._before = self._statistics()
+        with self._lock:
+            self._before = self._statistics()
 
     def step(self) -> None:
         """Look at what was done since the last time, and decide."""
