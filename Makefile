@@ -1,14 +1,16 @@
 # Everything for development, each as the only command typed on a fresh clone. `make help` lists the targets.
 
-VENV  := .venv
-BIN   := $(VENV)/bin
-STAMP := $(VENV)/.made
-
-# The first Python that is new enough; `make env PYTHON=/path/to/python` chooses another.
+# The first Python that is new enough; `make test PYTHON=/path/to/python` takes another one, whichever, with an
+# environment of its own.
 ifndef PYTHON
+VENV   := .venv
 PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+else
+VENV   := .venv-$(shell $(PYTHON) -c 'import sys; print(sys.implementation.cache_tag + sys.abiflags)' 2>/dev/null)
 endif
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.made
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-speeds lint bench bench-peers chaos docs screenshot clean check-python check-java
@@ -23,7 +25,9 @@ $(STAMP): pyproject.toml | check-python
 	@echo "making $(VENV) with $$($(PYTHON) --version); this takes a few minutes the first time"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary grpcio,zstandard --editable '.[dev]' || { \
+		echo "not everything can be had for $$($(PYTHON) --version): only what the tests need is installed" >&2; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'; }
 	@touch $@
 
 check-python:
@@ -69,6 +73,6 @@ screenshot: $(STAMP)  ## take the pictures of the page that the README and the d
 	$(BIN)/python -m tests.browser.screenshot docs/images/spark-timeline.png --part timeline --engine spark
 
 clean:  ## remove the environment and everything that was made
-	rm -rf $(VENV) .venv-peers build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf .venv .venv-* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

@@ -1,8 +1,12 @@
-"""Run W1 in one process: the threads engine, a bare Python loop, and Bytewax with one worker."""
+"""Run W1 in one process: the threads engine, a bare Python loop, and Bytewax with one worker.
+
+`workers_ratio` is what a second worker brings: little where the interpreter has a GIL, much where it has none.
+"""
 
 import argparse
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ PAIRS = {
     "loop_ratio": ("penstock", "loop"),
     "loop_no_gc_ratio": ("penstock", "loop_no_gc"),
     "ratio": ("penstock", "bytewax"),
+    "workers_ratio": ("penstock_two_workers", "penstock"),
 }
 
 
@@ -86,6 +91,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "loop": partial(loop_turn, paths, True),
         "loop_no_gc": partial(loop_turn, paths, False),
     }
+    if options.settings.workers == 1:
+        two = replace(options, settings=replace(options.settings, workers=2))
+        turns["penstock_two_workers"] = partial(penstock_turn, folder, rows, two)
     module = local_side.peer("bytewax_w1")
     bytewax = None if module is None else BytewaxSide(module, paths, rows)
     if bytewax is not None:

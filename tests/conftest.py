@@ -7,6 +7,7 @@ begin first because they take the longest; those that start a Spark of their own
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("new", deadline=None, print_blob=True)
 settings.load_profile("same")
 
+NO_SPARK = "" if find_spec("pyspark") else "PySpark cannot be imported by this Python"
+collect_ignore = ["kafka", "spark"] if NO_SPARK else []
 OWN_SPARK = (
     "tests/chaos/",
     "test_cluster.py",
@@ -44,6 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = "" if item.get_closest_marker("spark") is None else "own spark" if own else "spark"
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
+            if NO_SPARK:
+                item.add_marker(pytest.mark.skip(reason=NO_SPARK))
         place[item] = groups.index(group)
     items.sort(key=place.__getitem__)
 
@@ -74,6 +79,9 @@ def kafka(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say loudly what was not tested."""
+    if NO_SPARK:
+        terminalreporter.section("NOT TESTED: SPARK", red=True)
+        terminalreporter.write_line(f"{NO_SPARK}, so that nothing that needs it was tested.")
     skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
     if missing := [reason for reason in skipped if NO_KAFKA in reason]:
         terminalreporter.section("NOT TESTED: KAFKA", red=True)

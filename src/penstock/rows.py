@@ -15,7 +15,7 @@ import typing
 from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import chain, repeat, starmap
 from operator import add, attrgetter, index, itemgetter
 from typing import Any, Literal
@@ -87,9 +87,17 @@ def _value_text(value: Any) -> str:
     return str(value) if isinstance(value, dt.datetime) and value.tzinfo is not None else repr(value)
 
 
-@lru_cache(maxsize=4096)
+_classes: dict[tuple[str, ...], type[Record]] = {}
+
+
 def record_class(names: tuple[str, ...]) -> type[Record]:
-    """Make the record class of these field names; the same names always give the same class."""
+    """Return the record class of these field names; the same names always give the same class, in any thread."""
+    found = _classes.get(names)
+    # `setdefault` is one step: of two threads that make the class at once, both get the first one's.
+    return _classes.setdefault(names, _make_class(names)) if found is None else found
+
+
+def _make_class(names: tuple[str, ...]) -> type[Record]:
     # The getters of a named tuple run in C. Names that are no identifiers stay readable as row["a name"].
     base: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     slots: tuple[str, ...] = base._fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from penstock.elastic.decisions import replay
 from penstock.elastic.static import Static
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.local.engine import LocalEngine, Options
-from penstock.local.pilot import FlowPilot
+from penstock.local.pilot import PERIOD, SEARCH_PERIOD, FlowPilot
 from penstock.local.steering.base import Period
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.threads import ThreadSteering, machine_usage
@@ -223,6 +224,29 @@ def test_others_wait_until_the_workers_are_found():
     assert changes
     assert settled.index(True) > 12
     assert all(settled[settled.index(True) :])
+    engine.run()
+
+
+def test_looks_come_sooner_while_workers_are_searched_and_batches_move():
+    engine = LocalEngine(make_plan(simple([])), Options())
+    batches = itertools.count()
+    pilot = FlowPilot(lambda: replace(EMPTY, batches_out=next(batches)), [Fed(engine.element, most=4)])
+    assert pilot.wait == SEARCH_PERIOD < PERIOD
+    waits = set()
+    for _ in range(60):
+        pilot.step()
+        searching = pilot.journal.state("threads").searching
+        waits.add((searching, pilot.wait))
+    assert waits == {(True, SEARCH_PERIOD), (False, PERIOD)}
+    engine.run()
+
+
+def test_a_flow_that_stands_still_is_not_looked_at_more_often():
+    engine = LocalEngine(make_plan(simple([])), Options())
+    pilot = FlowPilot(lambda: EMPTY, [Fed(engine.element, most=4)])
+    pilot.step()
+    assert pilot.journal.state("threads").searching
+    assert pilot.wait == PERIOD
     engine.run()
 
 

@@ -296,7 +296,7 @@ class TestEndings:
         element, published = made_ready(flow, [1, 2, 3], workers=2, quantum=SOON)
         element.start()
         assert here.wait(SOON)
-        (busy,) = (worker for worker in element.model._workers if worker.operator == "held")  # type: ignore[attr-defined]
+        (busy,) = (worker for worker in element.model._workers if worker.view().operator == "held")  # type: ignore[attr-defined]
         # The list is in the order of their numbers, and the last ones go: so that it is this one.
         element.model._workers.sort(key=lambda worker: worker is busy)  # type: ignore[attr-defined]
         element.set_workers(1)

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
+from penstock.order.threads import Threads
 from penstock.testing.explorer import Program, World, explore
 
 Item = tuple[int, str]
@@ -18,12 +19,16 @@ A, B, C, D = "abcd"
 
 
 def consuming(
-    make: Queue, before: Sequence[Item], *later: Sequence[Item], slice_: int | None = None
+    make: Queue,
+    before: Sequence[Item],
+    *later: Sequence[Item],
+    slice_: int | None = None,
+    homes: Sequence[int] | None = None,
 ) -> Callable[[World], Program]:
     """Let each thread put its items and then work until nothing is left; some items are there before.
 
     The later items of a shard are put by one thread, so that they have an order. With `slice_`, a worker
-    stops after so many items and comes back.
+    stops after so many items and comes back. With `homes`, workers say who they are, and had these shards before.
     """
     everything = [*before, *(item for items in later for item in items)]
     shards = 1 + max(shard for shard, _ in everything)
@@ -32,18 +37,22 @@ def consuming(
         queue = make(world, shards)
         processed = [world.log(f"processed[{shard}]") for shard in range(shards)]
         inside: set[int] = set()  # not a primitive: who is where follows from where the threads are
+        for shard, worker in enumerate(homes or ()):
+            queue.put(shard, "before")
+            for _ in queue.work(worker):
+                pass
         for shard, item in before:
             queue.put(shard, item)
 
-        def run(mine: Sequence[Item]) -> None:
+        def run(me: int, mine: Sequence[Item]) -> None:
             for shard, item in mine:
                 queue.put(shard, item)
-            while stopped_early():
+            while stopped_early(me):
                 pass
 
-        def stopped_early() -> bool:
+        def stopped_early(me: int) -> bool:
             world.landmark("working")
-            with closing(queue.work()) as items:
+            with closing(queue.work() if homes is None else queue.work(me)) as items:
                 for count, (shard, item) in enumerate(items, start=1):
                     assert shard not in inside, f"two workers in shard {shard}"
                     inside.add(shard)
@@ -58,7 +67,7 @@ def consuming(
                 expected = [item for where, item in everything if where == shard]
                 assert processed[shard].entries == expected, f"shard {shard}: {processed[shard].entries}"
 
-        return Program([lambda mine=mine: run(mine) for mine in later], check)
+        return Program([lambda me=me, mine=mine: run(me, mine) for me, mine in enumerate(later)], check)
 
     return build
 
@@ -92,10 +101,48 @@ def test_three_workers_and_a_late_item(make: Queue, sound: Any) -> None:
     sound(explore(consuming(make, [(0, A), (1, B), (0, C)], [], [], [(0, D)]), preemptions=2))
 
 
+@pytest.mark.parametrize(
+    ("items", "slice_"),
+    [
+        (([(0, A), (1, B), (0, C)], [], []), None),
+        (([(0, A), (1, B)], [(0, C)], []), None),
+        (([(0, A), (1, B), (0, C)], [], []), 1),
+    ],
+)
+def test_two_workers_that_had_shards_before(items: tuple[list[Item], ...], slice_: int | None, sound: Any) -> None:
+    sound(explore(consuming(HybridQueue, *items, slice_=slice_, homes=(1, 0))))
+
+
+@pytest.mark.parametrize(
+    ("worker", "taken"), [(0, [(1, "b"), (0, "a")]), (1, [(0, "a"), (1, "b")]), (None, [(0, "a"), (1, "b")])]
+)
+def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_oldest(
+    worker: int | None, taken: list[Item]
+) -> None:
+    queue: HybridQueue[str] = HybridQueue(Threads(), 2)
+    for shard, had in enumerate([1, 0]):
+        queue.put(shard, "before")
+        assert list(queue.work(had)) == [(shard, "before")]
+    queue.put(0, "a")
+    queue.put(1, "b")
+    assert list(queue.work(worker)) == taken
+
+
+class ForgetsTheOther(HybridQueue[str]):
+    """Look at two tokens and let one of them fall."""
+
+    def _take(self, worker: int | None) -> Any:
+        oldest = self._master.pop()
+        if oldest is not EMPTY and self._homes[oldest].load() != worker:
+            second = self._master.pop()
+            return oldest if second is EMPTY else second
+        return oldest
+
+
 class CountsDownTooEarly(HybridQueue[str]):
     """Give up a token before its item is processed."""
 
-    def work(self) -> Generator[tuple[int, str], None, None]:
+    def work(self, worker: int | None = None) -> Generator[tuple[int, str], None, None]:
         while (shard := self._master.pop()) is not EMPTY:
             if self._counts[shard].add(1) > 0:
                 continue
@@ -162,3 +209,7 @@ def test_planted_bugs_are_found(
     make: Queue, items: tuple[list[Item], ...], slice_: int | None, symptom: str, broken: Any
 ) -> None:
     broken(explore(consuming(make, *items, slice_=slice_)), symptom)
+
+
+def test_a_token_that_falls_is_missed(broken: Any) -> None:
+    broken(explore(consuming(ForgetsTheOther, [(0, A), (1, B)], [], [], homes=(1, 0))), "shard")

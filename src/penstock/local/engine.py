@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from penstock.ingress.feeds import Feed, Slice, make_feed
 from penstock.local.brakes import Brakes
 from penstock.local.collecting import fewer_collections
 from penstock.local.ingress import Cut, Cutter
+from penstock.local.interpreter import warn_of_gil
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
 from penstock.local.sizing import FIRST_ROWS, Sizing
@@ -103,10 +103,12 @@ class LocalEngine(Engine):
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
         self._sizing = Sizing(waiting) if options.batch_rows is None else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
-        self._backlogs: dict[str, int | None] = {}
+        # All sources from the start: a worker that reports goes through it while rows are read.
+        self._backlogs: dict[str, int | None] = dict.fromkeys(node.name for node in plan.sources)
         """The rows of each source that are known to wait, where it knows."""
         self._limits = {node.name: self._limit(node) for node in plan.sources}
         self._changes: deque[tuple[Callable[[], int], Future[int]]] = deque()
+        self._asking = threading.Lock()
         self._waited = 0.0
         self._rows_out: dict[str, int] = {}
         self._epochs = 0
@@ -228,6 +230,7 @@ class LocalEngine(Engine):
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
         feeds: dict[str, Feed] = {}
+        warn_of_gil()
         try:
             with fewer_collections():
                 feeds = self._feeds()
@@ -236,7 +239,6 @@ class LocalEngine(Engine):
                 self._loop(feeds)
                 self.element.drain()
         finally:
-            self._ended = True
             self._refuse_changes()
             self.pilot.stop()
             self.element.close()
@@ -378,9 +380,11 @@ class LocalEngine(Engine):
     def between_batches(self, change: Callable[[], int]) -> Future[int]:
         """Make a change between two batches, in the thread that brings them in."""
         done: Future[int] = Future()
-        self._changes.append((change, done))
-        if self._ended:
-            self._refuse_changes()
+        with self._asking:
+            if self._ended:
+                done.set_exception(PenstockError("the flow has ended"))
+            else:
+                self._changes.append((change, done))
         return done
 
     def _make_changes(self) -> None:
@@ -393,15 +397,16 @@ class LocalEngine(Engine):
                 done.set_exception(error)
 
     def _refuse_changes(self) -> None:
-        with suppress(IndexError):  # the run and whoever asks may both be here
-            while True:
-                self._changes.popleft()[1].set_exception(PenstockError("the flow has ended"))
+        """Refuse the changes that were asked for and not made, and all that are asked for from now on."""
+        with self._asking:
+            self._ended = True
+        while self._changes:
+            self._changes.popleft()[1].set_exception(PenstockError("the flow has ended"))
 
     def _submit(self, cut: Cut) -> bool:
         if cut.late is not None:
             self.element.drain()
-            if self.element.error is None:
-                self.element.error = cut.late.error
+            self.element.fail(cut.late.error)
             return False
         if not self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows):
             return False

@@ -161,7 +161,8 @@ class Cutter:
             stream.node = plan.nodes[name]
             stream.intake.change(plan, stream.node)
             for key, chunk in stream.held.items():
-                piece = Piece(chunk.positions[0], chunk.columns, chunk.rows)
+                rows = None if chunk.rows is None else chunk.get_rows()
+                piece = Piece(chunk.positions[0], chunk.columns, rows)
                 stream.held[key] = replace(chunk, times=stream.intake.times(piece))
 
     @property

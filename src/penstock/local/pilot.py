@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 PERIOD = 2.0
 """Seconds from decision to decision. Streams takes 10; a flow in one process settles sooner."""
+SEARCH_PERIOD = 0.5
+"""The same while numbers of workers are compared, five looks or more: a flow should have its workers in seconds."""
 
 
 class FlowPilot:
@@ -34,6 +36,7 @@ class FlowPilot:
         self._steerings: list[Steering] = []
         self._quiet: dict[str, int] = {}
         self._searching: set[str] = set()
+        self._moves = True
         self._periods = 0
         self.journal = Journal()
         self._lock = threading.Lock()
@@ -67,6 +70,8 @@ class FlowPilot:
             for steering in steerings:
                 self._steerings.append(steering)
                 self._quiet[steering.name] = 0
+                if isinstance(steering, Searching):
+                    self._searching.add(steering.name)  # until its first look says otherwise
                 self.journal.begin(steering.name, steering.controller, self._periods, self._before.at)
             self._begin()
 
@@ -105,18 +110,25 @@ class FlowPilot:
         return [each.name for each in self._steerings]
 
     def _loop(self) -> None:
-        while not self._end.wait(self._period):
+        while not self._end.wait(self.wait):
             self.step()
+
+    @property
+    def wait(self) -> float:
+        """The seconds until the next decision."""
+        return min(self._period, SEARCH_PERIOD) if self._searching and self._moves else self._period
 
     def begin_period(self) -> None:
         """Forget what was done since the last decision, because somebody else has changed something meanwhile."""
-        self._before = self._statistics()
+        with self._lock:
+            self._before = self._statistics()
 
     def step(self) -> None:
         """Look at what was done since the last time, and decide."""
         with self._lock:
             now = self._statistics()
             before, self._before = self._before, now
+            self._moves = now.batches_out > before.batches_out  # where nothing moves, nothing is found out
             self._periods += 1
             self._quiet = {name: periods + 1 for name, periods in self._quiet.items()}
             period = Period(before, now, self._quiet, self._searching)

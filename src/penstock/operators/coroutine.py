@@ -364,9 +364,10 @@ class CoroutineLogic(Logic):
 
     def pressure(self, state: Any) -> tuple[Collection[int], Collection[int]]:
         held: _Held | None = state
-        if held is None or held.done or held.wait is None:
+        wait = None if held is None else held.wait  # once: whoever runs the co-routine may change it meanwhile
+        if held is None or held.done or wait is None:
             return (), ()
-        lacking = [port for port, count in held.wait.counts if held.pending[port].count < count]
+        lacking = [port for port, count in wait.counts if held.pending[port].count < count]
         return [p for p, rows in enumerate(held.pending) if rows.count >= self.full and p not in lacking], lacking
 
     def let_go(self, state: Any) -> None:

@@ -7,7 +7,7 @@ work that came before the second look is found by it, and work that comes later 
 
 from __future__ import annotations
 
-from penstock.order.primitives import EMPTY, Fifo, Primitives
+from penstock.order.primitives import EMPTY, Cell, Fifo, Primitives
 
 
 class ParkingLot:
@@ -17,14 +17,19 @@ class ParkingLot:
         self._idle: Fifo[int] = primitives.fifo("idle")
         self._parkers = [primitives.parker(f"parker[{worker}]") for worker in range(workers)]
         self._primitives = primitives
-        self.held = False
-        """Whether workers are left asleep, because somebody else is at the work; who sets it looks for work after it
-        has let go of it, which finds what came in between."""
+        self._held: Cell[bool] = primitives.cell("held", False)
 
     def grow(self) -> int:
         """Make room for one more worker, and return its number; before it is started, and by one thread."""
         self._parkers.append(self._primitives.parker(f"parker[{len(self._parkers)}]"))
         return len(self._parkers) - 1
+
+    def hold(self, held: bool) -> None:
+        """Leave workers asleep, because somebody else is at the work, or no more.
+
+        Who holds them looks for work after letting go: what came in between woke nobody.
+        """
+        self._held.store(held)
 
     def announce(self, worker: int) -> None:
         """Enter the list of idle workers; look for work once more after this and before sleeping."""
@@ -50,7 +55,7 @@ class ParkingLot:
 
     def wake_one(self) -> bool:
         """Wake the worker that has been idle longest; False if none is idle, or all are to sleep on."""
-        if self.held:
+        if self._held.load():
             return False
         worker = self._idle.pop()
         if worker is EMPTY:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from penstock.order.primitives import EMPTY
 
 
@@ -111,6 +113,8 @@ def comparable(value: Any) -> Hashable:
         return value  # type: ignore[no-any-return]
     if isinstance(value, (tuple, list, deque)):
         return tuple(comparable(item) for item in value)
+    if isinstance(value, np.ndarray):
+        return tuple(value.tolist())
     if isinstance(value, dict):
         return tuple(sorted((comparable(key), comparable(item)) for key, item in value.items()))
     if isinstance(value, Stepped):

@@ -14,6 +14,7 @@ from penstock.order.primitives import EMPTY
 from penstock.order.stepped import Step, Stepped
 
 S = TypeVar("S", bound=Stepped)
+T = TypeVar("T")
 
 
 class SteppedTryLock(Stepped):
@@ -179,6 +180,16 @@ class SteppedPrimitives(ABC):
         """Make a log that threads append to and the check reads; appending is a step like any other."""
         return self._new(SteppedLog(self.perform, name, []))
 
+    def expose(self, thing: T, *names: str) -> T:
+        """Make each read and each write of these attributes a step of its own, as they are for threads without a GIL.
+
+        For what several threads share that is no primitive: `thing.count += 1` is then a read and a write.
+        """
+        cells = {name: self.cell(f"{type(thing).__name__}.{name}", getattr(thing, name)) for name in names}
+        ways: dict[str, Any] = {name: _stepped_property(cell) for name, cell in cells.items()}
+        thing.__class__ = type(type(thing).__name__, (type(thing),), ways)
+        return thing
+
     def try_lock(self, name: str, permits: int | None = 1) -> SteppedTryLock:
         """Make a try-lock."""
         return self._new(SteppedTryLock(self.perform, name, permits))
@@ -219,3 +230,7 @@ class SteppedPrimitives(ABC):
         self._objects.append(made)
         self._objects.sort(key=lambda known: known.identity)
         return made
+
+
+def _stepped_property(cell: SteppedCell) -> property:
+    return property(lambda _: cell.load(), lambda _, value: cell.store(value))

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,38 +18,64 @@ from penstock.rows import Row, RowType
 Ints = npt.NDArray[np.int64]
 
 
+class Unread(NamedTuple):
+    """Rows as an operator made them, which nobody has read yet: most are written as columns and never are."""
+
+    rows: list[Row]
+    loose: bool
+    """Whether some may be bare tuples that stand for records."""
+    order: Ints | None = None
+    """Where each row of the chunk is in `rows`, if they are in another order: columns are reordered faster."""
+
+    def read(self, row_type: RowType | None) -> list[Row]:
+        """Return the rows in order, and as what they stand for."""
+        rows = self.rows if self.order is None else [self.rows[i] for i in self.order.tolist()]
+        if not self.loose:
+            return rows
+        assert row_type is not None
+        return row_type.records(rows)
+
+    def select(self, index: Ints) -> Unread:
+        """Return the rows with these numbers, in this order."""
+        if self.order is not None:
+            return self._replace(order=self.order[index])
+        return self._replace(rows=[self.rows[i] for i in index.tolist()])
+
+    def slice(self, start: int, stop: int) -> Unread:
+        """Return consecutive rows."""
+        if self.order is not None:
+            return self._replace(order=self.order[start:stop])
+        return self._replace(rows=self.rows[start:stop])
+
+
 @dataclass
 class Chunk:
-    """Rows of one stream. Either form of the rows is made from the other when it is first asked for."""
+    """Rows of one stream. Either form of the rows is made from the other when it is first asked for.
+
+    Where a stream has several readers they share the chunk, each in its own thread. So what is made replaces *one*
+    reference, by something of equal meaning: whoever reads it has the one or the other, and never a mixture.
+    """
 
     positions: list[Ints]
     """One array a component of the position."""
     times: Ints | None
     type: RowType | None
     columns: pa.RecordBatch | None = None
-    rows: list[Row] | None = None
-    loose: bool = False
-    """Whether rows may be bare tuples that stand for records: most are never read as rows again."""
-    pending: Ints | None = None
-    """Where each row of the chunk is in `rows`, if they are still in another order: columns are reordered faster."""
+    rows: list[Row] | Unread | None = None
 
     def __len__(self) -> int:
         return len(self.positions[0])
 
     def get_rows(self) -> list[Row]:
         """Return the rows as Python values."""
-        if self.rows is None:
+        rows = self.rows
+        if rows is None:
             assert self.type is not None
             assert self.columns is not None
-            self.rows = self.type.decode(self.columns)
-            return self.rows
-        if self.pending is not None:
-            held = self.rows
-            self.rows, self.pending = [held[i] for i in self.pending.tolist()], None
-        if self.loose:
-            assert self.type is not None
-            self.rows, self.loose = self.type.records(self.rows), False
-        return self.rows
+            rows = self.rows = self.type.decode(self.columns)
+        elif isinstance(rows, Unread):
+            rows = self.rows = rows.read(self.type)
+        return rows
 
     def iterate_rows(self) -> Iterable[Row]:
         """Return the rows for one pass, without keeping them if they are not there yet."""
@@ -61,50 +87,47 @@ class Chunk:
 
     def get_columns(self) -> pa.RecordBatch:
         """Return the rows as columns; raises `RowTypeError` where a value does not fit the declared type."""
-        if self.columns is None:
-            assert self.type is not None
-            assert self.rows is not None
-            if self.pending is not None and len(self.pending) == len(self.rows):
-                with contextlib.suppress(RowTypeError):  # found again below, by its place in the chunk
-                    self.columns = self.type.encode(self.rows).take(pa.array(self.pending))
-                    return self.columns
-            self.columns = self.type.encode(self.get_rows())
-        return self.columns
+        columns, rows = self.columns, self.rows
+        if columns is not None:
+            return columns
+        assert self.type is not None
+        if isinstance(rows, Unread) and rows.order is not None and len(rows.order) == len(rows.rows):
+            with contextlib.suppress(RowTypeError):  # found again below, by its place in the chunk
+                columns = self.columns = self.type.encode(rows.rows).take(pa.array(rows.order))
+                return columns
+        columns = self.columns = self.type.encode(self.get_rows())
+        return columns
 
     def select(self, index: Ints) -> Chunk:
         """Return the rows with these numbers, in this order."""
-        rows, pending = self.rows, None
-        if rows is not None and self.pending is not None:
-            pending = self.pending[index]
-        elif rows is not None:
-            held = rows
-            rows = [held[i] for i in index.tolist()]
+        rows, columns = self.rows, self.columns
         return Chunk(
             [p[index] for p in self.positions],
             None if self.times is None else self.times[index],
             self.type,
-            None if self.columns is None else self.columns.take(pa.array(index)),
-            rows,
-            self.loose,
-            pending,
+            None if columns is None else columns.take(pa.array(index)),
+            rows.select(index) if isinstance(rows, Unread) else rows and [rows[i] for i in index.tolist()],
         )
 
     def slice(self, start: int, stop: int) -> Chunk:
         """Return consecutive rows; copies nothing but references."""
-        rows, pending = self.rows, None
-        if rows is not None and self.pending is not None:
-            pending = self.pending[start:stop]
-        elif rows is not None:
-            rows = rows[start:stop]
+        rows, columns = self.rows, self.columns
         return Chunk(
             [p[start:stop] for p in self.positions],
             None if self.times is None else self.times[start:stop],
             self.type,
-            None if self.columns is None else self.columns.slice(start, stop - start),
-            rows,
-            self.loose,
-            pending,
+            None if columns is None else columns.slice(start, stop - start),
+            rows.slice(start, stop) if isinstance(rows, Unread) else rows and rows[start:stop],
         )
+
+    def reordered(self, index: Ints) -> Chunk:
+        """Return the rows in another order; the rows themselves wait until they are asked for."""
+        rows = self.rows
+        assert rows is not None
+        assert not (isinstance(rows, Unread) and rows.order is not None)
+        unread = Unread(rows.rows, rows.loose, index) if isinstance(rows, Unread) else Unread(rows, False, index)
+        times = None if self.times is None else self.times[index]
+        return Chunk([p[index] for p in self.positions], times, self.type, None, unread)
 
     def only_columns(self) -> Chunk:
         """Return the chunk with its rows as columns alone; raises `RowTypeError` as `get_columns` does."""

@@ -140,9 +140,9 @@ class Element:
 
     def _make_model(self, settings: Settings) -> Model:
         if settings.model == "manual":
-            return Manual(self._primitives, self._everybody(), self._is_stopped, self._crashed, self._clock)
+            return Manual(self._primitives, self._everybody(), self._is_stopped, self.fail, self._clock)
         if settings.model == "dedicated":
-            return Dedicated(self._primitives, self._everybody(), self._is_stopped, self._crashed, self._clock)
+            return Dedicated(self._primitives, self._everybody(), self._is_stopped, self.fail, self._clock)
         if settings.model == "bound":
             if threaded_ports(self._everybody()):
                 name = threaded_ports(self._everybody())[0].station.name
@@ -154,7 +154,7 @@ class Element:
                 self._primitives,
                 self._everybody(),
                 self._is_stopped,
-                self._crashed,
+                self.fail,
                 workers=settings.workers,
                 quantum=settings.quantum,
                 barrier=settings.barrier,
@@ -164,7 +164,7 @@ class Element:
             self._primitives,
             self._around.measured,
             self._is_stopped,
-            self._crashed,
+            self.fail,
             threaded=threaded_ports(self._everybody()),
             workers=settings.workers,
             policy=settings.policy,
@@ -418,10 +418,11 @@ class Element:
     def _is_stopped(self) -> bool:
         return self._stopped
 
-    def _crashed(self, error: BaseException) -> None:
-        """Take what ended a worker: nothing that a flow can go on from."""
-        if self.error is None:
-            self.error = error
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error, unless there was one before; from any thread."""
+        with self._moved:
+            if self.error is None:
+                self.error = error
         self.stop()
 
     def _report(self, number: int, failure: Failure) -> None:
@@ -439,8 +440,7 @@ class Element:
                 raise first_failure(self._plan, failed).error
             self._publish(header, chunks)
         except BaseException as error:
-            self.error = error
-            self.stop()
+            self.fail(error)
             return
         self._latencies.add(self._clock() - self._entered.pop(header.number))
         with self._moved:

@@ -6,7 +6,6 @@ their positions at the end, in NumPy.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from penstock.errors import RowTypeError
 from penstock.graph import Node
 from penstock.operators.base import Keyed
 from penstock.operators.stateless import SKIPPED
-from penstock.pe.chunk import Chunk, Ints
+from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.failures import Failures
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.row_keys import row_keys
@@ -126,7 +125,7 @@ class Folding:
             return made
         inverse = np.empty(len(order), np.int64)
         inverse[order] = np.arange(len(order), dtype=np.int64)
-        return _reordered(made, inverse)
+        return made.reordered(inverse)
 
     def _made_many(self, grouped: Chunk, order: Ints | None) -> Chunk:
         index, emission = expansion(np.array(self._counts, np.int64))
@@ -136,12 +135,12 @@ class Folding:
         if wrong:  # nothing of such a row comes out
             return made.select(np.flatnonzero(~np.isin(index, wrong))).sorted()
         # By the place of the row among all, results of one row as they are.
-        return made if order is None else _reordered(made, np.argsort(order[index], kind="stable"))
+        return made if order is None else made.reordered(np.argsort(order[index], kind="stable"))
 
     def _chunk(self, positions: list[Ints], times: Ints | None, results: list[Row]) -> Chunk:
         declared = self._node.types[0]
         loose = self._loose and declared is not None and declared.form == "record"
-        return Chunk(positions, times, declared, None, results, loose)
+        return Chunk(positions, times, declared, None, Unread(results, loose) if loose else results)
 
     def _declared(self, grouped: Chunk, index: Ints | None) -> tuple[list[Row], list[int]]:
         """Make records of what the function returned for a schema; bare tuples stand for them until they are read.
@@ -169,9 +168,3 @@ class Folding:
                 self._failures.report(self._node, error, grouped.get_rows()[row], grouped.position(row))
                 made.append(SKIPPED)
         return made, wrong
-
-
-def _reordered(chunk: Chunk, index: Ints) -> Chunk:
-    """Return the rows in another order; the rows themselves wait until they are asked for."""
-    times = None if chunk.times is None else chunk.times[index]
-    return dataclasses.replace(chunk, positions=[p[index] for p in chunk.positions], times=times, pending=index)

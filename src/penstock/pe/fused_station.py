@@ -94,11 +94,12 @@ class FusedStation(StatelessStation):
 
     def measured(self) -> Iterator[tuple[Node, Totals]]:
         """Tell what each operator did: its rows as counted, its part of the time as sampled."""
-        total, sampled = self.counts.totals(), sum(self._sampled)
+        total = self.counts.totals()
         with self._counting:
-            rows = [replace(each) for each in self._rows]
-        for node, each, seconds in zip(self.nodes, rows, self._sampled, strict=True):
-            share = seconds / sampled if sampled else 1 / len(self.nodes)
+            rows, sampled = [replace(each) for each in self._rows], list(self._sampled)
+        whole = sum(sampled)
+        for node, each, seconds in zip(self.nodes, rows, sampled, strict=True):
+            share = seconds / whole if whole else 1 / len(self.nodes)
             each.wall, each.cpu = total.wall * share, total.cpu * share
             if node is self.nodes[-1]:  # what stands still has something for a queue below
                 each.below_full, each.below_taken = total.below_full, total.below_taken

@@ -56,9 +56,6 @@ class HotKeys:
     def hottest(self, shard: int) -> list[tuple[str, float]]:
         """Return the hottest keys of a shard and their shares of its rows, the hottest first; by name if asked for."""
         found = self._samples.get(shard)
-        if found is None or not found.keys:
-            return []
-        counted = Counter(found.keys).most_common(NAMED)
-        return [
-            (repr(key)[:LONGEST_NAME] if self._named else HIDDEN, count / len(found.keys)) for key, count in counted
-        ]
+        keys = [] if found is None else list(found.keys)  # as of one moment: a worker may be adding to it
+        counted = Counter(keys).most_common(NAMED)
+        return [(repr(key)[:LONGEST_NAME] if self._named else HIDDEN, count / len(keys)) for key, count in counted]

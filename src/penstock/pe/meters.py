@@ -1,15 +1,51 @@
-"""How long batches take from the source to the sink."""
+"""How long batches take from the source to the sink, and how long something has been so."""
 
 from __future__ import annotations
 
+import threading
 from array import array
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
+from penstock.order.primitives import Lock
 from penstock.statistics import Latency
 
 _KEPT = 4096
 """Batches whose latency is remembered."""
+
+
+class Spells:
+    """Add up how long something has been so. Any thread begins and ends a spell, and one that is under way counts."""
+
+    def __init__(self, clock: Callable[[], float], lock: Lock | None = None) -> None:
+        self._clock, self._lock = clock, lock or cast(Lock, threading.Lock())
+        self._ended = 0.0
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Note that it is so from now on."""
+        self._change(self._clock())
+
+    def end(self) -> None:
+        """Note that it is so no more, if it was."""
+        if self._since is not None:
+            self._change(None)
+
+    def _change(self, since: float | None) -> None:
+        self._lock.acquire()
+        before, self._since = self._since, since
+        if before is not None:
+            self._ended += self._clock() - before
+        self._lock.release()
+
+    def seconds(self) -> float:
+        """Return how long it has been so until now, in all."""
+        self._lock.acquire()
+        ended, since = self._ended, self._since
+        self._lock.release()
+        return ended if since is None else ended + self._clock() - since
 
 
 class Latencies:

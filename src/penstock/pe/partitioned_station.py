@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import get_ident
 
 from penstock.clock import perf_counter, thread_time
 from penstock.errors import FlowError
@@ -163,7 +164,7 @@ class PartitionedStation(StatefulStation):
 
     def _work(self) -> Outputs[Batch]:
         until = self._around.clock() + self._around.quantum
-        work = self._queue.work()
+        work = self._queue.work(get_ident())
         for partition, part in work:
             if part is None:
                 yield from self.squad.arrived(partition)

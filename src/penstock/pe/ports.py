@@ -27,6 +27,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 from penstock.clock import perf_counter
 from penstock.order.parking import Backoff, ParkingLot
 from penstock.order.primitives import EMPTY, Cell, Empty, Fifo, Primitives
+from penstock.pe.meters import Spells
 
 B = TypeVar("B")
 
@@ -91,9 +92,7 @@ class Port(Generic[B]):
         self.listed = primitives.try_lock(f"{name}.listed")
         self._queue: Fifo[B] = primitives.fifo(f"{name}.queue")
         self._producer = primitives.try_lock(f"{name}.producer")
-        self._clock = clock
-        self._full = 0.0
-        self._full_since: float | None = None
+        self._full = Spells(clock)
         gate.ports.append(self)
 
     def try_push(self, batch: B) -> bool:
@@ -107,29 +106,27 @@ class Port(Generic[B]):
             waiting = self._queue.size()
             if waiting >= self.capacity:
                 return False
-            if waiting + 1 >= self.capacity:
-                self._full_since = self._clock()  # before the batch is there: whoever takes one ends it
+            fills = waiting + 1 >= self.capacity
+            if fills:
+                self._full.begin()  # before the batch is there: whoever takes one ends it
             self.note_queued(batch)  # before a worker can take it
             self._queue.push(batch)
+            if fills and self._queue.size() < self.capacity:
+                self._full.end()  # one was taken since we looked, by somebody who had nothing to end
             return True
         finally:
             self._producer.release()
 
     def pop(self) -> B | Empty:
         """Take the oldest batch, or `EMPTY`; for holders of a permit."""
-        since = self._full_since
-        if since is not None:
-            # Two who take batches at once may both count it: a statistic is not worth a lock.
-            self._full_since = None
-            self._full += self._clock() - since
         if (batch := self._queue.pop()) is not EMPTY:
+            self._full.end()
             self.note_taken(batch)
         return batch
 
     def full_seconds(self) -> float:
         """Return how long the queue has been full, in all: C-Stream's measure of congestion."""
-        since = self._full_since
-        return self._full if since is None else self._full + self._clock() - since
+        return self._full.seconds()
 
     def held_back(self, seconds: float, full: bool) -> None:
         """Note that a worker of the operator stood still: a queue below was full, or another producer was at it."""

@@ -33,7 +33,9 @@ class Forgetting:
             return
         try:
             found = list(states.values())
-            self.seen, self.most_keys = any(state is None for state in found), 2 * len(found)
+            self.most_keys = 2 * len(found)
+            if any(state is None for state in found):
+                self.seen = True  # and never back: workers of other partitions look, too, and may have seen none
         except RuntimeError:  # another worker added a key of its own meanwhile: the next batch will do
             pass
 

@@ -20,7 +20,7 @@ from penstock.operators.aggregate_columns import fold_groups, picked, read_value
 from penstock.operators.aggregates import results_of
 from penstock.operators.base import Keyed, Logic, Position
 from penstock.operators.windows import AggregateFold, ApplyFold, Fold, SessionWindows, TimeWindows, Windowed
-from penstock.pe.chunk import Chunk, Ints
+from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys
 from penstock.pe.shards import Shard, Shards
@@ -163,7 +163,7 @@ class Closing:
             np.zeros(len(which), np.int64),
         ]
         declared = self._node.types[0]
-        return Chunk(positions, ends - 1, declared, None, rows, loose=declared is not None)
+        return Chunk(positions, ends - 1, declared, None, rows if declared is None else Unread(rows, loose=True))
 
     def _rows(self, keys: CodedKeys, groups: Groups, inside: list[list[Any]], which: Ints) -> list[Any]:
         fold = self._fold

@@ -26,9 +26,9 @@ class Worker:
         self._own = own
         self.number, self._clock, self._body, self._crashed = number, clock, loop, crashed
         self.suspended = self.leaving = False
-        self.operator: str | None = None
-        self.since = 0.0
-        self.busy_seconds = 0.0
+        # In one reference, so that whoever looks while it comes and goes sees all of it as of one moment.
+        self._doing: tuple[str | None, float, float] = (None, 0.0, 0.0)
+        """The operator that it is in, since when, and the seconds that it was in others before."""
         self.thread = Thread(target=self._run, name=f"penstock-worker-{number}", daemon=True)
 
     def _run(self) -> None:
@@ -38,14 +38,14 @@ class Worker:
             self._crashed(error)
 
     def enter(self, operator: str) -> None:
-        self.operator, self.since = operator, self._clock()
+        self._doing = (operator, self._clock(), self._doing[2])
 
     def leave(self) -> None:
-        self.busy_seconds += self._clock() - self.since
-        self.operator = None
+        _, since, busy = self._doing
+        self._doing = (None, since, busy + self._clock() - since)
 
     def view(self) -> WorkerStats:
-        operator = self.operator
+        operator, since, busy = self._doing
         state: Literal["idle", "busy", "suspended"] = "busy" if operator else "suspended" if self.suspended else "idle"
-        busy = self._clock() - self.since if operator else 0.0
-        return WorkerStats(self.number, state, operator, busy, self.busy_seconds + busy, self._own)
+        now = self._clock() - since if operator else 0.0
+        return WorkerStats(self.number, state, operator, now, busy + now, self._own)

@@ -405,8 +405,9 @@ class MeasuredFlow:
     def keep(self, names: Iterable[str]) -> None:
         """Have these operators and no others from now on; their connections may have changed."""
         kept = set(names)
-        self.operators = {name: operator for name, operator in self.operators.items() if name in kept}
-        self._solved_at = -math.inf
+        with self._solving:  # or whoever is solving for the old ones would say that these are solved
+            self.operators = {name: operator for name, operator in self.operators.items() if name in kept}
+            self._solved_at = -math.inf
 
     def look(self) -> float:
         """Say that a decision is about to be made; return the time.

@@ -39,42 +39,43 @@ class ReplicaSteering:
             return None
         settled = all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool"))
         done = period.done.operators
+        stations = dict(self._element.stations)  # as of one moment: a query may go, and its operators with it
         found = tuple(
-            self._operator(each, done, period.seconds)
+            _operator(stations[name], each, done, period.seconds)
             for name, each in done.items()
-            if each.replicas
-            and name in period.before.operators
-            and name in self._element.stations
-            and name not in self._left_alone
+            if each.replicas and name in period.before.operators and name in stations and name not in self._left_alone
         )
         return ReplicaStatistics(found, workers=None if settled else self._element.model.active) if found else None
-
-    def _operator(self, done: OperatorStats, all_: Mapping[str, OperatorStats], seconds: float) -> OperatorStatistics:
-        station: Station = self._element.stations[done.name]
-        busy = [each.seconds for each in done.replicas]
-        below = [
-            _part(all_[link.target.station.name].full[link.target.index], seconds)
-            for link in station.links
-            if link.target.station.name in all_
-        ]
-        partitions = sum(len(each.partitions) for each in done.replicas)
-        return OperatorStatistics(
-            done.name,
-            tuple(_part(each.full, seconds) for each in done.replicas),
-            max(below, default=0.0),
-            done.rows_in / seconds,
-            min(1.0, sum(busy) / len(busy) / seconds),
-            done.kind,
-            max(1, partitions),
-            len(station.ports),
-            len(station.node.operator.outputs),
-        )
 
     def act(self, action: Action) -> None:
         """Have one replica more or less, from one of the next batches on."""
         if action.what == "replicas" and isinstance(action.after, int):
             target, count = action.target, action.after
             self._ask(lambda: self._element.set_replicas(target, count))
+
+
+def _operator(
+    station: Station, done: OperatorStats, all_: Mapping[str, OperatorStats], seconds: float
+) -> OperatorStatistics:
+    """Tell how congested the queues before and after one operator were."""
+    busy = [each.seconds for each in done.replicas]
+    below = [
+        _part(all_[link.target.station.name].full[link.target.index], seconds)
+        for link in station.links
+        if link.target.station.name in all_
+    ]
+    partitions = sum(len(each.partitions) for each in done.replicas)
+    return OperatorStatistics(
+        done.name,
+        tuple(_part(each.full, seconds) for each in done.replicas),
+        max(below, default=0.0),
+        done.rows_in / seconds,
+        min(1.0, sum(busy) / len(busy) / seconds),
+        done.kind,
+        max(1, partitions),
+        len(station.ports),
+        len(station.node.operator.outputs),
+    )
 
 
 def _part(full: float, seconds: float) -> float:

@@ -120,12 +120,12 @@ class Dynamic:
         if self.active != 1:
             yield self.deliver
             return
-        self._lot.held = True
+        self._lot.hold(True)
         try:
             yield self._run_through if self._choosing is None else self.deliver
             self._run_what_is_there()
         finally:
-            self._lot.held = False
+            self._lot.hold(False)
         self._run_what_is_there()  # what came before the lot was open again woke nobody
 
     def _run_through(self, port: InputPort, batch: Batch) -> None:
