@@ -112,7 +112,7 @@ class Flown:
         now, element = self.replicas, self.engine.element
         for name, count in replicas.items():
             if now[name] != count:
-                self.engine.ask(lambda name=name, count=count: element.set_replicas(name, count)).result()  # type: ignore[misc]
+                self.engine.between_batches(lambda name=name, count=count: element.set_replicas(name, count)).result()  # type: ignore[misc]
 
     def _keep(self, side: str) -> None:
         self.found[side] = int(self.engine.element.model.active), self.replicas

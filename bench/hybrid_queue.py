@@ -8,6 +8,9 @@ The partitioned queue has as many partitions as workers, the hybrid one many mor
 even the partitions. Two kinds of work: NumPy, with two workers, and one that only waits, so that more workers than the
 machine has cores can be busy. With two workers a Gaussian around the middle of the keys falls in two equal halves
 however narrow it is, so NumPy is measured with one around the middle of a half, too.
+
+At a low load, with even keys, it is the latency that counts (the paper's figure 10), from the start of a row's work
+until its output leaves: it is to be close to what the work takes.
 """
 
 import argparse
@@ -56,6 +59,10 @@ PAIRS = {
     "executor_ratio": ("executor", "hybrid"),
 }
 KEY_SPACE = 1_000_000
+EVEN = 100.0
+"""A sigma of keys that are all but evenly spread."""
+SKEWED = 1.5
+"""A part of the rows for one worker's partition, as a multiple of its share, from which on keys count as skewed."""
 
 
 def gaussian_keys(seed: int, rows: int, center: float, sigma: float) -> npt.NDArray[np.int64]:
@@ -93,11 +100,13 @@ class Kind:
 
 
 class Experiment:
-    """One distribution of keys, and the operator that works on them."""
+    """One distribution of keys, and the operator that works on them; rows come at a rate, or without one."""
 
-    def __init__(self, keys: npt.NDArray[np.int64], kind: Kind, args: argparse.Namespace) -> None:
-        self._keys, self._kind, self._args = keys, kind, args
-        self.latencies: dict[str, list[float]] = {name: [] for name in args.sides}
+    def __init__(
+        self, keys: npt.NDArray[np.int64], kind: Kind, args: argparse.Namespace, rate: float | None = None
+    ) -> None:
+        self._keys, self._kind, self._args, self._rate = keys, kind, args, rate
+        self.latencies: dict[str, list[float]] = {}
 
     def turn(self, name: str) -> float:
         """Run the operator behind one kind of queue; check the outputs; keep the latency; return the seconds."""
@@ -116,7 +125,9 @@ class Experiment:
                 left[serial] = now
 
         flow = ps.Flow("skew")
-        source = flow.source("rows", ps.read.generate(self._table, schema={"serial": int, "key": int}, rows=rows))
+        schema = {"serial": int, "key": int}
+        reader = ps.read.generate(self._table, schema=schema, rows=rows, rows_per_second=self._rate)
+        source = flow.source("rows", reader)
         workers, side = self._kind.workers, SIDES[name]
         partitions = workers if name == "partitioned" else self._args.partitions
         keyed = source.key_by("key", ranges=range_bounds(partitions) or None)
@@ -138,7 +149,7 @@ class Experiment:
         local_side.check_order(name, found, rows)
         # As the paper has it: without the first and the last fifth, which are starting and ending.
         middle = slice(rows // 5, rows * 4 // 5)
-        self.latencies[name].append(float(np.mean(np.subtract(left[middle], started[middle]))) * 1e3)
+        self.latencies.setdefault(name, []).append(float(np.mean(np.subtract(left[middle], started[middle]))) * 1e3)
         return seconds
 
     def _table(self, start: int, stop: int) -> pa.Table:
@@ -177,6 +188,31 @@ def measured(kind: Kind, center: float, sigma: float, args: argparse.Namespace) 
     }
 
 
+def low_load(microseconds: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the latency of rows that come at a part of what the workers can do, one after the other."""
+    kind = Kind("wait", partial(time.sleep, microseconds / 1e6), args.workers, microseconds, (0.0,))
+    rate = args.load * kind.workers * 1e6 / microseconds
+    rows = max(50, int(rate * args.load_seconds))
+    experiment = Experiment(gaussian_keys(args.seed, rows, 0.0, EVEN), kind, args, rate)
+    turns = {
+        name: local_side.clocked(
+            f"{microseconds:g} us at a load of {args.load}, {name}", rows, partial(experiment.turn, name)
+        )
+        for name in PAIRS["ratio"]
+    }
+    measure.interleave(turns, args.rounds, args.warmup)
+    late = {name: experiment.latencies[name][args.warmup :] for name in PAIRS["ratio"]}
+    found = {name: measure.median(each, seed=args.seed) for name, each in late.items()}
+    return {
+        "microseconds": microseconds,
+        "rows_s": rate,
+        "latency_over_cost": found["hybrid"].median / (microseconds / 1e3),
+        "latency_ratio": measure.ratio(late["hybrid"], late["partitioned"], seed=args.seed).median,
+        **{f"{name}_latency_ms": each.median for name, each in found.items()},
+        "intervals": {name: each.as_dict() for name, each in found.items()},
+    }
+
+
 def kinds(args: argparse.Namespace) -> list[Kind]:
     """Return the kinds of work that were asked for."""
     found = []
@@ -202,15 +238,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=int, default=100, help="of the hybrid queue; the other has the workers'")
     parser.add_argument("--balance-seconds", type=float, default=0.05, help="of the executor, from move to move")
     parser.add_argument("--rows", type=int, default=2_048, help="rows of a turn")
-    parser.add_argument("--batch-rows", type=int, default=256)
+    parser.add_argument("--batch-rows", type=int, help="(default: found by the engine)")
+    parser.add_argument("--load", type=float, default=0.25, help="the low load, as a part of what the workers can do")
+    parser.add_argument("--load-microseconds", type=float, nargs="+", default=[1_000, 10_000], help="at the low load")
+    parser.add_argument("--load-seconds", type=float, default=2, help="length of a turn at the low load")
     parser.add_argument("--rounds", type=int, default=5, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=1, help="turns of every side that are not counted")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Compare the queues for each kind of work and distribution of keys."""
-    settings = {name: getattr(args, name) for name in ("partitions", "rows", "batch_rows", "rounds", "warmup")}
+    """Compare the queues for each kind of work and distribution of keys, and at a low load."""
+    settings = {name: getattr(args, name) for name in ("partitions", "rows", "batch_rows", "load", "rounds", "warmup")}
     found = [
         measured(kind, center, sigma, args) for kind in kinds(args) for center in kind.centers for sigma in args.sigmas
     ]
-    return {**settings, "experiments": found}
+    slow = [low_load(microseconds, args) for microseconds in args.load_microseconds]
+    skewed = [each["latency_ratio"] for each in found if each["largest_share"] * each["workers"] >= SKEWED]
+    compared = [ratio for ratio in skewed if ratio is not None]
+    return {
+        **settings,
+        "latency_over_cost": max((each["latency_over_cost"] for each in slow), default=None),
+        "hybrid_over_partitioned": max(compared, default=None),
+        "low_load": slow,
+        "experiments": found,
+    }

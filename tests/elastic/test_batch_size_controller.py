@@ -117,3 +117,10 @@ def test_a_slow_spell_does_not_leave_batches_small_for_ever() -> None:
     # 50,000 rows take 0.55 s; twice as many would take 1.05 s.
     assert sizes[-1] == 50_000
     assert len(set(sizes[-20:])) == 1
+
+
+def test_without_a_target_batches_that_are_short_already_are_not_made_shorter() -> None:
+    """A size that is far too small for what may come is far from the right one, too."""
+    for shortest, sizes in ((0.01, range(1_000, 4_000)), (0.0, range(1, 2))):
+        size, _ = run(BatchSize(initial=1 << 14, shortest=shortest), fixed=0.0, per_row=1e-5, arrivals=1_000)
+        assert size in sizes

@@ -21,7 +21,7 @@ flow = ps.Flow("f")
 flow.source("numbers", ps.read.items([{"n": 1}, {"n": 2}])).key_by("n").aggregate(total=ps.agg.sum("n")).sink(
     "out", ps.write.memory()
 )
-run = ps.run(flow, engine="threads", threads=2)
+run = ps.run(flow, on=ps.Threads(workers=2))
 print(json.dumps([len(run.results["out"]), sys._is_gil_enabled()]))
 """
 

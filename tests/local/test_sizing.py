@@ -44,7 +44,7 @@ def seen(seconds_a_row: float, batches: int = FIRST_LOOK, name: str = "work") ->
 
 @pytest.mark.parametrize(
     ("seconds", "rows"),
-    [(1e-9, MOST_ROWS), (WORK_SECONDS / BATCH_ROWS, BATCH_ROWS), (1e-4, FIRST_ROWS), (10.0, FEWEST_ROWS)],
+    [(1e-9, MOST_ROWS), (WORK_SECONDS / BATCH_ROWS, BATCH_ROWS), (1e-3, FIRST_ROWS), (10.0, FEWEST_ROWS)],
 )
 def test_a_batch_is_some_work(seconds, rows):
     look = Look()
@@ -138,10 +138,10 @@ def test_the_size_has_one_owner_at_a_time():
     quiet = Period(replace(before, at=0.0), replace(now, at=2.0), {"threads": 0})
     assert steering.measure(quiet) is None  # the workers have just changed
     assert engine.pilot.journal.has("first batches")
-    assert engine.pilot.decide("first batches", WorkDone(1000, 1.0), 1.0)
+    assert engine.pilot.decide("first batches", WorkDone(1000, 900.0), 1.0)
     assert steering.measure(replace(quiet, quiet={"threads": 9})) is not None
     assert not engine.pilot.journal.has("first batches")
-    assert engine.pilot.decide("first batches", WorkDone(9000, 900.0), 1.0) == ()
+    assert engine.pilot.decide("first batches", WorkDone(9000, 901.0), 1.0) == ()
     assert engine._sizing is None
 
 

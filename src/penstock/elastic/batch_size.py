@@ -62,6 +62,8 @@ class BatchSize:
     longest: float | None = None
     """Seconds; a batch that would take longer, were all of its time for its rows, is not tried to catch up: two noisy
     measurements may make any part of it look fixed. None is no limit, where the fixed part may be as long."""
+    shortest: float = 0.0
+    """Seconds; a batch that would take less, were all of its time for its rows, is not tried."""
     room: float = 0.7
     """The size doubles if that is expected to use no more than this part of what the target allows."""
 
@@ -94,7 +96,7 @@ class BatchSize:
         if half == size or (half <= state.behind_at and not self._slower(state, statistics)):
             return state, ()
         expected = statistics.arrivals * self.batch_seconds(state, half) / half
-        if expected > self.ease:
+        if expected > self.ease or half * min(seconds / rows for rows, seconds in points) < self.shortest:
             return state, ()
         if self.target is not None and self._latency(state, size, statistics.arrivals) <= self.target / 2:
             # The target is met with room: larger batches are cheaper.

@@ -24,7 +24,7 @@ from penstock.local.ingress import Cut, Cutter
 from penstock.local.interpreter import warn_of_gil
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot
-from penstock.local.sizing import FIRST_ROWS, Sizing
+from penstock.local.sizing import CALM_POLLS, FIRST_ROWS, PIECES, Sizing
 from penstock.local.steering.base import Steering
 from penstock.local.steering.batches import BatchSteering
 from penstock.local.steering.cores import CoreSteering
@@ -52,8 +52,6 @@ REPORT_SECONDS = 0.5
 REPORT_RATIO = 50
 """From report to report, how many times as long as one takes: a flow of a thousand operators is told of less often."""
 FILE_ROWS = 131_072
-FEW = 2
-"""Batches in flight below which a source that has little is asked for more."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +262,7 @@ class LocalEngine(Engine):
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         open_sources = list(feeds)
-        idle, longest = IDLE_SECONDS
+        (idle, longest), calm = IDLE_SECONDS, 0
         while open_sources and not self._stop.is_set():
             self._make_changes()
             held = self._brakes.held(open_sources)
@@ -275,6 +273,8 @@ class LocalEngine(Engine):
             ]
             slices = self._poll({name: feeds[name] for name in asked})
             ended = [name for name in asked if name not in slices and feeds[name].exhausted()]
+            calm = CALM_POLLS if asked and not slices else max(0, calm - 1)
+            self._cutter.pieces = PIECES if calm and self._options.batch_rows is None else 1
             rows, taken = 0, bool(slices)
             for cut in self._cuts(slices, ended, open_sources):
                 rows, taken = rows + cut.count, True
@@ -288,7 +288,7 @@ class LocalEngine(Engine):
                 continue
             if rows < self._cutter.batch_rows:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
-                self.element.await_fewer_than(FEW if self.element.model.active > 1 else 1)
+                self.element.await_fewer_than(max(1, self.element.model.active))
             if not taken and not ended:
                 self._outputs.tick()
                 began = perf_counter()

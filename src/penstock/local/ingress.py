@@ -147,12 +147,15 @@ class Cutter:
         """Rows of a batch at most, whatever `batch_rows` says."""
         self._reached: Key | None = None
         """The highest order_by values that were taken: a part that nobody knew of begins there."""
+        self.pieces = 1
+        """Batches to make of what would be one."""
         self._spoke: dict[tuple[str, int], float] = {}
         """When each part of a source that may be idle was last heard of."""
 
     @property
     def _size(self) -> int:
-        return min(self.batch_rows, self.most_rows or self.batch_rows)
+        rows = max(1, self.batch_rows // self.pieces)
+        return min(rows, self.most_rows or rows)
 
     def change(self, plan: Plan) -> None:
         """Cut for another plan of the same sources from now on."""

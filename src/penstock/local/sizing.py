@@ -10,13 +10,19 @@ from collections.abc import Container
 from penstock.elastic.batch_work import BatchWork, WorkDone
 from penstock.statistics import FlowStats
 
-FIRST_ROWS = 256
+FIRST_ROWS = 32
 """Rows of the first batches: so few that expensive ones are soon known to be expensive."""
-FEWEST_ROWS = 64
+FEWEST_ROWS = 16
+"""What a batch costs beside its rows is then little for each, even where what rows take was measured far too high."""
 MOST_ROWS = 16_384
 """So many batches may be in the flow at once that larger ones would take more memory than they save time."""
 WORK_SECONDS = 0.04
 """The work that a batch should be, by the clock, and so with the time in which its workers wait for each other."""
+PIECES = 32
+"""Batches that are made of one while the flow keeps up: about a millisecond of work each, or a row."""
+CALM_POLLS = 4
+"""How often sources may have rows, one time after the other, before the flow counts as one that does not keep up: rows
+that came together after a hiccup need not wait for each other either."""
 FIRST_LOOK = 4
 """Batches before the first look; then it is twice as many each time."""
 

@@ -35,7 +35,7 @@ from penstock.pe.own_threads import threaded_ports
 from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
 from penstock.pe.replicas import Replica
 from penstock.pe.source_station import Read, SourceStation
-from penstock.pe.stations import Partitioned, Rows, Station, Surroundings
+from penstock.pe.stations import SOON, Partitioned, Rows, Station, Surroundings
 from penstock.pe.statistics import operator_stats, query_latencies
 from penstock.plan import Plan
 from penstock.policies import MeasuredFlow, Policy
@@ -105,7 +105,7 @@ class Element:
             settings.capacity,
             settings.in_flight,
             self._partitions(plan),
-            settings.quantum,
+            min(SOON, settings.quantum),
             settings.reorder(self._primitives, settings.in_flight + 1, first=first),
             lambda: self.model.active,
             MeasuredFlow(clock),

@@ -163,7 +163,7 @@ class PartitionedStation(StatefulStation):
         return found
 
     def _work(self) -> Outputs[Batch]:
-        until = self._around.clock() + self._around.quantum
+        until = self._around.clock() + self._around.turn
         work = self._queue.work(get_ident())
         for partition, part in work:
             if part is None:
@@ -172,8 +172,8 @@ class PartitionedStation(StatefulStation):
             yield from self.finish(partition, part)
             if self._around.clock() > until:
                 work.close()
-                if self._queue.waiting() > 0:
-                    # The tokens of these parts may be used up: what one worker leaves, another one must hear of. Who
+                if self._queue.waiting() > 0 and self.work.size() == 0:
+                    # The tokens of these parts are used up: what one worker leaves, another one must hear of. Who
                     # finds no more to do leaves nothing: the rest is with others, who come back for what waits for it.
                     yield self.work, URGENT
                 return
@@ -281,7 +281,7 @@ class ShardSquad(Squad):
         """Let a replica do what waits for it, for a while; labels among it go back by themselves."""
         executor, around = self._executor, self.owner._around
         assert executor is not None
-        until = around.clock() + around.quantum
+        until = around.clock() + around.turn
         work = executor.work(replica.index)
         for partition, part in work:
             # A label that has just come out may have given others something to do.

@@ -14,7 +14,7 @@ holds its permit and will look.*
 
 Where this differs from the paper: its list has all free ports, with or without work, and looking for work is a walk
 over it. Here only ports with work are listed, because a walk over a thousand idle ports takes milliseconds in Python.
-And sleepers are woken when a port is listed; the paper's only poll.
+Sleepers are woken when a port is listed; the paper's only poll. Workers look around between batches, see `SOON`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class _Token(Enum):
 PAUSE: Final = _Token.PAUSE
 """What an operator yields, in place of an output, where it may be put aside; see `Outputs`."""
 
+Clock: TypeAlias = Callable[[], float]
 KeepGoing: TypeAlias = Callable[[], bool]
 """Tells whether a worker is to go on with what it is doing."""
 
@@ -79,12 +80,7 @@ class Port(Generic[B]):
     """Hold the batches that wait for an operator on one of its inputs."""
 
     def __init__(
-        self,
-        primitives: Primitives,
-        name: str,
-        gate: OperatorGate[B],
-        capacity: int,
-        clock: Callable[[], float] = perf_counter,
+        self, primitives: Primitives, name: str, gate: OperatorGate[B], capacity: int, clock: Clock = perf_counter
     ) -> None:
         if capacity < 1:
             raise ValueError(f"the queue of port {name} needs room for at least one batch, not {capacity}")
@@ -180,9 +176,8 @@ class PortScheduler(Generic[B]):
     """Find, claim and release ports, and run them without recursion."""
 
     def __init__(self, primitives: Primitives, lot: ParkingLot) -> None:
-        self._primitives = primitives
+        self._primitives, self._lot = primitives, lot
         self._free: Fifo[Port[B]] = primitives.fifo("free ports")
-        self._lot = lot
         self._owned: dict[int, int] = {}
 
     def own(self, port: Port[B], worker: int) -> None:
@@ -253,13 +248,24 @@ class PortScheduler(Generic[B]):
             self._lot.withdraw(worker)
         return port
 
-    def drain(self, port: Port[B], execute: Execute[B], keep_going: KeepGoing, stopped: Callable[[], bool]) -> None:
-        """Run a claimed port until it is empty or `keep_going` says no, then release it.
+    def has_listed(self) -> bool:
+        """Tell whether a port waits for a worker, which may be one that this worker has just put something into."""
+        return self._free.size() > 0
+
+    def drain(
+        self,
+        port: Port[B],
+        execute: Execute[B],
+        keep_going: KeepGoing,
+        stopped: KeepGoing,
+        more: KeepGoing | None = None,
+    ) -> None:
+        """Run a claimed port until it is empty or `keep_going` says no, or `more` between batches; release it.
 
         A batch is taken, or gone on with, in any case: however short the time, something is done in it. Outputs that
         are under way are delivered, too, unless `stopped` says to drop everything.
         """
-        self._run([_Frame(port, _outputs())], execute, keep_going, stopped)
+        self._run([_Frame(port, _outputs(), more=more)], execute, keep_going, stopped)
 
     def deliver(self, port: Port[B], batch: B, execute: Execute[B], stopped: Callable[[], bool]) -> None:
         """Push a batch from a thread that the scheduler does not own, draining the queue if it is full."""
@@ -305,11 +311,7 @@ class PortScheduler(Generic[B]):
         return True
 
     def _run(
-        self,
-        stack: list[_Frame[B]],
-        execute: Execute[B],
-        keep_going: KeepGoing,
-        stopped: Callable[[], bool],
+        self, stack: list[_Frame[B]], execute: Execute[B], keep_going: KeepGoing, stopped: Callable[[], bool]
     ) -> None:
         """Work off a stack of ports, each being drained to make room for the one before.
 
@@ -367,13 +369,13 @@ class PortScheduler(Generic[B]):
 class _Frame(Generic[B]):
     """A port that a worker is draining, and what is coming out of it."""
 
-    def __init__(self, port: Port[B] | None, outputs: Outputs[B], quota: int | None = None) -> None:
-        self.port = port
-        self.outputs = outputs
+    def __init__(
+        self, port: Port[B] | None, outputs: Outputs[B], quota: int | None = None, more: KeepGoing | None = None
+    ) -> None:
+        self.port, self.outputs, self._more = port, outputs, more
         self.pending: Output[B] | None = None
         self.made_no_room = quota is not None  # until a batch is taken: then another producer was in the way
-        self._quota = quota
-        self._fresh = True
+        self._quota, self._fresh = quota, True
         self._begun: Begun[B] | None = None
 
     def advance(self, execute: Execute[B], keep_going: KeepGoing, running: KeepGoing) -> bool:
@@ -415,7 +417,7 @@ class _Frame(Generic[B]):
             self._quota -= 1
             if self._quota < 0:
                 return False
-        elif not (fresh or keep_going()):
+        elif not (fresh or (self._more or keep_going)()):
             return False
         batch = port.pop()
         if batch is EMPTY:

@@ -10,6 +10,9 @@ from penstock.local.sizing import FEWEST_ROWS, MOST_ROWS
 from penstock.local.steering.base import Period
 
 SETTLED_PERIODS = 4
+SHORTEST_SECONDS = 0.01
+"""What a batch should take, at least, where there is no target: rows that come seldom wait for no others anyway, and
+when many come at once, the size must not have far to go."""
 LONGEST_SECONDS = 0.25
 """What a batch may take, at most, when it is made larger to catch up: no batch has fixed costs that are worth more."""
 
@@ -30,7 +33,14 @@ class BatchSteering:
         """With its first step the size is this controller's alone: `begin` tells who had it until then."""
         self._set_rows, self._get_rows, self._begin = set_rows, get_rows, begin
         longest = LONGEST_SECONDS if target is None else min(LONGEST_SECONDS, target / 2)
-        self.controller = BatchSize(low=FEWEST_ROWS, high=MOST_ROWS, initial=initial, target=target, longest=longest)
+        self.controller = BatchSize(
+            low=FEWEST_ROWS,
+            high=MOST_ROWS,
+            initial=initial,
+            target=target,
+            longest=longest,
+            shortest=SHORTEST_SECONDS if target is None else 0.0,
+        )
 
     def measure(self, period: Period) -> BatchStatistics | None:
         """Tell what a batch took, what came in and what waits; a source that gives less than a batch is no load."""

@@ -15,7 +15,7 @@ from penstock.pe.choosing import PolicyScheduler
 from penstock.pe.models.base import Deliver
 from penstock.pe.own_threads import OwnThreads, threaded_ports
 from penstock.pe.ports import KeepGoing, PortScheduler
-from penstock.pe.stations import InputPort, Station, run_port
+from penstock.pe.stations import SOON, InputPort, Station, run_port
 from penstock.pe.worker import IDLE_SECONDS, Worker
 from penstock.policies import MeasuredFlow, Policy
 from penstock.statistics import WorkerStats
@@ -199,6 +199,9 @@ class Dynamic:
             assert isinstance(port, InputPort)
             return self._keeps(port, since, worker.number) and not worker.leaving and not worker.suspended
 
+        def takes_more() -> bool:
+            return keep_going() and not (clock() > since + SOON and self._choosing is None and scheduler.has_listed())
+
         while not worker.leaving and not stopped():
             if worker.suspended:
                 self._lot.wake_one()  # it may have been woken for work that is still there
@@ -210,7 +213,7 @@ class Dynamic:
             assert isinstance(port, InputPort)
             worker.enter(port.station.name)
             since = clock()
-            scheduler.drain(port, run_port, keep_going, stopped)
+            scheduler.drain(port, run_port, keep_going, stopped, takes_more)
             worker.leave()
         # Somebody may have meant this worker for work that is still there.
         self._lot.wake_one()
