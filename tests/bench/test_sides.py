@@ -6,6 +6,7 @@ The benchmarks look at the parts of the engine that they have built: a turn of a
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,8 +60,8 @@ def test_a_binding_takes_its_turn(side):
 def test_a_run_that_is_not_of_its_side_is_refused(monkeypatch):
     start = traffic.ps.start
 
-    def without_binding(flow: Any, *, binding: Any, **options: Any) -> Any:
-        return start(flow, **options)
+    def without_binding(flow: Any, *, on: Any) -> Any:
+        return start(flow, on=replace(on, binding=None))
 
     monkeypatch.setattr(traffic.ps, "start", without_binding)
     live = traffic.Live(*traffic.recorded(20, 4, "constant", 1), None)
