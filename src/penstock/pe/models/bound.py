@@ -7,14 +7,12 @@ from contextlib import closing
 from typing import NamedTuple
 
 from penstock.clock import perf_counter
-from penstock.operators.base import Sink
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.models.base import Leaving
 from penstock.pe.ports import PAUSE, Outputs, go_on
 from penstock.pe.rebinding import BarrierBinding, Binding
-from penstock.pe.source_station import SourceStation
 from penstock.pe.stations import InputPort, Station, run_port
 from penstock.pe.worker import IDLE_SECONDS, Worker
 from penstock.statistics import WorkerStats
@@ -26,26 +24,6 @@ class _Work(NamedTuple):
     port: InputPort
     batch: Batch
     outputs: Outputs[Batch] | None = None
-
-
-def in_turn(stations: Sequence[Station], workers: int) -> list[int]:
-    """Return the worker of each station: operators in turn, as Rebinding has it; a sink goes with what it reads.
-
-    Sources and sinks have no turn: the paper binds operators, and which of them meet on a worker is what its static
-    baseline suffers from.
-    """
-    owners: dict[str, int] = {}
-    turn, found = 0, []
-    for station in stations:
-        if isinstance(station, SourceStation):
-            owner = 0  # it is run by whoever reads
-        elif isinstance(station.node.operator, Sink):
-            owner = owners.get(station.node.inputs[0].node, 0)
-        else:
-            owner, turn = turn % workers, turn + 1
-        owners.setdefault(station.name, owner)
-        found.append(owner)
-    return found
 
 
 class Bound(Leaving):
@@ -63,13 +41,14 @@ class Bound(Leaving):
         barrier: bool = False,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        stations = [station for station in stations if station.ports]  # what is read is brought in by its own thread
+        # The paper binds operators: what is read is brought in by its own thread, and sinks go with what they read.
+        stations = [station for station in stations if station.ports]
         # By the station, not by its name: a query that is cancelled and added again has stations of the same names.
         self._numbers = {id(station): number for number, station in enumerate(stations)}
         self._names = {station.label: number for number, station in enumerate(stations)}
         """The number of each operator and replica by its label; replaced, never changed: any thread may be reading."""
         self._lot = ParkingLot(primitives, workers)
-        owners = in_turn(stations, workers)
+        owners = [number % workers for number in range(len(stations))]
         kind = BarrierBinding if barrier else Binding
         self._binding: Binding[_Work] = kind(primitives, owners, workers, self._lot.wake)
         self._stopped, self._quantum, self._clock = stopped, quantum, clock
