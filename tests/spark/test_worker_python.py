@@ -80,6 +80,10 @@ def test_another_path_to_a_good_python_runs(tmp_path):
     [
         (f'{MARK}[[3, 8], "/usr/bin/python3", []]', "the workers' Python is 3.8 (/usr/bin/python3)"),
         (f'{MARK}[[2, 7], null, ["numpy (No module named numpy)"]]', "the workers' Python is 2.7 (python3)"),
+        (
+            f'{MARK}[[{sys.version_info[0]}, {sys.version_info[1]}], "/p", ["numpy (gone)"]]',
+            "(/p) cannot import numpy (gone)",
+        ),
         ("sh: 1: python3: not found", "cannot start their Python, 'python3': sh: 1: python3: not found"),
     ],
 )
