@@ -57,12 +57,12 @@ def test_a_binding_takes_its_turn(side):
 
 
 def test_a_run_that_is_not_of_its_side_is_refused(monkeypatch):
-    start = traffic.ps.start
+    threads = traffic.ps.Threads
 
-    def without_binding(flow: Any, *, binding: Any, **options: Any) -> Any:
-        return start(flow, **options)
+    def without_binding(*, binding: Any, **options: Any) -> Any:
+        return threads(**options)
 
-    monkeypatch.setattr(traffic.ps, "start", without_binding)
+    monkeypatch.setattr(traffic.ps, "Threads", without_binding)
     live = traffic.Live(*traffic.recorded(20, 4, "constant", 1), None)
     with pytest.raises(AssertionError, match="built with a Binding, not a BarrierBinding"):
         traffic.go(live, traffic.SIDES["barrier"], defaults(traffic, replicas=1))
