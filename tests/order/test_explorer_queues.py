@@ -128,6 +128,16 @@ def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_ol
     assert list(queue.work(worker)) == taken
 
 
+def test_what_was_passed_by_comes_next() -> None:
+    queue: HybridQueue[str] = HybridQueue(Threads(), 2)
+    for shard, had in enumerate([1, 0]):
+        queue.put(shard, "before")
+        assert list(queue.work(had)) == [(shard, "before")]
+    for shard, item in [(0, "a"), (1, "b"), (1, "c"), (1, "d")]:
+        queue.put(shard, item)
+    assert list(queue.work(0)) == [(1, "b"), (0, "a"), (1, "c"), (1, "d")]
+
+
 class ForgetsTheOther(HybridQueue[str]):
     """Look at two tokens and let one of them fall."""
 
@@ -135,8 +145,8 @@ class ForgetsTheOther(HybridQueue[str]):
         oldest = self._master.pop()
         if oldest is not EMPTY and self._homes[oldest].load() != worker:
             second = self._master.pop()
-            return oldest if second is EMPTY else second
-        return oldest
+            return oldest if second is EMPTY else second, False
+        return oldest, False
 
 
 class CountsDownTooEarly(HybridQueue[str]):

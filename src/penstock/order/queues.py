@@ -67,7 +67,12 @@ class HybridQueue(Generic[T]):
         The count goes down only after an item is processed: were it to go down before, it could reach
         zero, and admit a second worker to the shard, while the last item is still being worked on.
         """
-        while (shard := self._take(worker)) is not EMPTY:
+        passed_by = False
+        while True:
+            # Never twice in a row: the reorder buffer waits for what is passed by.
+            shard, passed_by = self._take(None if passed_by else worker)
+            if shard is EMPTY:
+                return
             if self._counts[shard].add(1) > 0:
                 continue
             if worker is not None:
@@ -87,18 +92,20 @@ class HybridQueue(Generic[T]):
         """Count the items that no worker has taken responsibility for."""
         return self._master.size()
 
-    def _take(self, worker: int | None) -> int | Empty:
-        """Take one of the two oldest tokens, and let go of the other one: nobody else need come for it, for we do."""
+    def _take(self, worker: int | None) -> tuple[int | Empty, bool]:
+        """Take one of the two oldest tokens; also tell whether the oldest one was passed by.
+
+        The other one is let go of. Nobody else need come for it, for this worker comes back.
+        """
         oldest = self._master.pop()
         if worker is None or oldest is EMPTY or self._homes[oldest].load() in (worker, None):
-            return oldest
+            return oldest, False
         second = self._master.pop()
         if second is EMPTY:
-            return oldest
-        if self._homes[second].load() == worker:
-            oldest, second = second, oldest
-        self._master.push_front(second)
-        return oldest
+            return oldest, False
+        passes_by = self._homes[second].load() == worker
+        self._master.push_front(oldest if passes_by else second)
+        return (second if passes_by else oldest), passes_by
 
     def _hand_back(self, shard: int) -> None:
         # Tokens are interchangeable, so those delegated here can simply go back. To the front: their items
