@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -159,6 +160,19 @@ def test_a_directory_that_was_moved_away_is_missed(data, tmp_path, last):
     (tmp_path / "away").rename(tmp_path / "out")
     run_inline(flow, tmp_path / "ck")
     assert [row[0] for row in read_back(tmp_path / "out")] == list(range(60 if last else 10))
+
+
+def test_a_directory_that_a_crash_kept_from_being_made_is_not_missed(data, tmp_path, monkeypatch):
+    """The log names a sink before its directory is there."""
+    flow = build(data, tmp_path / "out", BOTH, n_and_v)
+    with monkeypatch.context() as patched:
+        patched.setattr(Outputs, "claim", Mock(side_effect=KeyboardInterrupt))
+        for _ in range(2):  # the second driver takes over from the first, and writes an entry
+            with pytest.raises(KeyboardInterrupt):
+                run_inline(flow, tmp_path / "ck")
+    assert not (tmp_path / "out").exists()
+    run_inline(flow, tmp_path / "ck")
+    assert len(read_back(tmp_path / "out")) == 60
 
 
 def test_epochs_without_rows_leave_nothing_behind(data, tmp_path):

@@ -135,8 +135,12 @@ class Outputs:
 
     def _refuse_gone(self, node: Node, writer: Directory, position: Position) -> None:
         """Refuse to begin anew where a directory was moved away, or its disk is not mounted."""
-        was = _known_sink(node, position)
-        if was is not None and was["path"] == writer.path and not self.stores[writer.path].exists(""):
+        if self.stores[writer.path].exists(""):
+            return
+        # A driver that takes over names its sinks before it makes their directories; one that commits has made them.
+        committed = self._checkpoint.entry(position.base[0]) or {}
+        was = ((committed.get("flow") or {}).get("sinks") or {}).get(node.name)
+        if was is not None and was["path"] == writer.path:
             raise CheckpointError(
                 f"sink {node.name!r}: {writer.path}, to which this run has written up to epoch {position.epoch}, is "
                 f"gone; put it back, or, where its rows were read and removed, make an empty directory there (on an "
