@@ -13,7 +13,7 @@ from ..spark.running import make_rows, read_back, sequential, write_files
 from . import driver
 from .killing import Chaos, Victim
 
-ORDINARY: list[tuple[Victim, int, int]] = [("driver", 1, 2), ("worker", 2, 3), ("executor", 3, 2)]
+ORDINARY: list[tuple[Victim, int, int]] = [("driver", 1, 1), ("worker", 2, 2), ("executor", 3, 1)]
 """(victim, seed, kills) of the ordinary suite: one run of each kind."""
 ALL: list[tuple[Victim, int, int]] = [
     *[("driver", 100 + seed, 4) for seed in range(8)],

@@ -89,8 +89,8 @@ def run(
 
 
 @pytest.mark.spark
-def test_a_driver_that_is_killed_twice(spark, kafka, tmp_path, count_kills):
-    run(spark, kafka, tmp_path, count=4_000, partitions=3, kills=2, seed=1, note=count_kills)
+def test_a_driver_that_is_killed(spark, kafka, tmp_path, count_kills):
+    run(spark, kafka, tmp_path, count=4_000, partitions=3, kills=1, seed=1, note=count_kills)
 
 
 @pytest.mark.spark

@@ -31,7 +31,7 @@ def interleaved(count: int, parts: int) -> list[tuple[int, dict[str, int]]]:
     return rows
 
 
-@pytest.mark.parametrize("batch", [9, 1000])
+@pytest.mark.parametrize("batch", [25, 1000])
 def test_partitions_come_out_as_one_sequence(spark: Any, kafka: Broker, tmp_path: Path, batch: int) -> None:
     """Small batches or one, with a restart and a crash in between: the same sequence."""
     topic = f"ordered-{batch}"
