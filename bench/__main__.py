@@ -10,6 +10,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import json
 import pkgutil
 import shlex
@@ -32,12 +33,18 @@ def discover() -> dict[str, ModuleType]:
     """
     found = {}
     for info in pkgutil.iter_modules(bench.__path__):
-        if info.ispkg or info.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"bench.{info.name}")
-        if all(hasattr(module, name) for name in ("DESCRIPTION", "add_arguments", "run")):
+        module = None if info.ispkg or info.name.startswith("_") else load(info.name)
+        if module is not None:
             found[info.name] = module
     return found
+
+
+def load(name: str) -> ModuleType | None:
+    """Import one benchmark, and not those whose imports may turn a GIL on; None where the name is of none."""
+    if importlib.util.find_spec(f"bench.{name}") is None:
+        return None
+    module = importlib.import_module(f"bench.{name}")
+    return module if all(hasattr(module, each) for each in ("DESCRIPTION", "add_arguments", "run")) else None
 
 
 def parser_of(name: str, module: ModuleType) -> argparse.ArgumentParser:
@@ -80,10 +87,10 @@ def list_all() -> int:
 
 def measure(name: str, rest: list[str]) -> tuple[Result, argparse.Namespace]:
     """Run a benchmark; return its result with machine, versions, command and seed, and the options."""
-    benchmarks = discover()
-    if name not in benchmarks:
-        raise ResultError(f"no benchmark {name!r}; there are: {', '.join(benchmarks)}")
-    args = parser_of(name, benchmarks[name]).parse_args(rest)
+    module = load(name)
+    if module is None:
+        raise ResultError(f"no benchmark {name!r}; there are: {', '.join(discover())}")
+    args = parser_of(name, module).parse_args(rest)
     # A run that is told to end still stops what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # Before the run: the load average is then of the others on the machine, not of the benchmark.
@@ -93,7 +100,7 @@ def measure(name: str, rest: list[str]) -> tuple[Result, argparse.Namespace]:
         "command": shlex.join(["python", "-m", "bench", "run", name, *rest]),
         "seed": args.seed,
         "machine": machine,
-        **benchmarks[name].run(args),
+        **module.run(args),
     }
     return result, args
 
