@@ -46,7 +46,7 @@ class HybridQueue(Generic[T]):
 
     Where the paper's worker takes the oldest token, one of ours that says who it is takes the second oldest if that is
     of a shard which it had last, and the oldest is not: what one core has in its cache, and one thread has made,
-    costs another one up to a quarter more.
+    costs another one more.
     """
 
     def __init__(self, primitives: Primitives, shards: int) -> None:
