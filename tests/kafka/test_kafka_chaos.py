@@ -89,6 +89,7 @@ def run(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_driver_that_is_killed(spark, kafka, tmp_path, count_kills):
     run(spark, kafka, tmp_path, count=4_000, partitions=3, kills=1, seed=1, note=count_kills)
 

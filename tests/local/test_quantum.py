@@ -70,7 +70,7 @@ def put_aside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 class TestTheSameComesOut:
     @pytest.mark.parametrize("way", WAYS)
-    @pytest.mark.parametrize("batch_rows", [2, 1000])
+    @pytest.mark.parametrize("batch_rows", [2, pytest.param(1000, marks=pytest.mark.slow)])
     def test_of_every_flow_with_co_routines(self, way: str, batch_rows: int, put_aside: list[str]) -> None:
         engine = Engine(way, Threads(batch_rows, quantum=0.0, **WAYS[way]))
         for name in PAUSING:
