@@ -201,6 +201,10 @@ _SMALL = st.tuples(st.integers(0, 25), st.integers(0, 2), st.integers(-2, 5))
 _NULLS = st.tuples(st.integers(0, 25), st.integers(0, 2), st.none() | st.integers(-2, 5))
 
 
+def _nulls_first(row: tuple[int | None, ...]) -> tuple[tuple[bool, int], ...]:
+    return tuple((value is not None, value or 0) for value in row)
+
+
 @st.composite
 def drawn_origins(draw: st.DrawFn, kinds: list[str], ordered: bool) -> Origin:
     """Draw one source."""
@@ -228,7 +232,8 @@ def drawn_origins(draw: st.DrawFn, kinds: list[str], ordered: bool) -> Origin:
         if ordered and draw(st.booleans()):  # each part by itself: one that comes second in an epoch is not late
             names = [part for asked in parts for part, count in asked for _ in range(count)]
             ranks = {
-                part: iter(sorted(r for r, p in zip(rows, names, strict=True) if p == part)) for part in set(names)
+                part: iter(sorted((r for r, p in zip(rows, names, strict=True) if p == part), key=_nulls_first))
+                for part in set(names)
             }
             rows = [next(ranks[part]) for part in names]
     return Origin(

@@ -156,7 +156,7 @@ def joined_closely(step: Step, streams: list[Stream]) -> list[Stream]:
 
     how: Any = ["inner", "outer", "left", "right", "semi", "anti"][(step.a + 5 * step.choice) % 6]
     left, right = (odd(declared(stream)) for stream in streams)
-    reach = {"ttl": 1 + 20 * step.a} if step.b == 4 else {"within": (-step.a, step.b - 1)}
+    reach = {"ttl": 1 + 20 * step.a} if step.b == 4 else {"within": (-step.a, max(-step.a, step.b - 1))}
     if how in ("semi", "anti"):
         joined = left.join(right, on="x", how=how, name="close", **reach)
     else:
