@@ -102,7 +102,9 @@ def surroundings(drawn: Whole, grown: Grown) -> Iterator[None]:
         for module in (spark_engine, local_engine, reference):
             stack.enter_context(mock.patch.object(module, "make_feed", _feed))
         if drawn.engine != "spark":
-            for module, patience in ((spark_engine, 1), (local_engine, 4)):
+            # With order_by rows of one part wait for those of another, which comes with a later poll.
+            polls = 1 + sum(len(origin.parts) for origin in drawn.origins)
+            for module, patience in ((spark_engine, polls), (local_engine, max(4, polls))):
                 made = lambda patience=patience: Quiet(grown, drawn.never_ends, patience)  # noqa: E731
                 stack.enter_context(mock.patch.object(module, "Event", made))
         yield
