@@ -184,7 +184,7 @@ class Both(Process):
         context.emit({"t": context.time, "k": context.key, "v": (total + value) % 41})
 
     def on_timer(self, time: Any, context: ProcessContext) -> None:
-        # Seen with late rows, alike on every engine: a timer that fires after another has forgotten the key.
+        # A late row asks for a time that has passed: that timer fires at the next mark, and cannot be cancelled.
         total, _ = context.state or (0, None)
         context.emit({"t": time, "k": context.key, "v": 50 + total % 41})
         context.state = None

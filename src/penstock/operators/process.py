@@ -78,11 +78,14 @@ class ProcessContext:
         self._context.emit(row)
 
     def set_timer(self, time: Any) -> None:
-        """Ask for `on_timer` when the watermark is at a time; one that has passed fires at the next mark."""
+        """Ask for `on_timer` when the watermark is at a time.
+
+        One that has passed fires at the next mark, and can no longer be cancelled by the time that was asked for.
+        """
         self._timers.add(max(time_to_ticks(time), self._context.watermark + 1))
 
     def cancel_timer(self, time: Any) -> None:
-        """Forget a timer."""
+        """Forget a timer that was set for a time which had not passed then."""
         self._timers.discard(time_to_ticks(time))
 
 
