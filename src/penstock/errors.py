@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sysconfig
 import traceback
 from collections.abc import Iterable
 from types import TracebackType
+from typing import Any
 
 _LIBRARIES = (
     "<frozen",
@@ -116,6 +118,16 @@ def operator_error(operator: str, error: BaseException, row: object) -> Operator
     kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
     lines = traceback.format_list(frames[-5:])
     return OperatorError(operator, f"{kind}{error}{_known_fields(error)}", where, shorten(row, 400), "".join(lines))
+
+
+def row_text(row: Any) -> str:
+    """Write a row as JSON, so that a dead letter loses nothing that can be written."""
+    fields = getattr(row, "_fields", None)
+    value = dict(zip(fields, row, strict=True)) if fields else getattr(row, "__dict__", row)
+    try:
+        return json.dumps(value, default=str)
+    except (TypeError, ValueError):  # keys that are no text, or an object inside itself
+        return repr(row)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -34,6 +34,8 @@ class Files:
     options: Mapping[str, Any] = field(default_factory=dict)
     by_name: bool = False
     """Order files by name alone: for directories whose names were made in order."""
+    passes_over: bool = False
+    """Whether rows that cannot be read are told of and passed over; the source says so by `on_error`."""
 
     @property
     def goes_on(self) -> bool:
@@ -47,6 +49,8 @@ class Items:
 
     items: Iterable[Any]
     schema: Any = None
+    passes_over: bool = False
+    """See `Files`."""
 
     @property
     def goes_on(self) -> bool:

@@ -7,7 +7,6 @@ goes through it just before the row that raised it. Every other engine is held t
 from __future__ import annotations
 
 import heapq
-import json
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error, shorten
+from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error, row_text, shorten
 from penstock.graph import Edge, Node
+from penstock.ingress.text import Unreadable
 from penstock.keys import as_key
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
 from penstock.operators.stateless import PerRow, Stateless
@@ -74,6 +74,9 @@ class SequentialEngine:
         node = self.plan.nodes[source]
         operator = node.operator
         assert isinstance(operator, Source)
+        if isinstance(row, Unreadable):
+            self._drain(self._unreadable(node, operator, row))
+            return
         time = self._time(node, operator, row)
         if time is None:
             return
@@ -82,6 +85,11 @@ class SequentialEngine:
             parts[part] = max(parts.get(part, BEFORE), time - operator.slack)
             self._settle_marks()
         self._drain(self._leave(node, 0, Item(row, time)))
+
+    def _unreadable(self, node: Node, operator: Source, found: Unreadable) -> Iterator[Delivery]:
+        if operator.on_error == "dead_letter" and found.told:
+            letter = DeadLetter(node.name, found.reason, found.where, found.text)
+            yield from self._leave(node, operator.outputs.index("errors"), Item(letter, 0))
 
     def know(self, source: str, parts: Iterable[int]) -> None:
         """Count parts of a source that have given no row yet: its watermark is the lowest of all."""
@@ -332,16 +340,6 @@ def key_of(key: Key, row: Row) -> Any:
     found = as_key(key.function(row) if key.function is not None else any_getter(key.fields)(row))
     key.check(found)
     return found
-
-
-def row_text(row: Row) -> str:
-    """Write a row as JSON, so that a dead letter loses nothing that can be written."""
-    fields = getattr(row, "_fields", None)
-    value = dict(zip(fields, row, strict=True)) if fields else getattr(row, "__dict__", row)
-    try:
-        return json.dumps(value, default=str)
-    except (TypeError, ValueError):  # keys that are no text, or an object inside itself
-        return repr(row)
 
 
 def no_time(field: str, value: Any) -> PenstockError:

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +17,16 @@ import penstock as ps
 from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.ingress.sequence import InputSequence
-from penstock.local.engine import LocalEngine
-from penstock.local.engine import Options as LocalOptions
-from penstock.options import Options
-from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
-from penstock.spark.engine import SparkEngine
 from penstock.testing.exact import assert_same
 
 from .engines import sequential
+from .epochs import inline, spark_engine, threads
 from .flows import CASES
-from .inline import Arriving, InlineBackend
+from .inline import Arriving
 from .kinds import IN_PROCESS, ON_SPARK, WRITABLE, Kinds, PartFeed, SparkKinds
 from .random_sources import DrawnFeed, Parted
-from .scratch import scratch
-
-
-def spark_engine(
-    flow: Flow, backend: Any, *, epoch_rows: int, tasks: int = 3, feeds: Any = None, now: Any = time.monotonic
-) -> dict[str, list]:
-    """Run a flow on the Spark engine."""
-    with scratch() as path:
-        engine = SparkEngine(
-            make_plan(flow), backend, Options(on=ps.Spark(tasks=tasks, epoch_rows=epoch_rows), checkpoint=path)
-        )
-        if feeds is not None:
-            engine._feeds = lambda: feeds  # type: ignore[method-assign]
-        engine._now = now
-        engine.run()
-        assert engine.outputs is not None
-        return dict(engine.outputs.results)
-
-
-def inline(flow: Flow, *, epoch_rows: int, **options: Any) -> dict[str, list]:
-    return spark_engine(flow, InlineBackend(3, epoch_rows), epoch_rows=epoch_rows, **options)
-
-
-def threads(flow: Flow, *, epoch_rows: int, feeds: Any = None, now: Any = time.monotonic) -> dict[str, list]:
-    engine = LocalEngine(make_plan(flow), LocalOptions(epoch_rows, settings=Settings(workers=2, partitions=3)))
-    if feeds is not None:
-        engine._feeds = lambda: feeds  # type: ignore[method-assign]
-    engine._cutter._clock = now
-    engine.run()
-    return engine.results
-
 
 ENGINES = {"inline": inline, "threads": threads}
 

@@ -15,7 +15,7 @@ from penstock.flow.stream import Stream
 from penstock.graph import Graph, Node, Port
 from penstock.keys import SHARDS
 from penstock.operators.base import OnError, Operator, Source, Union
-from penstock.read import as_reader, reader_type
+from penstock.read import Files, Items, as_reader, reader_type
 from penstock.rows import RowType, row_type
 from penstock.timing import Duration, TimeKind, kind_of, ticks, unit_of
 
@@ -65,10 +65,12 @@ class Flow:
         and `slack` how far it may be behind the latest seen. A row that `order_by` puts before one that its part of
         the source gave earlier fails the flow, or goes to `stream.late` with `on_late="divert"`. A part of the source
         that gives nothing for `idle_after` seconds, by the wall clock, holds nobody back until it gives a row again.
-        `on_error` is for rows without an event time: they fail the flow, are skipped, or are dead letters on
-        `stream.errors`.
+        `on_error` is for rows that cannot be read (a malformed line, a value that does not fit the schema, a damaged
+        file) or have no event time: they fail the flow, are skipped, or are dead letters on `stream.errors`.
         """
         reader = checks.wrap(name, as_reader, reader)
+        if on_error != "fail" and isinstance(reader, (Files, Items)):
+            reader = replace(reader, passes_over=True)
         declared = row_type(schema, name) if schema is not None else reader_type(reader, name)
         declared = None if declared is None else declared.lenient()
         fields = (order_by,) if isinstance(order_by, str) else tuple(order_by)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 
 from penstock.errors import FlowError
 from penstock.ingress.paths import exists, list_files, open_path
+from penstock.ingress.text import first_schema
 from penstock.read import Files
 
 
@@ -33,13 +32,11 @@ def infer_schema(reader: Files, source: str) -> pa.Schema:
         with open_path(path) as file:
             if reader.format == "parquet":
                 return pq.read_schema(file)
-            if reader.format == "json":
-                return pa.json.open_json(file).schema
-            if not reader.options.get("header", True):
+            if reader.format == "csv" and not reader.options.get("header", True):
                 raise FlowError(f"source {source!r}: a CSV without header needs schema=")
-            parse = pa.csv.ParseOptions(delimiter=reader.options.get("delimiter", ","))
-            return pa.csv.open_csv(file, parse_options=parse).schema
+            return first_schema(reader.format, reader.options, file)
     except (pa.ArrowException, OSError) as error:
         raise FlowError(
-            f"source {source!r}: {path} cannot be read as {reader.format}: {str(error).splitlines()[0]}"
+            f"source {source!r}: {path} cannot be read as {reader.format}: {str(error).splitlines()[0]}; "
+            f"give schema=, or repair the file"
         ) from None

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from penstock.graph import Node
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import read_split
+from penstock.ingress.text import Unreadable
 from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.ranges import order_place
@@ -80,7 +81,8 @@ class InputSequence:
             self._taker.wake(source, part)
         waiting = self._waiting.setdefault(key, _Waiting(shown=self._reached))
         order = order_of(self._sources[source], row)
-        late = waiting.shown is not None and order < waiting.shown
+        # What cannot be read has no order: it is taken after the row before it.
+        late = waiting.shown is not None and order < waiting.shown and not isinstance(row, Unreadable)
         waiting.shown = order if waiting.shown is None else max(order, waiting.shown)
         waiting.rows.append((waiting.shown, late, row))
 
@@ -178,6 +180,8 @@ def order_of(node: Node, row: Row) -> Order:
     """Return the order_by values of a row, as what stands for them: null is before everything else, NaN behind."""
     source = node.operator
     assert isinstance(source, Source)
+    if isinstance(row, Unreadable):
+        return tuple(order_place(None) for _ in source.order_by)
     return tuple(order_place(any_getter([name])(row)) for name in source.order_by)
 
 
@@ -192,5 +196,5 @@ def slice_rows(node: Node, found: Slice) -> Iterator[tuple[int, Row]]:
             else:
                 assert node.types[0] is not None
                 rows = node.types[0].decode(piece.columns)
-            for row in rows:
-                yield split.part, row
+            for number, row in enumerate(rows):
+                yield split.part, piece.unreadable.get(number, row)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 
-from penstock.errors import RowTypeError, SourceError, operator_error
+from penstock.errors import RowTypeError, SourceError, operator_error, row_text
 from penstock.ingress.paths import open_path
 from penstock.ingress.retries import retried_pieces
+from penstock.ingress.text import UNTOLD, Unreadable, read_text
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
 
@@ -83,6 +83,8 @@ class Piece:
     """Whether the positions are ascending."""
     parts: Positions | None = None
     """The part that each row belongs to; None where all rows are of the part 0, as in a source with one part."""
+    unreadable: Mapping[int, Unreadable] = field(default_factory=dict)
+    """Rows, by number, that cannot be read and are null in all columns, where the source goes on without them."""
 
 
 def cut_splits(splits: tuple[Split, ...], pieces: int, *, whole: bool = False) -> list[list[Split]]:
@@ -141,7 +143,7 @@ def _read(reader: Reader, row: RowType | None, split: Split, source: str) -> Ite
             yield from _pieces(row, table, split, start - split.start, source)
     elif isinstance(reader, (Items, Socket)):
         rows = pickle.loads(split.payload or b"")
-        yield from item_pieces(row, rows, split, source)
+        yield from item_pieces(row, rows, split, source, passes_over=isinstance(reader, Items) and reader.passes_over)
     else:
         raise TypeError(f"{reader!r} is not read by splits")
 
@@ -154,19 +156,42 @@ def changed(source: str, path: str | None, how: str) -> SourceError:
     )
 
 
-def item_pieces(row: RowType | None, rows: list[Any], split: Split, source: str) -> Iterator[Piece]:
+def item_pieces(
+    row: RowType | None, rows: list[Any], split: Split, source: str, *, passes_over: bool = False
+) -> Iterator[Piece]:
     """Give rows from memory as pieces."""
     for start in range(0, len(rows), BATCH_ROWS):
         part = rows[start : start + BATCH_ROWS]
         positions = _positions(split, start, len(part))
         if row is None:
             yield Piece(positions, None, part)
-        else:
-            try:
-                columns = row.encode(part)
-            except RowTypeError as error:
+            continue
+        unreadable: dict[int, Unreadable] = {}
+        try:
+            columns = row.encode(part)
+        except RowTypeError as error:
+            if not passes_over:
                 raise SourceError(f"source {source!r}, row {split.start + start + error.index}: {error}") from None
-            yield Piece(positions, columns, None)
+            part, unreadable = _without_misfits(row, part, split.start + start)
+            columns = row.encode(part)
+        yield Piece(positions, columns, None, unreadable=unreadable)
+
+
+def _without_misfits(row: RowType, rows: list[Any], first: int) -> tuple[list[Any], dict[int, Unreadable]]:
+    """Return rows with nothing in the place of those that do not fit their type, and why these do not."""
+    fitting, unreadable = list(rows), dict[int, Unreadable]()
+    nothing = row.decode(_nulls(row, 1))[0]
+    for number, value in enumerate(rows):
+        try:
+            row.encode([value])
+        except RowTypeError as error:
+            unreadable[number] = Unreadable(f"row {first + number}", str(error), row_text(value))
+            fitting[number] = nothing
+    return fitting, unreadable
+
+
+def _nulls(row: RowType, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(count, kind) for kind in row.schema.types], schema=row.schema)
 
 
 def _positions(split: Split, start: int, count: int) -> Positions:
@@ -185,28 +210,35 @@ def _pieces(row: RowType, table: pa.Table, split: Split, start: int, source: str
 
 def cast_table(row: RowType, table: pa.Table | pa.RecordBatch, source: str, where: str | None) -> Any:
     """Bring a table to the declared columns and types, or say which does not fit."""
+    try:
+        return _fit(row, table)
+    except pa.ArrowInvalid as error:
+        place = f" in {where}" if where else ""
+        raise SourceError(f"source {source!r}{place}: {error}") from None
+
+
+def _fit(row: RowType, table: pa.Table | pa.RecordBatch) -> Any:
+    """Bring a table to the declared columns and types; raise `pa.ArrowInvalid` where one does not fit."""
     if table.schema.equals(row.schema):
         return table
-    place = f" in {where}" if where else ""
     columns = []
-    for field in row.schema:
-        index = table.schema.get_field_index(field.name)
+    for wanted in row.schema:
+        index = table.schema.get_field_index(wanted.name)
         if index < 0:
-            raise SourceError(
-                f"source {source!r}{place}: there is no column {field.name!r}; the columns are "
-                f"{', '.join(table.schema.names)}"
+            raise pa.ArrowInvalid(
+                f"there is no column {wanted.name!r}; the columns are {', '.join(table.schema.names)}"
             )
         column = table.column(index)
         try:
             columns.append(
                 column
-                if column.type == field.type
-                else column.cast(field.type, safe=not pa.types.is_timestamp(field.type))
+                if column.type == wanted.type
+                else column.cast(wanted.type, safe=not pa.types.is_timestamp(wanted.type))
             )
         except pa.ArrowException as error:
-            raise SourceError(
-                f"source {source!r}{place}: column {field.name!r} is of type {column.type} and does not "
-                f"fit {field.type}: {str(error).splitlines()[0]}"
+            raise pa.ArrowInvalid(
+                f"column {wanted.name!r} is of type {column.type} and does not fit {wanted.type}: "
+                f"{str(error).splitlines()[0]}"
             ) from None
     make = pa.Table if isinstance(table, pa.Table) else pa.RecordBatch
     return make.from_arrays(columns, schema=row.schema)
@@ -214,21 +246,10 @@ def cast_table(row: RowType, table: pa.Table | pa.RecordBatch, source: str, wher
 
 def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterator[Piece]:
     assert split.path is not None
+    pieces = _read_parquet if reader.format == "parquet" else _read_lines
     try:
         with open_path(split.path) as file:
-            if reader.format == "parquet":
-                yield from _read_parquet(row, file, split, source)
-                return
-            at, stop = 0, split.stop or None
-            for batch in _open_text(reader, row, file):
-                # Rows before the split are read again: nothing else tells where a row of text begins.
-                low, high = max(split.start - at, 0), batch.num_rows if stop is None else min(stop - at, batch.num_rows)
-                at += batch.num_rows
-                if low < high:
-                    columns = cast_table(row, batch.slice(low, high - low), source, split.path)
-                    yield Piece(_positions(split, at - batch.num_rows + low - split.start, high - low), columns, None)
-                if stop is not None and at >= stop:
-                    break
+            yield from pieces(reader, row, file, split, source)
     except FileNotFoundError:
         raise SourceError(
             f"source {source!r}: the file {split.path} is gone; it was there when the epoch was planned, "
@@ -236,10 +257,40 @@ def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterat
         ) from None
     except PermissionError as error:
         raise SourceError(f"source {source!r}: the file {split.path} may not be read: {error}") from None
-    except pa.ArrowInvalid as error:
-        raise SourceError(
-            f"source {source!r}: the file {split.path} cannot be read as {reader.format}: {str(error).splitlines()[0]}"
-        ) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        if not blames_content(error, split.path):
+            raise
+        reason = str(error).splitlines()[0]
+        if not reader.passes_over:
+            raise SourceError(
+                f"source {source!r}: the file {split.path} cannot be read as {reader.format}: {reason}{PASS_OVER}"
+            ) from None
+        # Nobody knows how many rows there would be, unless they were counted before.
+        stop = split.stop or 1
+        yield _unreadable_rows(row, split, range(split.start, stop), 0, Unreadable(split.path, reason, ""))
+
+
+PASS_OVER = '; repair it, or give the source on_error="skip" or "dead_letter"'
+
+
+def blames_content(error: Exception, path: str) -> bool:
+    """Tell whether an error of reading a file comes from what is in it, and not from the disk or the network."""
+    if isinstance(error, pa.ArrowInvalid):
+        return True
+    if not isinstance(error, OSError) or error.errno is not None:
+        return False
+    # Arrow reports damaged pages, and what a store answers, as OSError without a number: can all of it be fetched?
+    with open_path(path) as file:
+        while file.read(1 << 24):
+            pass
+    return True
+
+
+def _unreadable_rows(row: RowType, split: Split, rows: range, first: int, why: Unreadable) -> Piece:
+    """Return what stands for rows of a file that cannot be read for one reason: it is told of at the `first` of all."""
+    unreadable = {number - rows.start: why if number == first else UNTOLD for number in rows}
+    positions = _positions(split, rows.start - split.start, len(rows))
+    return Piece(positions, _nulls(row, len(rows)), None, unreadable=unreadable)
 
 
 def count_rows(reader: Files, row: RowType, path: str, source: str) -> int:
@@ -247,60 +298,68 @@ def count_rows(reader: Files, row: RowType, path: str, source: str) -> int:
     return sum(len(piece.positions) for piece in _read_file(reader, row, Split(0, 0, 0, path), source))
 
 
-def _read_parquet(row: RowType, file: Any, split: Split, source: str) -> Iterator[Piece]:
+def _read_lines(reader: Files, row: RowType, file: Any, split: Split, source: str) -> Iterator[Piece]:
+    """Read rows of a text file. Those before the split are read again: nothing else tells where a row begins."""
+    at, stop = 0, split.stop or None
+    for found in read_text(reader.format, reader.options, row.schema, file, lambda table: _fit(row, table)):
+        if found.unreadable and not reader.passes_over:
+            (why,) = found.unreadable.values()
+            raise pa.ArrowInvalid(f"{why.where}: {why.reason}")
+        count = found.columns.num_rows
+        low, high = max(split.start - at, 0), count if stop is None else min(stop - at, count)
+        at += count
+        if low < high:
+            unreadable = {
+                number - low: Unreadable(f"{split.path}, {why.where}", why.reason, why.text)
+                for number, why in found.unreadable.items()
+                if low <= number < high
+            }
+            columns, start = found.columns.slice(low, high - low), at - count + low - split.start
+            yield Piece(_positions(split, start, high - low), columns, None, unreadable=unreadable)
+        if stop is not None and at >= stop:
+            break
+
+
+def _read_parquet(reader: Files, row: RowType, file: Any, split: Split, source: str) -> Iterator[Piece]:
     """Read rows [start, stop) of a Parquet file, touching only the row groups that hold them."""
     parquet = pq.ParquetFile(file)
     names = [name for name in row.names if name in parquet.schema_arrow.names]
-    wanted: list[int] = []
-    before = 0
-    first = 0
-    for group in range(parquet.num_row_groups):
-        count = parquet.metadata.row_group(group).num_rows
-        if before + count > split.start and before < split.stop:
-            if not wanted:
-                first = before
-            wanted.append(group)
-        before += count
-    at = first
-    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=wanted, columns=names, use_threads=False):
-        low, high = max(split.start - at, 0), min(split.stop - at, batch.num_rows)
-        at += batch.num_rows
-        if low < high:
-            part = cast_table(row, batch.slice(low, high - low), source, split.path)
-            yield Piece(_positions(split, at - batch.num_rows + low - split.start, high - low), part, None)
+    if reader.passes_over:
+        _fit(row, parquet.schema_arrow.empty_table())
+    ends = list(itertools.accumulate(parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)))
+    wanted = [n for n, end in enumerate(ends) if end > split.start and (ends[n - 1] if n else 0) < split.stop]
+    # One by one where one of them may fail: the others are read nevertheless.
+    for groups in [[group] for group in wanted] if reader.passes_over else [wanted] if wanted else []:
+        begin = at = ends[groups[0] - 1] if groups[0] else 0
+        low, high = max(split.start, begin), min(split.stop, ends[groups[-1]])
+        try:
+            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=names, use_threads=False):
+                first, at = max(low, at), at + batch.num_rows
+                last = min(high, at)
+                if first < last:
+                    rows = batch.slice(first - at + batch.num_rows, last - first)
+                    yield from _fitted(reader, row, rows, split, first, source)
+                    low = last
+        except (pa.ArrowInvalid, OSError) as error:
+            if not reader.passes_over or not blames_content(error, str(split.path)):
+                raise
+            why = Unreadable(f"{split.path}, rows {begin} to {ends[groups[-1]]}", str(error).splitlines()[0], "")
+            yield _unreadable_rows(row, split, range(low, high), begin, why)
 
 
-def _open_text(reader: Files, row: RowType, file: Any) -> Iterator[pa.RecordBatch]:
-    """Open a file of CSV, JSON or plain lines as a stream of batches."""
-    if reader.format == "text":
-        yield from _read_lines(row, file)
-        return
-    if reader.format == "csv":
-        header = reader.options.get("header", True)
-        read = pa.csv.ReadOptions(use_threads=False, block_size=4 << 20, column_names=None if header else row.names)
-        parse = pa.csv.ParseOptions(delimiter=reader.options.get("delimiter", ","))
-        convert = pa.csv.ConvertOptions(column_types=row.schema, include_columns=row.names)
-        yield from pa.csv.open_csv(file, read, parse, convert)
-        return
-    options = pa.json.ReadOptions(use_threads=False, block_size=4 << 20)
-    parse_json = pa.json.ParseOptions(explicit_schema=row.schema, unexpected_field_behavior="ignore")
-    yield from pa.json.open_json(file, read_options=options, parse_options=parse_json)
-
-
-def _read_lines(row: RowType, file: Any) -> Iterator[pa.RecordBatch]:
-    """Read lines of text; bytes that are no UTF-8 are replaced, because a log may hold anything that somebody sent."""
-    begun = b""
-    while block := file.read(4 << 20):
-        whole, newline, rest = block.rpartition(b"\n")
-        if not newline:
-            begun += rest
-            continue
-        yield _line_batch(row, begun + whole)
-        begun = rest
-    if begun:
-        yield _line_batch(row, begun)
-
-
-def _line_batch(row: RowType, lines: bytes) -> pa.RecordBatch:
-    text = lines.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\r")
-    return pa.RecordBatch.from_arrays([pa.array(text.split("\n"), pa.string())], schema=row.schema)
+def _fitted(
+    reader: Files, row: RowType, rows: pa.RecordBatch, split: Split, first: int, source: str
+) -> Iterator[Piece]:
+    """Bring rows of a Parquet file to the declared type, and find those that do not fit."""
+    try:
+        columns = _fit(row, rows) if reader.passes_over else cast_table(row, rows, source, split.path)
+    except pa.ArrowInvalid as error:
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            yield from _fitted(reader, row, rows[:middle], split, first, source)
+            yield from _fitted(reader, row, rows[middle:], split, first + middle, source)
+            return
+        why = Unreadable(f"{split.path}, row {first}", str(error), row_text(rows.to_pylist()[0]))
+        yield _unreadable_rows(row, split, range(first, first + 1), first, why)
+    else:
+        yield Piece(_positions(split, first - split.start, len(rows)), columns, None)

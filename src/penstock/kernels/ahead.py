@@ -208,6 +208,8 @@ class OrderReader:
         reader, fields, declared = self._source.reader, self._source.order_by, self.node.types[0]
         if not isinstance(reader, Files) or reader.format != "parquet" or len(fields) != 1 or declared is None:
             return []  # of several columns, nothing tells the greatest values that one row has
+        if reader.passes_over:
+            return []  # rows that cannot be read have no values, whatever statistics say
         path, kind = split.path, declared.schema.field(fields[0]).type
         assert path is not None
         if path not in self._groups:
@@ -236,8 +238,8 @@ class OrderReader:
         """Return the type of just the order_by fields where a source can be read by columns, else that of its rows."""
         declared, reader = self.node.types[0], self._source.reader
         by_columns = isinstance(reader, Generated) or (isinstance(reader, Files) and reader.format == "parquet")
-        if declared is None or not by_columns:
-            return declared
+        if declared is None or not by_columns or self._source.on_error != "fail":
+            return declared  # what cannot be read is found by reading all of it
         return row_type(pa.schema([declared.schema.field(name) for name in self._source.order_by]), self.node.name)
 
 

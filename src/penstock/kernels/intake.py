@@ -7,13 +7,15 @@ sequence, because everything else is held to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from penstock.checks import DEAD_LETTER, DeadLetter
 from penstock.errors import SourceError
 from penstock.graph import Node
 from penstock.ingress.splits import Piece
+from penstock.ingress.text import Unreadable
 from penstock.kernels.order import Key, climb
 from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, Ints, sorting_order
@@ -24,8 +26,8 @@ from penstock.plan import Plan
 from penstock.sequential import late_row_message
 from penstock.timing import BEFORE, FOREVER, Ticks
 
-ON_TIME, LATE = 0, 1
-"""The output ports of a source."""
+ON_TIME, LATE, UNREADABLE = 0, 1, -1
+"""The output ports of a source; what cannot be read leaves on the port for errors, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Arrived:
     parts: Ints | None = None
     """The part of each row that is on time; None where there is one."""
     late_parts: Ints | None = None
+    unreadable: Chunk | None = None
+    """Dead letters of rows that cannot be read, each in its place."""
+    unreadable_parts: Ints | None = None
 
     def chunks(self) -> Iterator[tuple[int, Chunk, Ints | None]]:
         """Return the rows of each output port that has some, with their parts."""
@@ -45,6 +50,8 @@ class Arrived:
             yield ON_TIME, self.rows, self.parts
         if self.late is not None:
             yield LATE, self.late, self.late_parts
+        if self.unreadable is not None:
+            yield UNREADABLE, self.unreadable, self.unreadable_parts
 
 
 class SourceIntake:
@@ -62,11 +69,12 @@ class SourceIntake:
         assert isinstance(source, Source)
         self._layout, self._node, self._source = plan.layout, node, source
         self._number = plan.sources.index(node)
-        self._timed = node.name in plan.timed
+        self.timed = node.name in plan.timed
+        """Whether something below needs event times."""
 
     def times(self, piece: Piece) -> Ints | None:
         """Return the event times of rows, where something below needs them."""
-        if not self._timed:
+        if not self.timed:
             return None
         if self._source.time is None:
             return np.zeros(piece.positions.shape[-1], np.int64)
@@ -84,7 +92,36 @@ class SourceIntake:
             self._layout.base
         )
         parts = piece.parts
-        if order or not piece.in_order:
+        if piece.unreadable:
+            chunk, late, parts, letters, of = self._without_unreadable(piece.unreadable, chunk, late, parts)
+            return replace(self._sorted(piece, chunk, late, parts), unreadable=letters, unreadable_parts=of)
+        return self._sorted(piece, chunk, late, parts)
+
+    def _without_unreadable(
+        self, unreadable: Mapping[int, Unreadable], chunk: Chunk, late: np.ndarray, parts: Ints | None
+    ) -> tuple[Chunk, np.ndarray, Ints | None, Chunk | None, Ints | None]:
+        """Take out rows that cannot be read: return what is left, and the dead letters with their parts."""
+        keep = np.setdiff1d(np.arange(len(chunk)), np.fromiter(unreadable, np.int64))
+        told = {number: why for number, why in sorted(unreadable.items()) if why.told}
+        index = np.fromiter(told, np.int64)
+        letters = [DeadLetter(self._node.name, why.reason, why.where, why.text) for why in told.values()]
+        made = Chunk(
+            [component[index] for component in chunk.positions],
+            None if chunk.times is None else np.zeros(len(index), np.int64),
+            DEAD_LETTER,
+            None,
+            letters,
+        )
+        return (
+            chunk.select(keep),
+            late[keep] if len(late) else late,
+            None if parts is None else parts[keep],
+            made if letters else None,
+            None if parts is None else parts[index],
+        )
+
+    def _sorted(self, piece: Piece, chunk: Chunk, late: np.ndarray, parts: Ints | None) -> Arrived:
+        if self._source.order_by or not piece.in_order:
             sorts = sorting_order(chunk.positions)
             if sorts is not None:
                 chunk, parts = chunk.select(sorts), None if parts is None else parts[sorts]

@@ -408,6 +408,8 @@ class LocalEngine(Engine):
             self.element.drain()
             self.element.fail(cut.late.error)
             return False
+        for name, rows in cut.passed_over.items():
+            self.element.stations[name].counts.add(errors=rows)
         if not self.element.submit(cut.rows, cut.marks, cut.steps, small=cut.count < self._cutter.batch_rows):
             return False
         sizing = self._sizing  # another thread may take it away

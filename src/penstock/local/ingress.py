@@ -19,6 +19,7 @@ from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Piece, Split, read_split
 from penstock.kernels.intake import (
     LATE,
+    UNREADABLE,
     Arrived,
     SourceIntake,
     SourceMarks,
@@ -33,7 +34,7 @@ from penstock.kernels.intake import (
 from penstock.kernels.order import Key, Part, below, bound, within
 from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
-from penstock.pe.failures import Failure, Failures
+from penstock.pe.failures import Failure
 from penstock.pe.marks import Steps, joined
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.pe.stations import Rows
@@ -52,6 +53,8 @@ class Cut:
     count: int
     late: Failure | None = None
     """A row that came too late, where that ends the flow; nothing at or behind it is in the batch."""
+    passed_over: dict[str, int] = field(default_factory=dict)
+    """Rows of each source that could not be read or have no event time."""
 
 
 @dataclass
@@ -76,6 +79,10 @@ class _Stream:
     """Rows that were read, by (part, output port)."""
     rows: int = 0
     """Rows that were read so far: the number of the next one."""
+    turns: bool = False
+    """Whether sources take turns: then each row counts, also one that cannot be read and is not told of."""
+    turned: int = 0
+    """Rows that were taken in turns."""
     last: tuple[int, ...] | None = None
     """The position of the last row that was taken since the last batch of this source."""
     dry: bool = True
@@ -87,7 +94,12 @@ class _Stream:
     @property
     def holds(self) -> bool:
         """Tell whether rows were read that nobody has taken."""
-        return bool(self.held)
+        return self.waiting > 0
+
+    @property
+    def waiting(self) -> int:
+        """Return how many rows were read and not taken."""
+        return self.rows - self.turned if self.turns else sum(map(len, self.held.values()))
 
     @property
     def over(self) -> bool:
@@ -96,7 +108,7 @@ class _Stream:
 
     def fill(self) -> None:
         """Read until something is held; of one that has ended until it is known whether more than one row is left."""
-        while sum(map(len, self.held.values())) < (2 if self.ended else 1) and self.read():
+        while self.waiting < (2 if self.ended else 1) and self.read():
             pass
 
     def read(self) -> bool:
@@ -130,6 +142,12 @@ class _Stream:
             self.last = last if self.last is None else max(self.last, last)
             yield _Given(self.node.name, port, taken, np.full(count, part) if part else None)
 
+    def take_turns(self, count: int, stop: tuple[int, ...]) -> Iterator[_Given]:
+        """Take the next rows of a source that takes turns: all before a position."""
+        self.turned += count
+        for (part, port), chunk in list(self.held.items()):
+            yield from self.take(part, port, _before(chunk.positions, stop))
+
 
 class Cutter:
     """Cut what sources give in batches, keeping their watermarks."""
@@ -141,7 +159,8 @@ class Cutter:
         self.plan, self.batch_rows, self._tell_ends, self._clock = plan, batch_rows, tell_ends, clock
         self._marks = {node.name: SourceMarks() for node in plan.sources}
         self._streams = {
-            node.name: _Stream(node, number, SourceIntake(plan, node)) for number, node in enumerate(plan.sources)
+            node.name: _Stream(node, number, SourceIntake(plan, node), turns=plan.layout.sequence == "turns")
+            for number, node in enumerate(plan.sources)
         }
         self.most_rows: int | None = None
         """Rows of a batch at most, whatever `batch_rows` says."""
@@ -166,7 +185,8 @@ class Cutter:
             for key, chunk in stream.held.items():
                 rows = None if chunk.rows is None else chunk.get_rows()
                 piece = Piece(chunk.positions[0], chunk.columns, rows)
-                stream.held[key] = replace(chunk, times=stream.intake.times(piece))
+                times = stream.intake.times(piece) if key[1] != UNREADABLE else np.zeros(len(chunk), np.int64)
+                stream.held[key] = replace(chunk, times=times if stream.intake.timed else None)
 
     @property
     def marks(self) -> dict[str, Ticks]:
@@ -182,7 +202,7 @@ class Cutter:
         held, parts = self._streams[source].held, self._marks[source].counting
         if len(parts) > 1 and not parts.keys() <= {part for part, _ in held}:
             return True
-        return sum(map(len, held.values())) < 2
+        return self._streams[source].waiting < 2
 
     def cut(self, slices: Mapping[str, Slice], ended: Collection[str] = ()) -> Iterator[Cut]:
         """Cut the rows that are next, in order, and the ends of sources that will give no more."""
@@ -266,7 +286,11 @@ class Cutter:
             if name not in slices:
                 continue
             for arrived in stream.reading:
-                for port, chunk, parts in arrived.chunks():
+                chunks = list(arrived.chunks())
+                if len(chunks) > 1:  # among the others is what could not be read
+                    yield from self._cut_merged([_Given(name, *each) for each in chunks], {})
+                    continue
+                for port, chunk, parts in chunks:
                     start = 0
                     while start < len(chunk):
                         stop = min(start + self._size, len(chunk))
@@ -292,14 +316,20 @@ class Cutter:
             for stream in self._streams.values():
                 stream.fill()
                 if stream.holds:
-                    counts.append(len(stream.held[0, 0]))
+                    counts.append(stream.waiting)
                 elif not stream.ended:
                     return  # nobody knows whether it has the next row
             ends = self._new_ends(lambda stream: self.plan.layout.place(stream.number, stream.rows))
             if not counts and not ends:
                 return
             count = min(counts, default=0)
-            given = [g for stream in self._streams.values() if stream.holds for g in stream.take(0, 0, count)]
+            place = self.plan.layout.place
+            given = [
+                each
+                for stream in self._streams.values()
+                if stream.holds
+                for each in stream.take_turns(count, place(stream.number, stream.turned + count))
+            ]
             yield from self._cut_merged(given, ends)
 
     def _new_ends(self, place: Callable[[_Stream], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -428,29 +458,31 @@ class Cutter:
         yield from self._cut_merged(before, {})
         yield Cut({}, self.marks, {}, 0, first)
 
-    def _timed(self, given: list[_Given], rows: dict[str, Rows]) -> Iterator[_Given]:
-        """Take out rows that have no event time; their dead letters, if wanted, go to `rows`."""
+    def _usable(self, given: list[_Given], rows: dict[str, Rows], passed_over: dict[str, int]) -> Iterator[_Given]:
+        """Take out rows that could not be read or have no event time; dead letters, if wanted, go to `rows`."""
         for each in given:
             node = self.plan.nodes[each.name]
+            unreadable = each.port == UNREADABLE
             chunk, missing = untimed(node, each.chunk)
-            if not len(missing):
+            if not unreadable and not len(missing):
                 yield each
                 continue
-            letters = no_time_letters(node, each.chunk, missing, Failures())
-            if letters is not None:
+            letters = each.chunk if unreadable else no_time_letters(node, each.chunk, missing)
+            passed_over[each.name] = passed_over.get(each.name, 0) + (len(each.chunk) if unreadable else len(missing))
+            if node.operator.on_error == "dead_letter":
                 ports, port = rows.setdefault(each.name, {}), node.operator.outputs.index("errors")
                 ports[port] = concat([ports[port], letters]).sorted() if port in ports else letters
-            if len(chunk):
+            if not unreadable and len(chunk):
                 yield _Given(
                     each.name, each.port, chunk, None if each.parts is None else np.delete(each.parts, missing)
                 )
 
     def _made(self, given: list[_Given], ends: Mapping[str, tuple[int, ...]]) -> Cut:
         """Put the marks to the rows, each just before the row that raises it."""
-        before, rows = self.marks, dict[str, Rows]()
+        before, rows, passed_over = self.marks, dict[str, Rows](), dict[str, int]()
         raised: dict[str, dict[int, Steps]] = {}
         tops: dict[str, dict[int, Ticks]] = {}
-        for each in self._timed(given, rows):
+        for each in self._usable(given, rows, passed_over):
             ports = rows.setdefault(each.name, {})
             ports[each.port] = concat([ports[each.port], each.chunk]).sorted() if each.port in ports else each.chunk
             source, marks = self.plan.nodes[each.name].operator, self._marks[each.name]
@@ -478,7 +510,7 @@ class Cutter:
             found = joined([*([steps[name]] if name in steps else []), end_step(position)])
             assert found is not None
             steps[name], self._marks[name].water = found, FOREVER
-        return Cut(rows, before, steps, sum(len(each.chunk) for each in given))
+        return Cut(rows, before, steps, sum(len(each.chunk) for each in given), passed_over=passed_over)
 
 
 def _none(plan: Plan) -> Steps:

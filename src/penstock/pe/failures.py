@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, operator_error
+from penstock.errors import PenstockError, operator_error, row_text
 from penstock.graph import Node
 from penstock.plan import Plan
 from penstock.positions import Layout
 from penstock.rows import Row
-from penstock.sequential import row_text
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import SourceError
+from penstock.checks import DeadLetter
+from penstock.errors import SourceError, operator_error, row_text
 from penstock.graph import Node
 from penstock.ingress.splits import Piece
 from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.failures import Failure, Failures
+from penstock.pe.failures import Failure
 from penstock.pe.stateless import letters_chunk
 from penstock.rows import any_getter
 from penstock.sequential import no_time, no_time_message
@@ -69,12 +70,12 @@ def no_time_failure(node: Node, chunk: Chunk, index: int) -> Failure:
     return Failure(node.name, chunk.position(index), error)
 
 
-def no_time_letters(node: Node, chunk: Chunk, missing: Ints, failures: Failures) -> Chunk | None:
-    """Report rows that have no event time, where that does not fail the flow; return their dead letters, if wanted."""
+def no_time_letters(node: Node, chunk: Chunk, missing: Ints) -> Chunk:
+    """Return dead letters of rows that have no event time."""
     source = node.operator
     assert isinstance(source, Source)
     assert source.time is not None
     rows, error = chunk.select(missing), no_time(source.time, None)
-    made = [failures.report(node, error, row, rows.position(i)) for i, row in enumerate(rows.get_rows())]
-    letters = [(i, letter) for i, letter in enumerate(made) if letter is not None]
-    return letters_chunk(rows, letters, len(rows.positions)) if letters else None
+    problems = [(row, operator_error(node.name, error, row)) for row in rows.get_rows()]
+    letters = [DeadLetter(node.name, problem.error, problem.where, row_text(row)) for row, problem in problems]
+    return letters_chunk(rows, list(enumerate(letters)), len(rows.positions))

@@ -24,6 +24,7 @@ from penstock.graph import Node
 from penstock.ingress.splits import Piece, read_split
 from penstock.kernels.intake import (
     LATE,
+    UNREADABLE,
     SourceIntake,
     end_step,
     first_late,
@@ -119,6 +120,9 @@ class Task:
                 if port == LATE and not node.operator.diverts:
                     self._failures.fatal.append(first_late(node, chunk))
                     continue
+                if port == UNREADABLE:
+                    self._pass_over(node, chunk, len(chunk))
+                    continue
                 timed, parts_of = self._without_untimed(node, chunk, parts)
                 if not len(timed):
                     continue
@@ -152,10 +156,15 @@ class Task:
         if len(missing) and node.operator.on_error == "fail":
             self._failures.fatal.append(no_time_failure(node, chunk, int(missing[0])))
         elif len(missing):
-            letters = no_time_letters(node, chunk, missing, self._failures)
-            if letters is not None:
-                self._passages.take(node, node.operator.outputs.index("errors"), letters)
+            self._pass_over(node, no_time_letters(node, chunk, missing), len(missing))
         return timed, parts if parts is None or not len(missing) else np.delete(parts, missing)
+
+    def _pass_over(self, node: Node, letters: Chunk, count: int) -> None:
+        """Go on without rows that cannot be used, and send their dead letters where they are wanted."""
+        passed_over = self._failures.passed_over
+        passed_over[node.name] = passed_over.get(node.name, 0) + count
+        if node.operator.on_error == "dead_letter":
+            self._passages.take(node, node.operator.outputs.index("errors"), letters)
 
     def _send_marks(self, node: Node, chunk: Chunk, parts: Ints | None) -> Iterator[tuple[int, int]]:
         """Send the marks that rows raise to every task that may fire on them; return the highest of each part."""

@@ -1,0 +1,211 @@
+"""Read files of JSON, CSV and plain lines in blocks of whole lines, and find the lines that cannot be read.
+
+Blocks are cut alike whoever reads the file, so a row has the same number in every process and every attempt. A block is
+parsed at once; only one that cannot be is halved until the lines are found that are to blame.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+BLOCK_BYTES = 4 << 20
+_SHOWN = 2000
+"""Characters of an unreadable line that are kept."""
+# Arrow crashes on a null that stands where a record should, so no such line may reach it. Nearly all lines begin with
+# a brace, which is seen much faster.
+_NULL_AFTER_RECORD = re.compile(rb"}\s*null")
+_NULL_AT_START = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)\s*null")
+
+Parse = Callable[[bytes], pa.Table]
+
+
+class Unreadable(NamedTuple):
+    """What stands where a row should, and cannot be read as one."""
+
+    where: str
+    reason: str
+    text: str
+
+    @property
+    def told(self) -> bool:
+        """Tell whether it is to be told of: of several rows that cannot be read for one reason, only the first is."""
+        return bool(self.reason)
+
+
+UNTOLD = Unreadable("", "", "")
+
+
+@dataclass
+class TextRows:
+    """Rows of a file in order; those that cannot be read are null in all columns."""
+
+    columns: pa.RecordBatch
+    unreadable: dict[int, Unreadable] = field(default_factory=dict)
+    """By the number of the row in `columns`."""
+
+
+class _Line(NamedTuple):
+    number: int
+    """Counted from 1, as editors do."""
+    content: bytes
+
+
+def read_text(
+    format: str, options: Mapping[str, Any], schema: pa.Schema, file: Any, fit: Callable[[pa.Table], pa.Table]
+) -> Iterator[TextRows]:
+    """Read a file from its start. `fit` brings a table to the schema, or raises `pa.ArrowInvalid`."""
+    number, parse = 1, _parser(format, options, schema)
+    for lines in _blocks(file):
+        if format == "text":
+            yield TextRows(_plain(lines, schema))
+        elif parse is None:
+            parse, skipped, rest = _after_header(options, schema, lines)
+            if parse is not None and rest.strip():
+                yield from _rows(rest, number + skipped, parse, schema, fit)
+        elif lines.strip():
+            yield from _rows(lines, number, parse, schema, fit)
+        number += lines.count(b"\n") + 1
+
+
+def _blocks(file: Any) -> Iterator[bytes]:
+    """Return the lines of a file, many at once, without the newline after the last of them."""
+    begun = b""
+    while block := file.read(BLOCK_BYTES):
+        whole, newline, rest = block.rpartition(b"\n")
+        if newline:
+            yield begun + whole
+            begun = rest
+        else:
+            begun += rest
+    if begun:
+        yield begun
+
+
+def first_schema(format: str, options: Mapping[str, Any], file: Any) -> pa.Schema:
+    """Return the schema that the first lines of a file of JSON or CSV have."""
+    lines = next(_blocks(file), b"")
+    return _parse_json(lines, None).schema if format == "json" else _parse_csv(lines, options, None, None).schema
+
+
+def _rows(
+    lines: bytes, first: int, parse: Parse, schema: pa.Schema, fit: Callable[[pa.Table], pa.Table]
+) -> Iterator[TextRows]:
+    try:
+        table = fit(parse(lines))
+    except pa.ArrowInvalid:
+        yield from _one_by_one(_split(lines, first), parse, schema, fit)
+        return
+    for batch in table.combine_chunks().to_batches():
+        yield TextRows(batch)
+
+
+def _split(lines: bytes, first: int) -> list[_Line]:
+    found = (_Line(first + index, line) for index, line in enumerate(lines.split(b"\n")))
+    return [line for line in found if line.content.strip()]
+
+
+def _one_by_one(
+    lines: list[_Line], parse: Parse, schema: pa.Schema, fit: Callable[[pa.Table], pa.Table]
+) -> Iterator[TextRows]:
+    """Halve lines until those that cannot be read stand alone."""
+    waiting = [lines]
+    while waiting:
+        some = waiting.pop()
+        try:
+            table = fit(parse(b"\n".join(line.content for line in some)))
+        except pa.ArrowInvalid as error:
+            if len(some) > 1:
+                middle = len(some) // 2
+                waiting += [some[middle:], some[:middle]]
+                continue
+            text = some[0].content.decode("utf-8", "replace").strip("\r")[:_SHOWN]
+            nothing = pa.RecordBatch.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
+            yield TextRows(nothing, {0: Unreadable(f"line {some[0].number}", _reason(error), text)})
+        else:
+            for batch in table.combine_chunks().to_batches():
+                yield TextRows(batch)
+
+
+def _reason(error: pa.ArrowInvalid) -> str:
+    """Return what is wrong with a line; the number of the row is that in what Arrow was given."""
+    text = re.sub(r"Row #\d+: ", "", str(error).splitlines()[0])
+    return re.sub(r" in row \d+$", "", text)
+
+
+def _parser(format: str, options: Mapping[str, Any], schema: pa.Schema) -> Parse | None:
+    """Return what parses lines; None where the header of the file must be read first."""
+    if format == "json":
+        return lambda lines: _parse_json(lines, schema)
+    if options.get("header", True):
+        return None
+    return lambda lines: _parse_csv(lines, options, schema, schema.names)
+
+
+def _after_header(options: Mapping[str, Any], schema: pa.Schema, lines: bytes) -> tuple[Parse | None, int, bytes]:
+    """Read the header of CSV: return what parses the lines after it, how many are before those, and the lines."""
+    found = re.search(rb"[^\s]", lines)
+    if found is None:
+        return None, 0, b""
+    skipped = lines.count(b"\n", 0, found.start())
+    *_, header = lines.split(b"\n", skipped + 1)[: skipped + 1]
+    names = _parse_csv(header + b"\n", options, None, None).column_names
+    missing = [name for name in schema.names if name not in names]
+    if missing:
+        raise pa.ArrowInvalid(f"there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+    rest = lines.split(b"\n", skipped + 1)[skipped + 1 :]
+    return lambda some: _parse_csv(some, options, schema, names), skipped + 1, b"".join(rest)
+
+
+def _plain(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """Take lines as they are; bytes that are no UTF-8 are replaced, because a log may hold anything that was sent."""
+    text = lines.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\r")
+    return pa.RecordBatch.from_arrays([pa.array(text.split("\n"), pa.string())], schema=schema)
+
+
+def _parse_json(lines: bytes, schema: pa.Schema | None) -> pa.Table:
+    if not lines.isascii():
+        try:
+            lines.decode()
+        except UnicodeDecodeError as error:
+            raise pa.ArrowInvalid(f"not UTF-8: {error.reason}") from None
+    if b"null" in lines and _may_have_bare_null(lines):
+        _refuse_null(lines)
+    read = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    parse = None if schema is None else pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    return pa.json.read_json(io.BytesIO(lines), read_options=read, parse_options=parse)
+
+
+def _may_have_bare_null(lines: bytes) -> bool:
+    content = np.frombuffer(lines, np.uint8)
+    starts = np.flatnonzero(content[:-1] == ord("\n")) + 1
+    braces = content[0] == ord("{") and bool((content[starts] == ord("{")).all())
+    return bool(_NULL_AFTER_RECORD.search(lines) or (not braces and _NULL_AT_START.search(lines)))
+
+
+def _refuse_null(lines: bytes) -> None:
+    """Look closely at lines that may hold a bare null: it may also be in a text."""
+    for line in lines.split(b"\n"):
+        if _NULL_AFTER_RECORD.search(line) or _NULL_AT_START.search(line):
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise pa.ArrowInvalid(f"JSON parse error: {error}") from None
+            if not isinstance(record, dict):
+                raise pa.ArrowInvalid("JSON parse error: null is no record")
+
+
+def _parse_csv(lines: bytes, options: Mapping[str, Any], schema: pa.Schema | None, names: list[str] | None) -> pa.Table:
+    read = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
+    parse = pa.csv.ParseOptions(delimiter=options.get("delimiter", ","))
+    convert = None if schema is None else pa.csv.ConvertOptions(column_types=schema, include_columns=schema.names)
+    return pa.csv.read_csv(io.BytesIO(lines), read, parse, convert)
