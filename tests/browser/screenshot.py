@@ -88,11 +88,12 @@ def start(engine: str, directory: Path) -> ps.Run:
             if steering.name == "threads":
                 steering._cpu_usage = own_usage()
         return run
-    from penstock.demo.flow import Readings, make_flow
+    from penstock.demo.flow import make_flow
+    from penstock.demo.load import Load, schedule
 
-    readings = Readings(20_000)
-    flow = make_flow(readings, 10**9, directory)
-    return ps.start(flow, on=ps.Spark(epoch_rows=40_000), checkpoint=str(directory / "checkpoint"), page=0)
+    Load(directory / "readings", list(schedule(120, 15_000))).start()
+    flow = make_flow(directory / "readings", directory)
+    return ps.start(flow, on=ps.Spark(), checkpoint=str(directory / "checkpoint"), page=0)
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.demo.flow import Readings
+from penstock.demo.flow import readings
 from penstock.plan import make_plan
 from penstock.rows import Row
 from penstock.sequential import SequentialEngine
@@ -32,7 +32,7 @@ class Verdict:
     """The first difference; None where every row is the same, in the same place."""
 
 
-def expected_rows(flow: ps.Flow, readings: Readings, rows: int, ended: bool, tell: Tell) -> dict[str, list[Row]]:
+def expected_rows(flow: ps.Flow, rows: int, tell: Tell) -> dict[str, list[Row]]:
     """Run the first `rows` readings through the sequential engine, one at a time; tell how far it is."""
     engine = SequentialEngine(make_plan(flow))
     declared = engine.plan.nodes["readings"].types[0]
@@ -45,8 +45,6 @@ def expected_rows(flow: ps.Flow, readings: Readings, rows: int, ended: bool, tel
         if (stop - told) * _LINES >= rows:
             tell(f"ran {stop:,} of {rows:,} readings again, one at a time")
             told = stop
-    if ended:
-        engine.end("readings")
     return engine.results
 
 
@@ -73,10 +71,10 @@ def compare(sink: str, written: list[Row], expected: list[Row]) -> Verdict:
     return Verdict(sink, len(written), None)
 
 
-def check_order(flow: ps.Flow, readings: Readings, rows: int, ended: bool, out: Path, tell: Tell) -> list[Verdict]:
+def check_order(flow: ps.Flow, rows: int, out: Path, tell: Tell) -> list[Verdict]:
     """Compare every sink, and tell what is being done: it takes as long as the run."""
     verdicts = []
-    for sink, wanted in expected_rows(flow, readings, rows, ended, tell).items():
+    for sink, wanted in expected_rows(flow, rows, tell).items():
         tell(f"comparing {out / sink} with the {len(wanted):,} rows that this gave, row by row")
         verdicts.append(compare(sink, written_rows(out / sink), wanted))
     return verdicts

@@ -1,29 +1,37 @@
-"""Print what the demonstration does: a line a second, and a table at the end."""
+"""Print what the demonstration does: a line a second, each decision with its reason, and a table at the end."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
 from statistics import median
 
 import numpy as np
 
 from penstock.cli.progress import Progress, count, duration, size
 from penstock.demo.check import Verdict
-from penstock.demo.flow import Readings
+from penstock.demo.flow import sensors
+from penstock.elastic.decisions import Decision
 from penstock.statistics import FlowStats
 
 LINE_SECONDS = 1.0
+_RECENT = 20
 
 
 class Show:
     """Follow a run, epoch by epoch. Times are passed in."""
 
-    def __init__(self, readings: Readings, began: float) -> None:
+    def __init__(self, began: float) -> None:
         self.progress = Progress(began)
         self.milliseconds: list[float] = []
         self.changes: list[str] = []
-        """The changes of the number of tasks, as "2 -> 4"."""
-        self._readings, self._began = readings, began
-        self._shown, self._rows_shown = began, 0
+        """The changes of the number of tasks, as "1 -> 2 (190 ms)"."""
+        self.decided: Counter[str] = Counter()
+        self._gaps: list[float] = []
+        """Milliseconds from each epoch to the next."""
+        self._began, self._shown, self._rows_shown = began, began, 0
+        self._last: float | None = None
         self._tasks: int | None = None
 
     def epoch(self, stats: FlowStats, now: float) -> None:
@@ -31,24 +39,40 @@ class Show:
         self.progress.take(stats, now)
         if stats.rows_in:
             self.milliseconds.append(stats.seconds * 1000)
+        gap = 0.0 if self._last is None else 1000 * (now - self._last)
         if self._tasks is not None and stats.tasks != self._tasks:
-            self.changes.append(f"{self._tasks} -> {stats.tasks}")
-            now_tasks = count(stats.tasks, "task")
-            print(f"         epoch {stats.epoch} ran with {now_tasks} instead of {self._tasks}: no restart")
-        self._tasks = stats.tasks
+            self.changes.append(f"{self._tasks} -> {stats.tasks}: {gap:.0f} ms")
+            usual = f", {median(self._gaps):.0f} ms is usual" if self._gaps else ""
+            tell(
+                f"epoch {stats.epoch} ran with {count(stats.tasks, 'task')} instead of {self._tasks}, "
+                f"{gap:.0f} ms after the one before{usual}: no restart"
+            )
+        if self._last is not None:
+            self._gaps = [*self._gaps[1 - _RECENT :], gap]
+        self._tasks, self._last = stats.tasks, now
         if now - self._shown >= LINE_SECONDS and self.progress.rows_in > self._rows_shown:
             print(self._line(stats, now), flush=True)
             self._shown, self._rows_shown = now, self.progress.rows_in
 
+    def decisions(self, made: Iterable[Decision]) -> None:
+        """Print decisions, many of one moment as one line."""
+        acted = (each for each in made if each.what != "hold")
+        for (controller, _), group in groupby(acted, key=lambda each: (each.controller, each.step)):
+            some = list(group)
+            self.decided[controller] += 1
+            for what, each in {each.what: each for each in reversed(some)}.items():
+                same = [other for other in some if other.what == what]
+                change = f"{what.replace('_', ' ')} {each.before} -> {each.after}"
+                tell(f"decided {f'to move {len(same)} shards' if what == 'shard' else change}: {each.why}")
+
     def _line(self, stats: FlowStats, now: float) -> str:
-        seen = self._readings.sensors(self._rows_shown, self.progress.rows_in)
-        sensors, counts = np.unique(seen, return_counts=True)
+        seen = sensors(self._rows_shown, self.progress.rows_in)
+        names, counts = np.unique(seen, return_counts=True)
         busiest = np.argsort(-counts, kind="stable")[:3]
-        hot = " ".join(f"{sensors[i]} ({100 * counts[i] / len(seen):.0f} %)" for i in busiest)
+        hot = " ".join(f"{names[i]} ({100 * counts[i] / len(seen):.0f} %)" for i in busiest)
         return (
-            f"{now - self._began:5.0f} s  epoch {stats.epoch:3}  {self.progress.rate():6,.0f} rows/s  "
-            f"{stats.seconds * 1000:5.0f} ms  tasks {stats.tasks}  hot sensors {hot}  "
-            f"busiest shard {shard_load(stats)}  state {size(stats.state_bytes)}"
+            f"{now - self._began:5.0f} s  {self.progress.rate():7,.0f} rows/s  epoch {stats.epoch:3} "
+            f"{stats.seconds * 1000:5.0f} ms  tasks {stats.tasks}  hot sensors {hot}"
         )
 
     def summary(self, verdicts: list[Verdict], now: float, check_seconds: float) -> str:
@@ -56,13 +80,12 @@ class Show:
         progress, last = self.progress, self.progress.last
         spent = now - self._began
         lines = [
-            ("rows in", f"{progress.rows_in:,}"),
+            ("rows in", f"{progress.rows_in:,}, {progress.rows_in / spent:,.0f} a second on average"),
             ("rows out", ", ".join(f"{verdict.rows:,} {verdict.sink}" for verdict in verdicts)),
-            ("rows/s", f"{progress.rows_in / spent:,.0f}"),
-            ("epochs", f"{progress.epochs:,}"),
-            ("median epoch", f"{median(self.milliseconds):.0f} ms" if self.milliseconds else "-"),
+            ("epochs", f"{progress.epochs:,}, median {median(self.milliseconds or [0]):.0f} ms"),
             ("state", size(last.state_bytes) if last is not None else "-"),
             ("task changes", f"{len(self.changes)} ({', '.join(self.changes) or 'none'})"),
+            ("decisions", ", ".join(f"{number} {name}" for name, number in self.decided.items()) or "none"),
             ("order check", f"against the one-row-at-a-time run, {duration(check_seconds)}"),
         ]
         table = [f"  {name:<14}{value}" for name, value in lines]
@@ -71,14 +94,12 @@ class Show:
         return "\n".join([*table, f"  {'ORDER CHECK':<14}{'PASSED' if passed else 'FAILED'}"])
 
 
-def shard_load(stats: FlowStats) -> str:
-    """Say how much more the busiest shard of the epoch had to do than the average one of the 256."""
-    track = stats.operators.get("track")
-    rows = [rows for rows, _ in track.shards.values()] if track is not None else []
-    return f"{max(rows) * 256 / sum(rows):.0f}x the mean" if rows and sum(rows) else "-"
+def tell(line: str) -> None:
+    """Print what is being done, or was decided."""
+    print(f"         {line}", flush=True)
 
 
 def _verdict(verdict: Verdict) -> str:
     if verdict.difference is None:
-        return f"{verdict.sink}: {verdict.rows:,} rows, each the same and in the same place"
+        return f"{verdict.sink}: {verdict.rows:,} rows, each exactly once and in its place"
     return f"{verdict.sink}: {verdict.difference}"
