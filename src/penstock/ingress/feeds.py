@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from penstock.errors import SourceError
 from penstock.ingress.paths import Stamp, absolute, exists, list_files, open_path, stamp_of
 from penstock.ingress.retries import retried
-from penstock.ingress.splits import Split, changed, count_rows
+from penstock.ingress.splits import Split, changed, count_rows, gone
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
 
@@ -396,8 +396,8 @@ class FileFeed:
             rows = self._known.get(path)
             return [count_rows(self._reader, self._counted, path, self._source) if rows is None else rows]
         try:
-            return retried(lambda: _count_row_groups(path), f"source {self._source!r}: reading", path)
-        except (OSError, pa.ArrowInvalid) as error:
+            return retried(lambda: _count_row_groups(path, self._source), f"source {self._source!r}: reading", path)
+        except pa.ArrowInvalid as error:
             raise SourceError(
                 f"source {self._source!r}: the file {path} cannot be read as parquet: "
                 f"{str(error).splitlines()[0]}; remove it, or write it elsewhere and move it in when it is "
@@ -405,12 +405,15 @@ class FileFeed:
             ) from None
 
 
-def _count_row_groups(path: str) -> list[int]:
+def _count_row_groups(path: str, source: str) -> list[int]:
     """Return the rows up to the end of each row group of a Parquet file."""
-    with open_path(path) as file:
-        metadata = pq.ParquetFile(file).metadata
-        groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-        return list(itertools.accumulate(groups))
+    try:
+        with open_path(path) as file:
+            metadata = pq.ParquetFile(file).metadata
+    except FileNotFoundError:
+        raise gone(source, path) from None
+    groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    return list(itertools.accumulate(groups))
 
 
 def _counted_rows(splits: Iterable[Split]) -> int | None:
