@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import sysconfig
 import traceback
@@ -31,19 +32,41 @@ class SourceError(PenstockError):
     """Report a source that cannot be read, or whose rows break its promise of order."""
 
 
+CHECK_PATH = "check the path, and every directory on the way to it"
+_GIVE_RIGHTS = "give the user that runs the flow the right to it (chown, chmod), or use another place"
+_FREE_SPACE = "free space there, and start again, with the same checkpoint where there is one"
+FINAL_FIXES = {
+    errno.EACCES: _GIVE_RIGHTS,
+    errno.EPERM: _GIVE_RIGHTS,
+    errno.EROFS: "the file system is mounted read-only: mount it for writing, or use another place",
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.ENOTDIR: CHECK_PATH,
+    errno.EISDIR: CHECK_PATH,
+    errno.ENAMETOOLONG: CHECK_PATH,
+    errno.ELOOP: CHECK_PATH,
+}
+"""Errors of a file system that trying again does not change, and what does.
+
+A full disk is one of them, although somebody may clean it up: nobody does so within seconds, and until then each
+attempt writes all of its rows for nothing. Nothing that was committed is lost: the flow goes on when there is space.
+"""
+
+
 class StorageError(PenstockError):
-    """Report a file that could not be read or written for a reason that may pass, although it was tried again.
+    """Report a file that could not be read or written, although it was tried again, or where that is vain (`final`).
 
     It says nothing about the flow or its rows, so what it ended may be run again; and never that something is absent.
     """
 
-    def __init__(self, what: str, path: str, attempts: int, error: str, fix: str = "") -> None:
+    def __init__(self, what: str, path: str, attempts: int, error: str, fix: str = "", final: bool = False) -> None:
         self.what, self.path, self.attempts, self.error, self.fix = what, path, attempts, error, fix
+        self.final = final
         times = "failed with" if attempts == 1 else f"failed {attempts} times, the last time with"
         super().__init__(f"{what} {path} {times} {error}{fix and '; '}{fix}")
 
     def __reduce__(self) -> tuple[type[StorageError], tuple[object, ...]]:
-        return StorageError, (self.what, self.path, self.attempts, self.error, self.fix)
+        return StorageError, (self.what, self.path, self.attempts, self.error, self.fix, self.final)
 
 
 class CheckpointError(PenstockError):

@@ -115,7 +115,10 @@ def ticks_to_time(value: Ticks, kind: TimeKind) -> Any:
     """Show ticks as the user knows them."""
     if kind == "integer":
         return value
-    return (_EPOCH if kind == "timestamp" else _NAIVE_EPOCH) + dt.timedelta(microseconds=value)
+    epoch = _EPOCH if kind == "timestamp" else _NAIVE_EPOCH
+    return (
+        dt.datetime.max.replace(tzinfo=epoch.tzinfo) if value == FOREVER else epoch + dt.timedelta(microseconds=value)
+    )
 
 
 def unit_of(kind: TimeKind | None) -> Unit | None:

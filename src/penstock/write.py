@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.errors import FlowError
 from penstock.ingress.paths import absolute, is_file
+from penstock.ingress.retries import retried
 from penstock.read import FileFormat
 
 
@@ -86,7 +87,7 @@ def frame(function: Callable[[Any, int], Any]) -> FrameCallback:
 
 def refuse_file(sink: str, writer: Directory) -> None:
     """Refuse to write a directory where there is a file."""
-    if is_file(writer.path):
+    if retried(lambda: is_file(writer.path), f"sink {sink!r}: looking at", writer.path):
         raise FlowError(f"sink {sink!r}: {writer.path} is a file; give a directory")
 
 

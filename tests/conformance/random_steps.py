@@ -179,13 +179,11 @@ class Both(Process):
         total, due = context.state or (0, None)
         if due is not None:
             context.cancel_timer(due)
-        context.state = (total + value, context.time + 4)
-        context.set_timer(context.time + 4)
+        context.state = (total + value, context.set_timer(context.time + 4))
         context.emit({"t": context.time, "k": context.key, "v": (total + value) % 41})
 
     def on_timer(self, time: Any, context: ProcessContext) -> None:
-        # A late row asks for a time that has passed: that timer fires at the next mark, and cannot be cancelled.
-        total, _ = context.state or (0, None)
+        total, _ = context.state
         context.emit({"t": time, "k": context.key, "v": 50 + total % 41})
         context.state = None
 

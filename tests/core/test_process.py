@@ -2,6 +2,8 @@
 
 import datetime as dt
 
+import pytest
+
 from penstock import read
 from penstock.flow import Flow
 from penstock.operators import aggregates as agg
@@ -65,6 +67,47 @@ class TestTimers:
             ("timer", 6),
             ("row", 8),
             ("timer", 9),
+        ]
+
+    def test_are_cancelled_by_what_set_timer_returns_even_where_the_time_has_passed(self):
+        class Moved(Process):
+            """Keep one timer: that of the last row."""
+
+            def on_row(self, row, context):
+                if context.state is not None:
+                    context.cancel_timer(context.state)
+                context.state = context.set_timer(row.t - 100)
+
+            def on_timer(self, time, context):
+                context.emit((time, context.state))
+                context.state = None
+
+        # Both rows at 5 ask for a time that has passed; the second takes back what the first has asked for.
+        assert out(events((5, "a"), (5, "a"), (8, "b"), (8, "b")).process(Moved)) == [(6, 6), (9, 9)]
+
+        class Withdrawn(Moved):
+            def on_row(self, row, context):
+                context.cancel_timer(context.set_timer(row.t - 100))
+                context.cancel_timer(context.set_timer(row.t + 100))
+
+        assert out(events((5, "a"), (5, "a"), (8, "b")).process(Withdrawn)) == []
+
+    @pytest.mark.parametrize("zone", [None, dt.UTC])
+    def test_tell_when_they_fire_as_the_time_field_is_and_none_after_the_end(self, zone):
+        class Told(Process):
+            def on_row(self, row, context):
+                context.state = [context.set_timer(row.at - dt.timedelta(days=1))]
+
+            def on_timer(self, time, context):
+                assert time == context.state[0]
+                context.emit((time, context.watermark, context.set_timer(time)))
+
+        noon = dt.datetime(2024, 1, 1, 12, tzinfo=zone)
+        tick = dt.timedelta(microseconds=1)
+        stream = Flow("f").source("in", read.items([{"at": noon}, {"at": noon + tick}]), time="at")
+        assert out(stream.process(Told)) == [
+            (noon + tick, noon + tick, noon + 2 * tick),
+            (noon + 2 * tick, dt.datetime.max.replace(tzinfo=zone), None),
         ]
 
     def test_of_one_time_fire_once(self):

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from penstock.errors import SourceError
 from penstock.ingress.paths import Stamp, absolute, exists, list_files, open_path, stamp_of
 from penstock.ingress.retries import retried
-from penstock.ingress.splits import Split, blames_content, changed, count_rows
+from penstock.ingress.splits import Split, blames_content, changed, count_rows, gone
 from penstock.read import Files, Generated, Items, Reader, Socket
 from penstock.rows import RowType
 
@@ -396,9 +396,9 @@ class FileFeed:
             rows = self._known.get(path)
             return [count_rows(self._reader, self._counted, path, self._source) if rows is None else rows]
         try:
-            return retried(lambda: _count_row_groups(path), f"source {self._source!r}: reading", path)
-        except (OSError, pa.ArrowInvalid) as error:
-            if self._reader.passes_over and isinstance(error, pa.ArrowInvalid):
+            return retried(lambda: _count_row_groups(path, self._source), f"source {self._source!r}: reading", path)
+        except pa.ArrowInvalid as error:
+            if self._reader.passes_over:
                 return [1]  # reading it says what is wrong, in the place of its first row
             raise SourceError(
                 f"source {self._source!r}: the file {path} cannot be read as parquet: "
@@ -407,17 +407,19 @@ class FileFeed:
             ) from None
 
 
-def _count_row_groups(path: str) -> list[int]:
+def _count_row_groups(path: str, source: str) -> list[int]:
     """Return the rows up to the end of each row group of a Parquet file."""
-    with open_path(path) as file:
-        try:
+    try:
+        with open_path(path) as file:
             metadata = pq.ParquetFile(file).metadata
-        except OSError as error:
-            if blames_content(error, path):
-                raise pa.ArrowInvalid(str(error)) from None
-            raise
-        groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-        return list(itertools.accumulate(groups))
+    except FileNotFoundError:
+        raise gone(source, path) from None
+    except OSError as error:
+        if blames_content(error, path):
+            raise pa.ArrowInvalid(str(error)) from None
+        raise
+    groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    return list(itertools.accumulate(groups))
 
 
 def _counted_rows(splits: Iterable[Split]) -> int | None:

@@ -9,14 +9,17 @@ import pyarrow.parquet as pq
 
 from penstock.errors import FlowError
 from penstock.ingress.paths import exists, list_files, open_path
+from penstock.ingress.retries import retried
 from penstock.ingress.text import first_schema
 from penstock.read import Files
 
 
 def infer_schema(reader: Files, source: str) -> pa.Schema:
     """Return the schema of a directory's first file."""
-    found = sorted(list_files(reader.path), key=lambda f: (f.modified, f.path))
-    if not found and not exists(reader.path):
+    listing = f"source {source!r}: listing"
+    listed = retried(lambda: list_files(reader.path), listing, reader.path)
+    found = sorted(listed, key=lambda f: (f.modified, f.path))
+    if not found and not retried(lambda: exists(reader.path), listing, reader.path):
         where = "" if "://" in reader.path else f" (looked in {os.getcwd()})"
         raise FlowError(
             f"source {source!r}: there is no directory {reader.path!r}{where}; make it, or, to wait for its first "

@@ -156,6 +156,14 @@ def changed(source: str, path: str | None, how: str) -> SourceError:
     )
 
 
+def gone(source: str, path: str) -> SourceError:
+    """Return the refusal of a file that was listed and is not there any more."""
+    return SourceError(
+        f"source {source!r}: the file {path} is gone; it was there when the epoch was planned, so restore it, or start "
+        f"with a new checkpoint"
+    )
+
+
 def item_pieces(
     row: RowType | None, rows: list[Any], split: Split, source: str, *, passes_over: bool = False
 ) -> Iterator[Piece]:
@@ -251,12 +259,7 @@ def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterat
         with open_path(split.path) as file:
             yield from pieces(reader, row, file, split, source)
     except FileNotFoundError:
-        raise SourceError(
-            f"source {source!r}: the file {split.path} is gone; it was there when the epoch was planned, "
-            f"so restore it, or start with a new checkpoint"
-        ) from None
-    except PermissionError as error:
-        raise SourceError(f"source {source!r}: the file {split.path} may not be read: {error}") from None
+        raise gone(source, split.path) from None
     except (pa.ArrowInvalid, OSError) as error:
         if not blames_content(error, split.path):
             raise

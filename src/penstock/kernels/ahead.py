@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import StorageError
 from penstock.graph import Node
 from penstock.ingress.retries import retried
 from penstock.ingress.splits import Split, read_split
@@ -216,7 +217,7 @@ class OrderReader:
             try:
                 what = f"source {self.node.name!r}: reading the statistics of"
                 found = retried(lambda: row_groups(path, fields[0], kind), what, path)
-            except (pa.ArrowInvalid, FileNotFoundError, PermissionError):
+            except (pa.ArrowInvalid, StorageError):
                 found = []  # reading it says what is wrong
             self._groups[path] = found
         return self._groups[path]

@@ -26,6 +26,7 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
 from penstock.plan import Plan
 from penstock.rows import Row, RowType
+from penstock.store.objects import LocalStore
 from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 
 EPOCH_ROWS = 100_000
@@ -119,7 +120,7 @@ class _DirectorySink:
         if self._system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
         refuse_file(node.name, writer)
-        names = os.listdir(self._path) if os.path.isdir(self._path) else []
+        names = LocalStore(self._path, owner=f"sink {node.name!r}").names("", hidden=True)
         if any(name.startswith("epoch=") for name in names):
             raise FlowError(
                 f"sink {node.name!r}: {writer.path} holds the rows of another run, and this engine cannot go on with "

@@ -69,7 +69,10 @@ class ProcessContext:
 
     @property
     def watermark(self) -> Any:
-        """Return the watermark: no timer at or before it is still waiting. None before the first row."""
+        """Return the watermark: no timer at or before it is still waiting.
+
+        None before the first row; at the end of the stream later than every time.
+        """
         mark = self._context.watermark
         return None if mark == BEFORE else self._context.show(mark)
 
@@ -77,15 +80,20 @@ class ProcessContext:
         """Send a row downstream."""
         self._context.emit(row)
 
-    def set_timer(self, time: Any) -> None:
-        """Ask for `on_timer` when the watermark is at a time.
+    def set_timer(self, time: Any) -> Any:
+        """Ask for `on_timer` when the watermark is at a time; return the time it fires at, to cancel it by.
 
-        One that has passed fires at the next mark, and can no longer be cancelled by the time that was asked for.
+        That is the time asked for, or, where that has passed, the first one after the watermark. None at the end of
+        the stream, when nothing is set any more.
         """
-        self._timers.add(max(time_to_ticks(time), self._context.watermark + 1))
+        fire = max(time_to_ticks(time), self._context.watermark + 1)
+        if fire > FOREVER:
+            return None
+        self._timers.add(fire)
+        return self._context.show(fire)
 
     def cancel_timer(self, time: Any) -> None:
-        """Forget a timer that was set for a time which had not passed then."""
+        """Forget a timer by the time that `set_timer` returned."""
         self._timers.discard(time_to_ticks(time))
 
 

@@ -97,10 +97,7 @@ def _write(root: str, name: str, content: bytes) -> None:
 def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryview]]:
     """Read a file: for each (operator, shard), whether its block is the whole shard, and the block."""
     path = f"{root}/{name}"
-    try:
-        content = retried(lambda: _read(path), "reading the state file", path)
-    except FileNotFoundError:
-        raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
+    content = retried(lambda: _read(path), "reading the state file", path)
     if _hash(content) != name.rpartition("-")[2]:  # the first checkpoints had no fence in names
         raise CheckpointError(
             f"the state file {path} is damaged: its content no longer has the hash in its name; restore it "
@@ -116,8 +113,11 @@ def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryv
 
 
 def _read(path: str) -> bytes:
-    with open_path(path) as file:
-        return bytes(file.read())
+    try:
+        with open_path(path) as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
 
 
 def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) -> None:

@@ -448,6 +448,7 @@ class SparkEngine(Engine):
         """Run the job; run it again where Spark lost it, or where a file failed: nothing of it is visible yet."""
         for attempt in range(1, ATTEMPTS + 1):
             last = attempt == ATTEMPTS or self._stop.is_set()
+            times = "" if attempt == 1 else f", run {attempt} times"
             try:
                 outcome = self._backend.run(spec, [handed.frame for handed in taken.handed.values()])
             except JobLost as error:
@@ -458,10 +459,11 @@ class SparkEngine(Engine):
             files = [failure.error for failure in outcome.failures if isinstance(failure.error, StorageError)]
             if not files:
                 return outcome, attempt
-            if last:
-                failed = files[0]
-                what = f"epoch {spec.epoch}, run {attempt} times: {failed.what}"
-                raise StorageError(what, failed.path, failed.attempts, failed.error)
+            final = [error for error in files if error.final]
+            if last or final:
+                failed = (final or files)[0]
+                what = f"epoch {spec.epoch}{times}: {failed.what}"
+                raise StorageError(what, failed.path, failed.attempts, failed.error, failed.fix, failed.final)
             self._stop.wait(RETRY_SECONDS * attempt)
         raise AssertionError("an epoch is attempted at least once")
 

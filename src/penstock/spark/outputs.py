@@ -34,7 +34,7 @@ def check_directories(plan: Plan, checkpoint: str | None) -> None:
             return
     for node, writer in _directories(plan):
         if "://" not in writer.path:
-            _refuse_taken(node, writer, open_store(writer.path), checkpoint_id)
+            _refuse_taken(node, writer, _store(node, writer), checkpoint_id)
 
 
 def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
@@ -51,6 +51,10 @@ def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
             )
         found[writer.path] = (node, writer)
     return list(found.values())
+
+
+def _store(node: Node, writer: Directory) -> Store:
+    return open_store(writer.path, owner=f"sink {node.name!r}")
 
 
 def _refuse_taken(node: Node, writer: Directory, store: Store, checkpoint_id: str) -> list[str]:
@@ -84,7 +88,7 @@ class Outputs:
     def __init__(self, plan: Plan, checkpoint: Checkpoint, session: Any) -> None:
         self._plan, self._checkpoint, self._session = plan, checkpoint, session
         self._directories = _directories(plan)
-        self.stores = {writer.path: open_store(writer.path) for _, writer in self._directories}
+        self.stores = {writer.path: _store(node, writer) for node, writer in self._directories}
         self.results: dict[str, list[Row]] = {node.name: [] for node in memory_sinks(plan)}
 
     def accept(self, position: Position, checkpoint_id: str) -> None:

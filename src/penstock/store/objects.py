@@ -17,31 +17,38 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.clock import waiting_time
-from penstock.errors import StorageError
+from penstock.errors import FINAL_FIXES, StorageError
 
 PATIENCE_SECONDS = 30.0
 """How long a failing operation is tried again."""
 GRACE_SECONDS = 3600.0
 """An unfinished file is nobody's once it is that old."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_HOPELESS = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
-"""What trying again does not change."""
+_REACHABLE = (
+    "nothing that was committed is lost: see that the place can be reached and written, and start again with the same "
+    "checkpoint"
+)
 
 Result = TypeVar("Result")
 
 
 class Store:
-    """Objects below a place. A subclass says how; this class tries again, and tells absent from failed."""
+    """Objects below a place. A subclass says how; this class tries again, and tells absent from failed.
+
+    `owner` is what the place is for, as errors name it: "sink 'out'".
+    """
 
     def __init__(
         self,
         root: str,
         *,
+        owner: str = "",
         patience: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = waiting_time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.root = root.rstrip("/") or "/"
+        self._owner = f"{owner}: " if owner else ""
         self._patience, self._clock, self._sleep = patience, clock, sleep
 
     def path(self, name: str) -> str:
@@ -103,15 +110,12 @@ class Store:
             try:
                 return call()
             except OSError as error:
-                waited = self._clock() - began
-                if error.errno in _HOPELESS or waited + pause > self._patience:
+                waited, fix = self._clock() - began, FINAL_FIXES.get(error.errno or 0)
+                if fix is not None or waited + pause > self._patience:
+                    words = f"{type(error).__name__}: {error}"
+                    where, final = self.path(name), fix is not None
                     raise StorageError(
-                        what,
-                        self.path(name),
-                        attempt,
-                        str(error),
-                        "nothing that was committed is lost: see that the place can be reached and written, and start "
-                        "again with the same checkpoint",
+                        f"{self._owner}{what}", where, attempt, words, fix or _REACHABLE, final
                     ) from error
                 self._sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)

@@ -88,8 +88,7 @@ class Balance(Process):
         was, due = context.state or (0, None)
         if due is not None:
             context.cancel_timer(due)
-        context.state = (was + amount, context.time + 5)
-        context.set_timer(context.time + 5)
+        context.state = (was + amount, context.set_timer(context.time + 5))
         context.emit(("now", context.key, was + amount))
 
     def on_timer(self, time: Any, context: ProcessContext) -> None:
