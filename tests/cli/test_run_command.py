@@ -94,8 +94,8 @@ class TestDone:
         first, second = sorted((tmp_path / ".penstock" / "numbers" / "history").iterdir())
         assert find_history(".penstock/numbers") == f".penstock/numbers/history/{second.name}"
         for each in (first, second):
-            assert [sample["state"] for sample in read_history(str(each)).samples][-1] == "done"
-            assert read_history(str(each)).samples[-1]["totals"]["rows_in"] == 3
+            assert read_history(str(each)).latest()["state"] == "done"
+            assert read_history(str(each)).latest()["totals"]["rows_in"] == 3
 
 
 class TestThreads:

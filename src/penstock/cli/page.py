@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from penstock.dashboard.history import read_history
-    from penstock.dashboard.page import FinishedPage
+    from penstock.dashboard.page import Page
     from penstock.dashboard.server import PageServer
 
-    page = FinishedPage(read_history(args.directory))
+    page = Page(read_history(args.directory))
     where = Options(**{name: value for name, value in vars(args).items() if name in PAGE_FLAGS})
     port = None if where.page is True else where.page
     with Interrupts() as interrupts:

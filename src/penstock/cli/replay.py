@@ -32,14 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from penstock.dashboard.history import read_history
+    from penstock.dashboard.history import read_history, replayable
 
     history = read_history(args.directory)
+    decisions = history.decisions()
+    whole = replayable(decisions)
     try:
-        result = replay(history.replayable)
+        result = replay(whole)
     except (ValueError, TypeError, KeyError) as error:
         raise PenstockError(f"the decisions of {args.directory} cannot be replayed: {error}") from None
-    skipped = len(history.decisions) - len(history.replayable)
+    skipped = len(decisions) - len(whole)
     if args.json:
         found = {
             "steps": result.steps,

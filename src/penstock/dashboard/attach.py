@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.dashboard.page import LivePage
+from penstock.dashboard.page import Page
 from penstock.dashboard.recorder import Recorder
 from penstock.run import Run
 
@@ -32,7 +32,7 @@ class Watch:
             from penstock.dashboard.server import PageServer
 
             port = None if page is True else page
-            self._server = PageServer(LivePage(self._recorder), host, port, token)
+            self._server = PageServer(Page(self._recorder.seen, self._recorder), host, port, token)
         self._recorder.start()
 
     @property

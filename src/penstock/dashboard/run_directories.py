@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import shutil
-from typing import Any
 
 from pyarrow import fs
 
 from penstock.errors import PenstockError
-from penstock.ingress.paths import exists, locate
+from penstock.ingress.paths import locate
 
-META = "run.json"
+FILE = "history.sqlite"
 """The file that makes a directory a history."""
+OLD_FILE = "run.json"
+"""The one that earlier versions wrote, beside lines of JSON."""
 HISTORY = "history"
 KEPT_RUNS = 20
 STAMP = "%Y-%m-%dT%H-%M-%S.%fZ"
@@ -44,18 +44,18 @@ def _stamped(history: str) -> list[str]:
 
 
 def find_history(path: str) -> str:
-    """Return the history in a directory: the one that it is, or the newest of a checkpoint or a flow."""
+    """Return the history in a directory: the one that it is, or the one of a checkpoint or a flow written last."""
     base = path.rstrip("/") or "/"
-    if exists(f"{base}/{META}"):
+    if _written(base):
         return base
     inside = f"{base}/{HISTORY}"
-    found = [each for each in (inside, *_below(inside), *_below(base)) if exists(f"{each}/{META}")]
-    if not found:
+    found = max((inside, *_below(inside), *_below(base)), key=_written)
+    if not _written(found):
         raise PenstockError(
             f"{path} has no history of a run; give the checkpoint of a run, .penstock/<flow name>, or the directory "
             f"given by --history"
         )
-    return max(found, key=_started)
+    return found
 
 
 def _below(path: str) -> list[str]:
@@ -65,12 +65,11 @@ def _below(path: str) -> list[str]:
     return [f"{path}/{each.base_name}" for each in listed if each.type == fs.FileType.Directory]
 
 
-def _started(history: str) -> float:
-    """Return when a run was started; one that cannot be read is older than all others."""
-    system, inside = locate(f"{history}/{META}")
-    try:
-        with system.open_input_file(inside) as file:
-            meta: Any = json.loads(file.read())
-        return float(meta["started"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.0
+def _written(history: str) -> int:
+    """Return when a history was written last, in nanoseconds since 1970; 0 where a directory has none."""
+    for name in (FILE, OLD_FILE):
+        system, inside = locate(f"{history}/{name}")
+        info = system.get_file_info(inside)
+        if info.type != fs.FileType.NotFound:
+            return info.mtime_ns or 1
+    return 0
