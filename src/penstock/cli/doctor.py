@@ -20,13 +20,11 @@ HELP = "check this machine, or a checkpoint, and say how to mend it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument("--checkpoint", metavar="DIR", help="look at what a run keeps, too")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     findings = machine.examine()
     if args.checkpoint is not None:
         findings += checkpoints.examine(args.checkpoint.rstrip("/") or "/")

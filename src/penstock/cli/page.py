@@ -32,7 +32,6 @@ def page_line(address: str, port: int | bool | None) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
     )
@@ -40,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from penstock.dashboard.history import read_history
     from penstock.dashboard.page import Page
     from penstock.dashboard.server import PageServer

@@ -23,7 +23,6 @@ SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
     )
@@ -31,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from penstock.dashboard.history import read_history, replayable
 
     history = read_history(args.directory)

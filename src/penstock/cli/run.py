@@ -46,7 +46,6 @@ GRACE_SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "target",
         metavar="FILE.py[:name] | NAME",
@@ -85,7 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.list:
         print("\n".join(describe_workloads()))
         return DONE

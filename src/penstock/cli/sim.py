@@ -37,7 +37,6 @@ PARTITIONS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     threads = what.add_parser("threads", help="worker threads of one process: each fixed level, and the elastic one")
     threads.add_argument("target", metavar="FILE.py[:name]", nargs="?", help="a flow (default: a made-up graph)")
@@ -71,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     rows = simulate_threads(args) if args.what == "threads" else simulate_cluster(args)
     show(rows, args.json, dict.fromkeys(rows[0], _figure))
     return DONE

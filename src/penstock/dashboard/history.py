@@ -147,7 +147,6 @@ class History:
         return json.loads(found[0]) if found else {}
 
     def points(self) -> list[Json]:
-        """Return the timeline."""
         return [json.loads(each) for (each,) in self._all("SELECT point FROM samples ORDER BY number")]
 
     def sample_at(self, at: float) -> str:

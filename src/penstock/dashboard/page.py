@@ -42,7 +42,6 @@ class Page:
         }
 
     def sample(self) -> Json:
-        """Return the newest sample."""
         last = self.history.latest()
         if self._live is None:
             # It had no time to say how it ended: it was killed, or still runs elsewhere.

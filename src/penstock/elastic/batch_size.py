@@ -68,11 +68,9 @@ class BatchSize:
     """The size doubles if that is expected to use no more than this part of what the target allows."""
 
     def start(self) -> BatchState:
-        """Begin with the initial size."""
         return BatchState(clamp(self.initial, self.low, self.high))
 
     def step(self, state: BatchState, statistics: BatchStatistics) -> tuple[BatchState, Actions]:
-        """Double, halve or keep the size."""
         if statistics.rows <= 0:
             return state, ()
         if statistics.size is not None and statistics.size != state.size:

@@ -33,11 +33,9 @@ class BatchWork:
     seconds: float = 0.04
 
     def start(self) -> int:
-        """Begin with the initial size: it is all that there is to know."""
         return clamp(self.initial, self.low, self.high)
 
     def step(self, state: int, statistics: WorkDone) -> tuple[int, Actions]:
-        """Change the size by a factor of two or more, or leave it."""
         rows, seconds, size = statistics.rows, statistics.seconds, state
         if rows <= 0:
             return size, ()

@@ -77,7 +77,6 @@ class CoreAllocation:
     """How much worse the allocation in force may be before it is changed for a better one."""
 
     def start(self) -> NoState:
-        """Return the empty state: the allocation in force is part of the statistics."""
         return NoState()
 
     def step(self, state: NoState, statistics: AllocationStatistics) -> tuple[NoState, Actions]:

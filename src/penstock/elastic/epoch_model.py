@@ -86,11 +86,9 @@ class EpochTasks:
     prior: EpochCosts = PRIOR
 
     def start(self) -> EpochState:
-        """Begin without measurements."""
         return EpochState()
 
     def step(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
-        """Choose the tasks of the next epoch, within what there is room for."""
         most = self.high if statistics.most is None else clamp(statistics.most, self.low, self.high)
         return replace(self, high=most)._decide(state, statistics)
 

@@ -40,11 +40,9 @@ class EpochWait:
     """Smaller changes than this part of the target are not made."""
 
     def start(self) -> PaceState:
-        """Begin without waiting."""
         return PaceState()
 
     def step(self, state: PaceState, statistics: PaceStatistics) -> tuple[PaceState, Actions]:
-        """Wait for what the target leaves beside the epoch."""
         # A long epoch counts at once, a short one by and by.
         seconds = max(statistics.seconds, 0.8 * state.seconds + 0.2 * statistics.seconds)
         every = max(0.0, self.used * self.target - seconds)

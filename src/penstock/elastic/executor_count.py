@@ -52,7 +52,6 @@ class ExecutorCount:
     """Fewer executors must be expected to take no more than this part of what the target allows."""
 
     def start(self) -> ExecutorState:
-        """Begin with no opinion."""
         return ExecutorState()
 
     def seconds(self, statistics: ExecutorStatistics, executors: int) -> float:

@@ -19,11 +19,9 @@ class GreedyRebinding:
     name: ClassVar[str] = "greedy_rebinding"
 
     def start(self) -> NoState:
-        """Return the empty state."""
         return NoState()
 
     def step(self, state: NoState, statistics: BindingStatistics) -> tuple[NoState, Actions]:
-        """Take every operator once, the lightest first."""
         loads = [0.0] * statistics.workers
         for operator in statistics.operators:
             loads[operator.worker] += operator.backlog

@@ -46,7 +46,6 @@ class Journal:
         return kept[max(0, known - dropped) :], dropped + len(kept)
 
     def begin(self, name: str, controller: Controller[Any, Any], moment: int, time: float | None = None) -> None:
-        """Start a controller."""
         self._pilots[name], line = Pilot.begin(name, controller, *_stamp(moment, time))
         self._book[2].append(line)
 
@@ -59,7 +58,6 @@ class Journal:
         self._pilots.pop(name, None)
 
     def state(self, name: str) -> Any:
-        """Return the state of a controller."""
         return self._pilots[name].state
 
     def step(self, name: str, statistics: Any, moment: int, time: float | None = None) -> Actions:

@@ -27,11 +27,9 @@ class NaiveAssignment:
     name: ClassVar[str] = "naive_assignment"
 
     def start(self) -> TurnState:
-        """Begin at the first node."""
         return TurnState()
 
     def step(self, state: TurnState, statistics: AssignmentStatistics) -> tuple[TurnState, Actions]:
-        """Return the changes of the cores held by each executor on each node."""
         executors = statistics.executors
         nodes = len(statistics.node_cores)
         held = np.array([executor.cores for executor in executors], dtype=np.int64).reshape(len(executors), nodes)

@@ -50,7 +50,6 @@ class OneTask:
     """By how much the work must exceed the shuffles before one task is given up."""
 
     def start(self) -> OneTaskState:
-        """Begin with the prior."""
         return OneTaskState(self.row_seconds)
 
     def step(self, state: OneTaskState, statistics: WorkStatistics) -> tuple[OneTaskState, Actions]:

@@ -63,7 +63,6 @@ class OperatorStatistics:
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas."""
         return len(self.input_blocked)
 
     @property
@@ -146,7 +145,6 @@ class Replicas:
     """Samples of one size that are taken, at most, however noisy they are."""
 
     def start(self) -> ReplicaState:
-        """Begin without memory."""
         return ReplicaState()
 
     def step(self, state: ReplicaState, statistics: ReplicaStatistics) -> tuple[ReplicaState, Actions]:

@@ -24,7 +24,6 @@ class ResourceCentric:
     """How far it goes once it moves: at the threshold itself, the noise of one second would stop it again."""
 
     def start(self) -> ShardState:
-        """Begin with no hot shard known."""
         return ShardState()
 
     def step(self, state: ShardState, statistics: ShardStatistics) -> tuple[ShardState, Actions]:

@@ -21,11 +21,9 @@ class RoundRobinBinding:
     name: ClassVar[str] = "round_robin_binding"
 
     def start(self) -> RoundRobinState:
-        """Begin unbound."""
         return RoundRobinState()
 
     def step(self, state: RoundRobinState, statistics: BindingStatistics) -> tuple[RoundRobinState, Actions]:
-        """Bind operator i to worker i modulo the workers, the first time only."""
         if state.bound:
             return state, ()
         actions = tuple(

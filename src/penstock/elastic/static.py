@@ -13,9 +13,7 @@ class Static:
     name: ClassVar[str] = "static"
 
     def start(self) -> NoState:
-        """Return the empty state."""
         return NoState()
 
     def step(self, state: NoState, statistics: object) -> tuple[NoState, Actions]:
-        """Look at any statistics and do nothing."""
         return state, ()

@@ -34,11 +34,9 @@ class StreamsRules:
     cpu_limit: float = 0.8
 
     def start(self) -> RulesState:
-        """Begin at the initial level, trusting nothing."""
         return RulesState(clamp(self.initial, self.low, self.high))
 
     def step(self, state: RulesState, statistics: ThreadStatistics) -> tuple[RulesState, Actions]:
-        """Apply the rules to one sample."""
         if statistics.unsuspended:
             return state, ()
         throughput, known = statistics.throughput, {record.level: record for record in state.trusted}

@@ -120,7 +120,6 @@ class ThreadLevel:
 
     @property
     def search(self) -> Levels:
-        """Return the settings of the level search."""
         return Levels(
             self.low,
             self.high,
@@ -134,7 +133,6 @@ class ThreadLevel:
         )
 
     def start(self) -> ThreadState:
-        """Begin at the initial level, knowing nothing."""
         return ThreadState(LevelState(clamp(self.initial, self.low, self.high)))
 
     def _busy_at(self, state: ThreadState) -> int | None:
@@ -162,7 +160,6 @@ class ThreadLevel:
         return tuple(known[level] for level in sorted(known))
 
     def step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
-        """Take the period's throughput and name the level of the next period."""
         if statistics.unsuspended > state.unsuspendable:
             # The period did not run at the level it was meant to: its throughput says nothing about that
             # level.

@@ -45,7 +45,6 @@ class WorkerFloor:
         return Floor(workers, needed, plan.latency, plan.problem is not None)
 
     def why(self, floor: Floor, batches: float, work: float) -> str:
-        """Say what the workers are needed for."""
         load = f"{batches:.4g} batches/s of {work:.3g} s each"
         return f"{load} need {floor.workers} workers for the target of {self.target} s"
 

@@ -168,16 +168,13 @@ class LocalEngine(Engine):
 
     @property
     def results(self) -> dict[str, list[Row]]:
-        """Return the rows of the sinks that are kept in memory."""
         return self._outputs.results
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what was decided while the flow ran, and why."""
         return self.decisions_since(0)[0]
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
         return self.pilot.journal.decisions_since(known)
 
     def set_threads(self, threads: int) -> None:
@@ -201,7 +198,6 @@ class LocalEngine(Engine):
         self._limits = {node.name: self._limit(node) for node in self._plan.sources}
 
     def statistics(self) -> FlowStats:
-        """Tell what the flow has done, and how it stands."""
         known = [backlog for backlog in list(self._backlogs.values()) if backlog is not None]
         found = self.element.statistics()
         return replace(
@@ -217,7 +213,6 @@ class LocalEngine(Engine):
         )
 
     def stop(self) -> None:
-        """Take nothing more in, and end when everything that came in is out."""
         self._stop.set()
 
     def stop_now(self) -> None:
@@ -226,7 +221,6 @@ class LocalEngine(Engine):
         self.element.stop()
 
     def run(self) -> None:
-        """Run until all sources are exhausted, or `stop` is called."""
         feeds: dict[str, Feed] = {}
         warn_of_gil()
         try:
@@ -333,7 +327,6 @@ class LocalEngine(Engine):
         return slices
 
     def ask(self, change: Change) -> Future[int]:
-        """Ask for a change from one of the next batches on; the result is that batch's number."""
         match change:
             case SetThreads(threads):
                 done: Future[int] = Future()

@@ -108,7 +108,6 @@ class EpochPilot:
         return self._intake.every
 
     def took(self, done: FlowStats) -> None:
-        """See an epoch that is done."""
         self._done = done
         self._tables.took(done)
         self._waits.took(done)

@@ -28,7 +28,6 @@ class Period:
 
     @cached_property
     def done(self) -> FlowStats:
-        """What was done in it."""
         return self.now.since(self.before)
 
     @property

@@ -58,6 +58,5 @@ class BatchSteering:
         return BatchStatistics(size, done.worked / workers / batches, rows / done.seconds, waiting, self._get_rows())
 
     def act(self, action: Action) -> None:
-        """Cut batches of another size from now on."""
         if action.what == "batch_rows" and isinstance(action.after, int):
             self._set_rows(action.after)

@@ -57,6 +57,5 @@ class PoolSteering:
         return (computed + own) / (computed + waited) if computed + waited > 0 else 1.0
 
     def act(self, action: Action) -> None:
-        """Start or end a worker."""
         if action.what == "threads" and isinstance(action.after, int):
             self._element.set_workers(action.after)

@@ -48,7 +48,6 @@ class ReplicaSteering:
         return ReplicaStatistics(found, workers=None if settled else self._element.model.active) if found else None
 
     def act(self, action: Action) -> None:
-        """Have one replica more or less, from one of the next batches on."""
         if action.what == "replicas" and isinstance(action.after, int):
             target, count = action.target, action.after
             self._ask(lambda: self._element.set_replicas(target, count))

@@ -70,7 +70,6 @@ class ThreadSteering:
         return isinstance(state, ThreadState) and state.searching
 
     def act(self, action: Action) -> None:
-        """Start or end workers."""
         if action.what == "thread_level" and isinstance(action.after, int):
             self._element.set_workers(action.after)
 
