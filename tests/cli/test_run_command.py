@@ -8,8 +8,7 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli import run as command
-from penstock.dashboard.history import read_history
-from penstock.dashboard.run_directories import find_history
+from penstock.dashboard.history import find_history, read_history
 from penstock.options import Options, Threads
 from penstock.run import Run
 

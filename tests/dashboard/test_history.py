@@ -11,11 +11,10 @@ import pytest
 from pyarrow import fs
 
 from penstock.clock import as_real
-from penstock.dashboard import history, run_directories
+from penstock.dashboard import history
 from penstock.dashboard.history import History, HistoryFile, Limits, Timed, read_history, replayable
 from penstock.dashboard.recorder import wall_time
-from penstock.elastic.decisions import Decision, Pilot, replay, to_json
-from penstock.elastic.journal import Journal
+from penstock.elastic.decisions import Decision, Journal, Pilot, replay, to_json
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.errors import PenstockError, StorageError
@@ -39,7 +38,7 @@ def decided(moments: int, first: int = 0) -> list[Timed]:
 @pytest.fixture(autouse=True)
 def short_chapters(monkeypatch):
     """Begin a chapter every 10 moments: the logs here are short, too."""
-    monkeypatch.setattr("penstock.elastic.journal.KEPT", 10)
+    monkeypatch.setattr("penstock.elastic.decisions.KEPT", 10)
 
 
 def add(writer: History, at: float, filler: int = 100) -> None:
@@ -146,8 +145,7 @@ def test_a_history_that_is_being_written_can_be_read(tmp_path):
 @pytest.fixture
 def store(monkeypatch) -> Any:
     made: Any = fs._MockFileSystem()
-    for module in (history, run_directories):
-        monkeypatch.setattr(module, "locate", lambda path: (made, path.split("://", 1)[1]))
+    monkeypatch.setattr(history, "locate", lambda path: (made, path.split("://", 1)[1]))
     monkeypatch.setattr(history, "exists", lambda path: made.get_file_info(path.split("://", 1)[1]).is_file)
     return made
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dashboard.run_directories import find_history, new_directory
+from penstock.dashboard.history import find_history, new_directory
 from penstock.errors import PenstockError
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

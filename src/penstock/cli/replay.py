@@ -13,7 +13,7 @@ import argparse
 import json
 
 from penstock.cli import DONE, FAILED
-from penstock.cli.progress import count
+from penstock.cli.displays import count
 from penstock.elastic.base import Actions
 from penstock.elastic.decisions import replay
 from penstock.errors import PenstockError

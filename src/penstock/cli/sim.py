@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.cli import DONE, UsageError
+from penstock.cli.displays import show
 from penstock.cli.loading import load_target
-from penstock.cli.tables import show
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.sim.graphs import Graph, Operator, data_parallel, mixed, pipeline, reverse_tree, tree
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run a graph at each fixed level, then with the elastic controller."""
-    from penstock.elastic import ThreadLevel
+    from penstock.elastic.thread_level import ThreadLevel
     from penstock.sim.pe import PE
     from penstock.sim.scale import static_levels
     from penstock.sim.steering import static_throughput, steer, thread_wheel

@@ -15,8 +15,7 @@ import argparse
 from typing import Any
 
 from penstock.cli import DONE, UsageError
-from penstock.cli.progress import size
-from penstock.cli.tables import show
+from penstock.cli.displays import show, size
 
 HELP = "show the state that a run keeps"
 

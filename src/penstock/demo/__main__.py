@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import penstock as ps
-from penstock.cli.failures import explain
-from penstock.cli.progress import count
-from penstock.cli.stopping import Interrupts
+from penstock.cli.displays import count
+from penstock.cli.failures import Interrupts, explain
 from penstock.demo.check import check_order
 from penstock.demo.flow import HOT, HOT_SECONDS, SENSORS, Readings, make_flow
 from penstock.demo.show import Show

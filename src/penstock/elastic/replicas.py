@@ -29,8 +29,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, percent
-from penstock.elastic.noise import NOISE_WIDTH, in_a_row, learn, threshold
-from penstock.elastic.search import Record, standard_error
+from penstock.elastic.search import NOISE_WIDTH, Record, in_a_row, learn, standard_error, threshold
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
-from penstock.elastic.keeping_up import KeepingUp, Supply
+from penstock.elastic.keeping_up import Floor, KeepingUp, Supply, WorkerFloor
 from penstock.elastic.levels import SEARCHING, SETTLED, WARMING, Levels, LevelState
-from penstock.elastic.worker_floor import Floor, WorkerFloor
 
 COMPUTING = 0.9
 """Cores that a flow keeps busy, at least, which computes all the time."""

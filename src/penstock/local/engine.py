@@ -19,21 +19,13 @@ from penstock.errors import FlowError, PenstockError
 from penstock.graph import Node
 from penstock.ingress.feeds import Feed, Slice, make_feed
 from penstock.local.brakes import Brakes
-from penstock.local.collecting import fewer_collections
 from penstock.local.ingress import Cut, Cutter
-from penstock.local.interpreter import warn_of_gil
+from penstock.local.interpreter import fewer_collections, warn_of_gil
 from penstock.local.outputs import LocalOutputs
-from penstock.local.pilot import FlowPilot
+from penstock.local.pilot import FlowPilot, Steering
+from penstock.local.replica_steering import CoreSteering, RebindingSteering, ReplicaSteering, ShardSteering
 from penstock.local.sizing import CALM_POLLS, FIRST_ROWS, PIECES, Sizing
-from penstock.local.steering.base import Steering
-from penstock.local.steering.batches import BatchSteering
-from penstock.local.steering.cores import CoreSteering
-from penstock.local.steering.pool import PoolSteering
-from penstock.local.steering.rebinding import RebindingSteering
-from penstock.local.steering.replicas import ReplicaSteering
-from penstock.local.steering.shards import ShardSteering
-from penstock.local.steering.threads import ThreadSteering
-from penstock.local.steering.waits import WaitSteering, waiting_operators
+from penstock.local.worker_steering import BatchSteering, PoolSteering, ThreadSteering, WaitSteering, waiting_operators
 from penstock.operators.base import Source
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header

@@ -26,14 +26,13 @@ from penstock.rows import Row
 from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
 from penstock.spark.job import Backend, JobLost, Outcome
+from penstock.spark.measured import describe_epoch, epoch_split, level_seconds
 from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.pilot import EpochPilot, Wishes
 from penstock.spark.routing import check_table, slice_bounds
 from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.spent import epoch_split
 from penstock.spark.stages import Stages
 from penstock.spark.staging import Staging, is_staged, staged_plan
-from penstock.spark.steering.measured import describe_epoch, level_seconds
 from penstock.spark.worker_state import shard_count
 from penstock.statistics import FlowStats
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex

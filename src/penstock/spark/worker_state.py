@@ -17,8 +17,8 @@ from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.shards import Shard
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
+from penstock.spark.measured import Spent
 from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.spent import Spent
 from penstock.timing import Ticks
 
 CACHE_BYTES = 512 << 20
