@@ -13,7 +13,8 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from penstock.elastic import StreamsRules, ThreadLevel
+from penstock.elastic.baselines import StreamsRules
+from penstock.elastic.thread_level import ThreadLevel
 from penstock.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
 from penstock.sim.executor_centric import ExecutorCentricApproach
 from penstock.sim.keys import KeySpace

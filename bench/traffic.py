@@ -21,7 +21,7 @@ import pyarrow as pa
 import penstock as ps
 from bench import local_side, measure
 from penstock import lab
-from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.baselines import GreedyRebinding
 from penstock.elastic.rebinding import Binding
 from penstock.errors import PenstockError
 from penstock.local.pilot import FlowPilot

@@ -150,7 +150,7 @@ TIME_OF_DAY = {
     "penstock.store.lease",
     "penstock.store.objects",
     "penstock.dashboard.sampling",
-    "penstock.dashboard.decisions",
+    "penstock.dashboard.recorder",
 }
 """What other processes, files or people tell the time by: never stretched."""
 

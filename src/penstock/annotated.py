@@ -38,7 +38,6 @@ class Limits:
             raise FlowError(f"{name}={value!r}; it must be {self.what}{self}")
 
     def number(self, name: str, value: Any) -> float:
-        """Return the number that a value stands for."""
         return float(value)
 
     def __str__(self) -> str:

@@ -92,7 +92,6 @@ def mix_array(values: Hashes) -> Hashes:
 
 
 def hash_value(value: Any) -> int:
-    """Hash one key."""
     if value is None:
         return _NULL
     if isinstance(value, (bool, int, np.integer, np.bool_)):

@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.elastic.base import Controller
-from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.baselines import GreedyRebinding
+from penstock.elastic.baselines import StreamsRules as _StreamsRules
 from penstock.elastic.rebinding import Binding, own_rebinding
-from penstock.elastic.streams_rules import StreamsRules as _StreamsRules
-from penstock.local.steering.threads import MOST_WORKERS
+from penstock.local.worker_steering import MOST_WORKERS
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, Reorder
 

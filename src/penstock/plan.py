@@ -33,7 +33,6 @@ class Plan:
 
     @cached_property
     def layout(self) -> Layout:
-        """Return the layout of positions."""
         return layout(self.graph)
 
     @cached_property
@@ -44,7 +43,6 @@ class Plan:
 
     @cached_property
     def sinks(self) -> list[Node]:
-        """Return the sinks."""
         return [node for node in self.nodes.values() if isinstance(node.operator, Sink)]
 
     @cached_property

@@ -51,7 +51,6 @@ class Ranges:
         return (2 * found + 1) * count // (2 * len(self))
 
     def of_value(self, key: Any) -> int:
-        """Return the range of one key."""
         try:
             return bisect_right(self.bounds, key)
         except (TypeError, ArithmeticError):
@@ -65,7 +64,6 @@ class Ranges:
             ) from None
 
     def of_values(self, keys: Sequence[Any]) -> Ints:
-        """Return the range of each key of a list."""
         kinds = set(map(type, keys))
         edges = None
         if kinds == {int}:

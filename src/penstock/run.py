@@ -24,7 +24,7 @@ from penstock.rows import Row
 from penstock.statistics import FlowStats
 
 if TYPE_CHECKING:
-    from penstock.dashboard.attach import Watch
+    from penstock.dashboard.recorder import Watch
 
 P = ParamSpec("P")
 KEPT_EPOCHS = 1000
@@ -294,7 +294,7 @@ def _make_watch(run: Run, options: Options) -> Watch | None:
         history = f"{checkpoint.rstrip('/')}/history"
     if not history and (options.page is None or options.page is False):
         return None
-    from penstock.dashboard.attach import Watch
+    from penstock.dashboard.recorder import Watch
 
     return Watch(
         run,

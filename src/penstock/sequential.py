@@ -133,7 +133,6 @@ class SequentialEngine:
                 node.operator.logic.let_go(state)
 
     def state(self, operator: str) -> dict[Any, Any]:
-        """Return the state of an operator by key."""
         return dict(self._keyed[operator].states)
 
     def _time(self, node: Node, operator: Source, row: Row) -> Ticks | None:

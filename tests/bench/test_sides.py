@@ -13,7 +13,7 @@ import pytest
 
 from bench import elastic_threads, flown, hybrid_queue, threading_models, traffic
 from bench.__main__ import parser_of
-from penstock.elastic.streams_rules import StreamsRules
+from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.utilization_pool import UtilizationPool
 from penstock.local.engine import Options
 from penstock.pe.element import Settings

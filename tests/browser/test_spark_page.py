@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.dashboard.history import read_history
-from penstock.dashboard.page import FinishedPage
+from penstock.dashboard.page import Page
 from penstock.dashboard.server import PageServer
 from penstock.elastic.decisions import HOLD
 
@@ -53,7 +53,7 @@ def test_live_and_finished(visit, spark, tmp_path):
         run.stop()
         run.await_end(120)
         run.close_page()
-    server = PageServer(FinishedPage(read_history(checkpoint)), port=0)
+    server = PageServer(Page(read_history(checkpoint)), port=0)
     try:
         page = visit.open(server.address, scheme="dark")
         expect.check_head(page, "orders", "spark", "stopped")

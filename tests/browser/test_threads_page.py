@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.dashboard.history import read_history
-from penstock.dashboard.page import FinishedPage
+from penstock.dashboard.page import Page
 from penstock.dashboard.server import PageServer
 
 from ..local.support import wait_for
@@ -115,7 +115,7 @@ def check_queries_come_and_go(page: Any, totals: ps.Stream) -> None:
 
 
 def check_finished(visit: Any, directory: str, name: str) -> None:
-    server = PageServer(FinishedPage(read_history(directory)), port=0)
+    server = PageServer(Page(read_history(directory)), port=0)
     try:
         page = visit.open(server.address, scheme="dark")
         expect.check_head(page, name, "threads", "stopped")

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 import penstock as ps
+from penstock.cli import health as machine
 from penstock.cli import main
-from penstock.cli.health import machine
-from penstock.cli.health.versions import fits, installed, known_range
+from penstock.cli.health import fits, installed, known_range
 from penstock.options import Options
 from penstock.plan import make_plan
 from penstock.spark.engine import SparkEngine

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock.cli import main
 from penstock.cli.page import page_line
-from penstock.dashboard.history import HistoryWriter
+from penstock.dashboard.history import DISK, HistoryFile, Limits
 from penstock.elastic.decisions import Decision, Pilot
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
@@ -98,7 +99,7 @@ def test_no_page_means_none(tmp_path, monkeypatch, capsys):
     file = write(tmp_path, "finite.py", FINITE)
     assert main(["run", str(file), "--engine", "threads", "--no-page", "--history", "kept"]) == 0
     assert "page at" not in capsys.readouterr().err
-    assert (tmp_path / "kept" / "samples.jsonl").exists()
+    assert (tmp_path / "kept" / "history.sqlite").exists()
 
 
 def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
@@ -107,16 +108,16 @@ def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
     assert page_line("http://127.0.0.1:5001/", 5001) == "page at http://127.0.0.1:5001/"
 
 
-def make_history(directory: Path, **limits: int) -> list[tuple[float, Decision]]:
+def make_history(directory: Path, limits: Limits = DISK) -> list[tuple[float, Decision]]:
     pilot, line = Pilot.begin("threads", ThreadLevel(high=8, initial=1), time=0.0)
     lines = [line]
     for step in range(12):
         pilot, _, more = pilot.step(ThreadStatistics(1000.0 * (step + 1), 0.3, 0), time=float(step))
         lines += more
-    writer = HistoryWriter(str(directory), **limits)
-    writer.write_graph({"flow": "f", "engine": "threads", "started": 0.0, "graph": {"nodes": [], "edges": []}})
+    writer = HistoryFile(str(directory), limits)
+    writer.describe({"flow": "f", "engine": "threads", "started": 0.0, "graph": {"nodes": [], "edges": []}})
     decided = [(float(number), each) for number, each in enumerate(lines)]
-    writer.write_decisions(decided)
+    writer.decide(decided)
     return decided
 
 
@@ -131,15 +132,17 @@ def test_replay_tells_a_decision_that_comes_out_otherwise(tmp_path, capsys):
         "dropped": 0,
         "skipped": 0,
     }
-    log = tmp_path / "decisions.jsonl"
-    log.write_text(re.sub(r'"to": 2\b', '"to": 5', log.read_text(), count=1))
+    with closing(sqlite3.connect(tmp_path / "history.sqlite")) as log, log:
+        log.execute(
+            """UPDATE decisions SET line = replace(line, '"to": 2,', '"to": 5,') WHERE line LIKE '%"to": 2,%'"""
+        )
     assert main(["replay", str(tmp_path)]) == 1
     assert "came out otherwise" in capsys.readouterr().out
 
 
 def test_replay_tells_what_of_a_long_log_is_gone(tmp_path, capsys):
     for _ in range(6):
-        lines = make_history(tmp_path, most_decision_bytes=20_000)
+        lines = make_history(tmp_path, Limits(decision_bytes=20_000))
     assert main(["replay", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert 2 * 12 <= found["steps"] < 6 * 12  # the last runs'

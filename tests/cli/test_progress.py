@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from penstock.cli.displays import JsonDisplay, LiveDisplay, PlainDisplay, make_display
-from penstock.cli.progress import Progress, count, duration, size
+from penstock.cli.displays import JsonDisplay, LiveDisplay, PlainDisplay, Progress, count, duration, make_display, size
 from penstock.errors import OperatorError
 from penstock.statistics import FlowStats, OperatorStats
 

@@ -8,8 +8,7 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli import run as command
-from penstock.dashboard.history import read_history
-from penstock.dashboard.run_directories import find_history
+from penstock.dashboard.history import find_history, read_history
 from penstock.options import Options, Threads
 from penstock.run import Run
 
@@ -94,8 +93,8 @@ class TestDone:
         first, second = sorted((tmp_path / ".penstock" / "numbers" / "history").iterdir())
         assert find_history(".penstock/numbers") == f".penstock/numbers/history/{second.name}"
         for each in (first, second):
-            assert [sample["state"] for sample in read_history(str(each)).samples][-1] == "done"
-            assert read_history(str(each)).samples[-1]["totals"]["rows_in"] == 3
+            assert read_history(str(each)).latest()["state"] == "done"
+            assert read_history(str(each)).latest()["totals"]["rows_in"] == 3
 
 
 class TestThreads:

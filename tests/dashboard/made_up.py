@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dashboard.decisions import DecisionBook
-from penstock.dashboard.recorder import point
+from penstock.dashboard.history import History
+from penstock.dashboard.page import Page
 from penstock.elastic.decisions import Decision
 from penstock.errors import PenstockError
 
@@ -117,46 +117,40 @@ def made_up_sample(graph: Json, *, shards: int = 0, tasks: int = 1, at: float = 
     }
 
 
-class MadeUpPage:
-    """A page of made-up samples; `send` brings one to whoever listens."""
+class MadeUpRun:
+    """What a page listens to and changes; `send` brings a sample to whoever listens."""
 
-    def __init__(self, graph: Json, sample: Json, decisions: tuple[Decision, ...] = (), live: bool = True) -> None:
-        self._graph, self._sample, self._live = graph, sample, live
-        self._book = DecisionBook()
-        for decision in decisions:
-            self._book.add(decision, sample["at"])
+    def __init__(self, live: bool) -> None:
+        self.finished = not live
         self.listeners: list[Callable[[bytes], None]] = []
         self.changes: list[tuple[str, str]] = []
-
-    def document(self) -> Json:
-        points = [point({**self._sample, "at": self._sample["at"] - 60 + n}) for n in range(60)]
-        return {
-            "live": self._live,
-            "graph": self._graph,
-            "sample": self._sample,
-            "points": points,
-            "decisions": self._book.after(0),
-        }
-
-    def sample(self) -> Json:
-        return self._sample
-
-    def sample_at(self, at: float) -> bytes:
-        return json.dumps({**self._sample, "at": at}).encode()
-
-    def book(self) -> DecisionBook:
-        return self._book
 
     def listen(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
-
-    def send(self, sample: Json) -> None:
-        for listener in list(self.listeners):
-            listener(json.dumps(sample).encode())
 
     def change_query(self, action: str, name: str) -> int:
         if name == "unknown":
             raise PenstockError("there is no such query")
         self.changes.append((action, name))
         return 7
+
+
+class MadeUpPage(Page):
+    """A page of a minute of made-up samples."""
+
+    def __init__(self, graph: Json, sample: Json, decisions: tuple[Decision, ...] = (), live: bool = True) -> None:
+        self.run = MadeUpRun(live)
+        super().__init__(History(), self.run)
+        self.history.describe({"graph": graph})
+        self.history.decide((sample["at"], decision) for decision in decisions)
+        for second in range(-59, 1):
+            self.put({**sample, "at": sample["at"] + second})
+
+    def put(self, sample: Json) -> None:
+        """Make this the newest sample."""
+        self.history.add(sample, json.dumps(sample))
+
+    def send(self, sample: Json) -> None:
+        for listener in list(self.run.listeners):
+            listener(json.dumps(sample).encode())

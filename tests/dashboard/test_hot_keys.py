@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.dashboard.history import read_history
 from penstock.dashboard.metrics import write_metrics
-from penstock.dashboard.page import FinishedPage, LivePage
+from penstock.dashboard.page import Page
 from penstock.dashboard.recorder import Recorder
 from penstock.elastic.decisions import replay, to_json
 from penstock.options import Options
@@ -57,20 +57,19 @@ def test_one_switch_says_whether_they_are_named(tmp_path, named):
     begin.set()
     assert run.await_end(300)
     recorder.finish("done")
-    live, finished = LivePage(recorder), FinishedPage(read_history(str(tmp_path / "history")))
+    live, finished = Page(recorder.seen, recorder), Page(read_history(str(tmp_path / "history")))
     (hot,) = [each for each in run.decisions if each.what == "hot_shard"]
     assert f"hottest keys: {repr(SECRET) if named else 'hidden'} (" in hot.why
-    keys = {each["key"] for each in recorder.latest["shards"]["counts"]["hot_keys"]}
+    keys = {each["key"] for each in recorder.seen.latest()["shards"]["counts"]["hot_keys"]}
     assert repr(SECRET) in keys if named else keys == {None}
     shown = {
         "page": json.dumps([live.document(), finished.document()]),
-        "decisions": json.dumps([page.book().get(number) for page in (live, finished) for number in range(9)]),
+        "decisions": json.dumps([page.history.mark(number) for page in (live, finished) for number in range(9)]),
         "log": "".join(map(to_json, run.decisions)),
         "epochs": repr(run.epochs),
-        "samples on disk": (tmp_path / "history" / "samples.jsonl").read_text(),
-        "decisions on disk": (tmp_path / "history" / "decisions.jsonl").read_text(),
+        "disk": (tmp_path / "history" / "history.sqlite").read_bytes().decode("latin-1"),
     }
     assert {place: SECRET in text for place, text in shown.items()} == dict.fromkeys(shown, named)
     # Whatever was asked for, Prometheus keeps its series for ever.
     assert SECRET not in write_metrics(live.sample())
-    assert replay(decision for _, decision in read_history(str(tmp_path / "history")).decisions).same
+    assert replay(decision for _, decision in read_history(str(tmp_path / "history")).decisions()).same

@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.dashboard.history import read_history
-from penstock.dashboard.page import FinishedPage
+from penstock.dashboard.page import Page
 from penstock.elastic.decisions import replay
 
 from ..local.pacing import Paced
@@ -80,12 +80,12 @@ def test_everything_can_be_asked_and_nothing_of_a_rows_values_is_told(tmp_path):
         run.close_page()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(str(address), timeout=5)
-    finished = FinishedPage(read_history(str(tmp_path))).document()
+    finished = Page(read_history(str(tmp_path))).document()
     assert finished["sample"]["state"] == "done"
     assert finished["sample"]["operators"]["count"]["rows_in"] == 60
     assert finished["live"] is False
-    assert replay(decision for _, decision in read_history(str(tmp_path)).decisions).same
-    assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
+    assert replay(decision for _, decision in read_history(str(tmp_path)).decisions()).same
+    assert SECRET not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())
 
 
 def change(run: ps.Run, action: str, query: str) -> None:
@@ -140,7 +140,7 @@ def test_a_flow_that_fails_says_where_and_not_with_which_row(tmp_path):
         assert sample["error"] == "operator 'broken' failed: ValueError"
     finally:
         run.close_page()
-    assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
+    assert SECRET not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())
 
 
 def fail(n: int) -> int:

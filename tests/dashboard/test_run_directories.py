@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
+import os
 from pathlib import Path
 
 import pytest
 
-from penstock.dashboard.run_directories import find_history, new_directory
+from penstock.dashboard.history import find_history, new_directory
 from penstock.errors import PenstockError
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -17,7 +17,8 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 def written(directory: Path | str, started: float) -> str:
     """Leave a history in a directory."""
     Path(directory).mkdir(parents=True)
-    (Path(directory) / "run.json").write_text(json.dumps({"started": started}))
+    (Path(directory) / "history.sqlite").touch()
+    os.utime(Path(directory) / "history.sqlite", (started, started))
     return str(directory)
 
 
@@ -44,17 +45,12 @@ def test_the_newest_of_a_flow_is_found_and_any_by_its_own_directory(tmp_path):
 
 def test_a_checkpoint_and_runs_without_one_may_share_a_directory(tmp_path):
     made = runs(tmp_path, 2)
-    history = tmp_path / "history" / "run.json"
-    history.write_text(json.dumps({"started": NOON.timestamp() - 1}))
+    history = tmp_path / "history" / "history.sqlite"
+    history.touch()
+    os.utime(history, (NOON.timestamp() - 1,) * 2)
     assert find_history(str(tmp_path)) == made[-1]
-    history.write_text(json.dumps({"started": NOON.timestamp() + 60}))
+    os.utime(history, (NOON.timestamp() + 60,) * 2)
     assert find_history(str(tmp_path)) == str(tmp_path / "history")
-
-
-def test_what_cannot_be_read_is_the_last_choice(tmp_path):
-    first, second = runs(tmp_path, 2)
-    (Path(second) / "run.json").write_text("{")
-    assert find_history(str(tmp_path)) == first
 
 
 def test_a_directory_without_a_history_is_refused(tmp_path):

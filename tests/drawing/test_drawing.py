@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.drawing import draw_mermaid, draw_svg, draw_text
-from penstock.drawing.layers import place
-from penstock.drawing.shape import shape_of
+from penstock.drawing import draw_mermaid, draw_svg, draw_text, place, shape_of
 
 from ..counting import calls_of
 

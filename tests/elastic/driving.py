@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from penstock.elastic import Action, ThreadLevel, ThreadStatistics
-from penstock.elastic.thread_level import ThreadState
+from penstock.elastic.base import Action
+from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 
 Curve = Callable[[int], float]
 

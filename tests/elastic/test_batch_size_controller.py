@@ -5,7 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import Action, BatchSize, BatchStatistics
+from penstock.elastic.base import Action
+from penstock.elastic.batch_size import BatchSize, BatchStatistics
 
 
 def run(

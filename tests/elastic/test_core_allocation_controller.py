@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import AllocationStatistics, CoreAllocation, ExecutorLoad
-from penstock.elastic.core_allocation import allocate
-from penstock.elastic.queueing import erlang_c, network_time, response_time, stable_minimum
+from penstock.elastic.core_allocation import (
+    AllocationStatistics,
+    CoreAllocation,
+    ExecutorLoad,
+    allocate,
+    erlang_c,
+    network_time,
+    response_time,
+    stable_minimum,
+)
 
 
 def test_formulas_against_known_values() -> None:

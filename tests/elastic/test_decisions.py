@@ -8,55 +8,46 @@ from typing import Any
 
 import pytest
 
-from penstock.elastic import (
-    Action,
-    AllocationStatistics,
-    Assignment,
-    AssignmentStatistics,
-    BatchSize,
-    BatchStatistics,
-    BindingStatistics,
-    CoreAllocation,
+from penstock.elastic.assignment import Assignment, AssignmentStatistics, ExecutorPlace
+from penstock.elastic.base import Action
+from penstock.elastic.baselines import (
+    GreedyRebinding,
+    NaiveAssignment,
+    ResourceCentric,
+    RoundRobinBinding,
+    Static,
+    StreamsRules,
+)
+from penstock.elastic.batch_size import BatchSize, BatchStatistics, BatchWork, WorkDone
+from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
+from penstock.elastic.decisions import (
+    CONTROLLERS,
+    HOLD,
+    START,
+    Decision,
+    Pilot,
+    build,
+    from_json,
+    plain,
+    replay,
+    to_json,
+)
+from penstock.elastic.epochs import (
     EpochStatistics,
     EpochTasks,
     EpochWait,
     ExecutorCount,
-    ExecutorLoad,
-    ExecutorPlace,
     ExecutorStatistics,
-    GreedyRebinding,
-    HotKey,
-    NaiveAssignment,
     OneTask,
-    OperatorLoad,
-    OperatorStatistics,
     PaceStatistics,
-    Pilot,
-    PoolStatistics,
-    Rebinding,
-    Replicas,
-    ReplicaStatistics,
-    ResourceCentric,
-    RoundRobinBinding,
-    ShardBalance,
-    ShardKeys,
-    ShardStatistics,
-    Static,
-    StreamsRules,
-    ThreadLevel,
-    ThreadStatistics,
-    UtilizationPool,
-    WaitingConcurrency,
-    WaitingStatistics,
     WorkStatistics,
-    from_json,
-    replay,
-    to_json,
 )
-from penstock.elastic.batch_work import BatchWork, WorkDone
-from penstock.elastic.catalogue import CONTROLLERS
-from penstock.elastic.codec import build, plain
-from penstock.elastic.decisions import HOLD, START, Decision
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
+from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
+from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
+from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 
 
 def statistics_for(name: str, chance: random.Random) -> Any:

@@ -6,17 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.elastic import (
+from penstock.elastic.base import Action
+from penstock.elastic.epochs import (
     EpochWait,
     ExecutorCount,
     ExecutorStatistics,
     OneTask,
     PaceStatistics,
-    ShardBalance,
-    ShardStatistics,
     WorkStatistics,
 )
-from penstock.elastic.base import Action
+from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
 
 
 def run(controller, seen):

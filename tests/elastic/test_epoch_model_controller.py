@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import EpochStatistics, EpochTasks
 from penstock.elastic.base import Action
-from penstock.elastic.epoch_model import EpochCosts, fit
+from penstock.elastic.epochs import EpochCosts, EpochStatistics, EpochTasks, fit
 
 COSTS = EpochCosts(fixed=0.2, per_task=0.02, per_row=5e-6)
 

@@ -10,9 +10,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.elastic import Action, ThreadLevel, ThreadStatistics
-from penstock.elastic.queueing import response_time
+from penstock.elastic.base import Action
+from penstock.elastic.core_allocation import response_time
 from penstock.elastic.search import probe_budget
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
 PERIOD = 2.0
 

@@ -3,15 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import (
-    Action,
-    BindingStatistics,
-    GreedyRebinding,
-    OperatorLoad,
-    Rebinding,
-    RoundRobinBinding,
-)
-from penstock.elastic.base import Actions
+from penstock.elastic.base import Action, Actions
+from penstock.elastic.baselines import GreedyRebinding, RoundRobinBinding
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
 
 
 def bind(workers: int, *loads: tuple[int, int]) -> BindingStatistics:

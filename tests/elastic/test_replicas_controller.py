@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import Action, OperatorStatistics, Replicas, ReplicaStatistics
-from penstock.elastic.replicas import PARTITIONED, STATEFUL, ReplicaState
+from penstock.elastic.base import Action
+from penstock.elastic.replicas import (
+    PARTITIONED,
+    STATEFUL,
+    OperatorStatistics,
+    Replicas,
+    ReplicaState,
+    ReplicaStatistics,
+)
 
 CONTROLLER = Replicas(high=8)
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import HotKey, ResourceCentric, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.base import Actions
-from penstock.elastic.shard_balance import imbalance
+from penstock.elastic.baselines import ResourceCentric
+from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
 
 CONTROLLER = ShardBalance()
 

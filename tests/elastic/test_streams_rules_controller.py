@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import StreamsRules, ThreadStatistics
+from penstock.elastic.baselines import StreamsRules
+from penstock.elastic.thread_level import ThreadStatistics
 
 
 def levels(curve: list[float], periods: int = 30, cpu: float = 0.0) -> list[int]:

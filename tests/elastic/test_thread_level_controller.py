@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import StreamsRules, ThreadLevel, ThreadStatistics
+from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.levels import SETTLED
 from penstock.elastic.search import Record, expected, preferred, probe_budget, propose
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
 from .driving import drive, table, unimodal
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic import Action, PoolStatistics, UtilizationPool
+from penstock.elastic.base import Action
+from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
 
 
 def sizes(controller: UtilizationPool, work: float, periods: int = 100) -> list[int]:

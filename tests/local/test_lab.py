@@ -10,9 +10,8 @@ import penstock as ps
 from penstock import lab
 from penstock.cli import UsageError
 from penstock.cli.run import _options
-from penstock.elastic.greedy_rebinding import GreedyRebinding
+from penstock.elastic.baselines import GreedyRebinding, StreamsRules
 from penstock.elastic.rebinding import Rebinding
-from penstock.elastic.streams_rules import StreamsRules
 from penstock.elastic.thread_level import ThreadLevel
 from penstock.errors import FlowError
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer

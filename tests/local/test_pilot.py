@@ -12,14 +12,12 @@ import pytest
 
 import penstock as ps
 from penstock.elastic.base import Action
+from penstock.elastic.baselines import Static
 from penstock.elastic.decisions import replay
-from penstock.elastic.static import Static
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.local.engine import LocalEngine, Options
-from penstock.local.pilot import PERIOD, SEARCH_PERIOD, FlowPilot
-from penstock.local.steering.base import Period
-from penstock.local.steering.batches import BatchSteering
-from penstock.local.steering.threads import ThreadSteering, machine_usage
+from penstock.local.pilot import PERIOD, SEARCH_PERIOD, FlowPilot, Period
+from penstock.local.worker_steering import BatchSteering, ThreadSteering, machine_usage
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats

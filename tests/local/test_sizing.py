@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
-from penstock.elastic import from_json, replay, to_json
-from penstock.elastic.batch_work import WorkDone
+from penstock.elastic.batch_size import WorkDone
+from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.ingress.feeds import make_feed
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.ingress import Cutter
+from penstock.local.pilot import Period
 from penstock.local.sizing import FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
-from penstock.local.steering.base import Period
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats
 

@@ -19,16 +19,23 @@ from penstock.clock import as_measured
 from penstock.elastic.decisions import replay
 from penstock.keys import hash_value
 from penstock.local.engine import LocalEngine, Options
-from penstock.local.pilot import FlowPilot
-from penstock.local.steering.base import Period, Steering
-from penstock.local.steering.batches import FEWEST_ROWS, BatchSteering
-from penstock.local.steering.cores import CoreSteering
-from penstock.local.steering.pool import PoolSteering
-from penstock.local.steering.rebinding import RebindingSteering
-from penstock.local.steering.replicas import SETTLED_PERIODS, ReplicaSteering
-from penstock.local.steering.shards import ShardSteering
-from penstock.local.steering.threads import ThreadSteering, keeps_up
-from penstock.local.steering.waits import WaitSteering, waiting_operators
+from penstock.local.pilot import FlowPilot, Period, Steering
+from penstock.local.replica_steering import (
+    SETTLED_PERIODS,
+    CoreSteering,
+    RebindingSteering,
+    ReplicaSteering,
+    ShardSteering,
+)
+from penstock.local.worker_steering import (
+    FEWEST_ROWS,
+    BatchSteering,
+    PoolSteering,
+    ThreadSteering,
+    WaitSteering,
+    keeps_up,
+    waiting_operators,
+)
 from penstock.pe.element import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats, WorkerStats
@@ -521,7 +528,7 @@ def test_batches_grow_when_the_flow_is_behind():
     ],
 )
 def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):
-    for module in ("pilot", "steering.pool"):
+    for module in ("pilot", "worker_steering"):
         monkeypatch.setattr(f"penstock.local.{module}.PERIOD", 0.02)
     runs: list[ps.Run] = []
 

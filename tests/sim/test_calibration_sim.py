@@ -5,7 +5,7 @@ At full size, with short measurements: it is the place of the best level that co
 
 import pytest
 
-from penstock.elastic import ThreadLevel
+from penstock.elastic.thread_level import ThreadLevel
 from penstock.sim.machine import POWER8, XEON, Machine
 from penstock.sim.scale import SHAPES, Experiment, experiments, static_levels
 

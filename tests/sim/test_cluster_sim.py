@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.elastic import replay
+from penstock.elastic.decisions import replay
 from penstock.sim.cluster import Cluster, ClusterSettings, ReassignmentCosts
 from penstock.sim.elasticity import ResourceCentricApproach, StaticApproach, run_approach
 from penstock.sim.executor_centric import ExecutorCentricApproach

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.elastic import (
-    BatchSize,
-    GreedyRebinding,
-    Rebinding,
-    Replicas,
-    ThreadLevel,
-    UtilizationPool,
-    WaitingConcurrency,
-    replay,
-)
+from penstock.elastic.baselines import GreedyRebinding
+from penstock.elastic.batch_size import BatchSize
+from penstock.elastic.decisions import replay
+from penstock.elastic.rebinding import Rebinding
+from penstock.elastic.replicas import Replicas
+from penstock.elastic.thread_level import ThreadLevel
+from penstock.elastic.utilization_pool import UtilizationPool
+from penstock.elastic.waiting import WaitingConcurrency
 from penstock.sim.graphs import Graph, Operator, data_parallel, pipeline
 from penstock.sim.machine import CSTREAM_HOST, Machine, Synchronization
 from penstock.sim.pe import PE

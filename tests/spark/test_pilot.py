@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.elastic import journal as journals
+from penstock.elastic import decisions as journals
 from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
 from penstock.elastic.shard_balance import imbalance
 from penstock.keys import SHARDS, hash_value
 from penstock.pe.hot_keys import HotKeys
 from penstock.plan import make_plan
+from penstock.spark.measured import ShardLoads, level_seconds
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
 from penstock.spark.routing import even_table
 from penstock.spark.stages import Stages
-from penstock.spark.steering.measured import ShardLoads, level_seconds
 from penstock.statistics import FlowStats, OperatorStats
 
 from .piloting import Busy, scanned

@@ -21,7 +21,6 @@ HELP = "run the benchmarks (from a checkout)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "arguments", metavar="NAME [options]", nargs=argparse.REMAINDER, help="a benchmark and its options"
     )

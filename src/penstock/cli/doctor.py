@@ -12,24 +12,21 @@ from __future__ import annotations
 import argparse
 
 from penstock.cli import DONE, FAILED
-from penstock.cli.health import checkpoints, machine
-from penstock.cli.health.findings import Finding
-from penstock.cli.tables import show
+from penstock.cli.displays import show
+from penstock.cli.health import Finding, examine_checkpoint, examine_machine
 
 HELP = "check this machine, or a checkpoint, and say how to mend it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument("--checkpoint", metavar="DIR", help="look at what a run keeps, too")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
-    findings = machine.examine()
+    findings = examine_machine()
     if args.checkpoint is not None:
-        findings += checkpoints.examine(args.checkpoint.rstrip("/") or "/")
+        findings += examine_checkpoint(args.checkpoint.rstrip("/") or "/")
     if args.json:
         show([finding.__dict__ for finding in findings], True)
     else:

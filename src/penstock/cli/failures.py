@@ -1,9 +1,12 @@
-"""Say what went wrong in few lines: the user's own frames, and last the line that matters."""
+"""Say what went wrong in few lines, the user's frames and last what matters; and count signals that ask for an end."""
 
 from __future__ import annotations
 
 import os
+import signal
 import traceback
+from types import FrameType
+from typing import Any
 
 from penstock.errors import OperatorError, PenstockError
 
@@ -45,3 +48,36 @@ def _user_lines(error: BaseException) -> list[str]:
         if not frame.filename.startswith((_PACKAGE, "<frozen"))
     ]
     return "".join(traceback.format_list(frames[-5:])).rstrip().splitlines()
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """While inside, Ctrl-C and SIGTERM are counted and raise nothing.
+
+    Enter it behind the start of Spark: PySpark sets a handler of its own that cancels the job under way.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.signal = signal.SIGINT
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def code(self) -> int:
+        """The exit code of a process that such a signal stopped."""
+        return 128 + self.signal
+
+    def __enter__(self) -> Interrupts:
+        for number in SIGNALS:
+            self._before[number] = signal.signal(number, self._took)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _took(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.signal = signal.Signals(number)

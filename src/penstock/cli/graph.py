@@ -22,7 +22,6 @@ SUFFIXES = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "te
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "target", metavar="FILE.py[:name] | NAME", help="the file, and the flow in it if it has several; or a workload"
     )
@@ -40,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     suffix = Path(args.output).suffix if args.output else ".txt"
     name = args.format or SUFFIXES.get(suffix)
     if name is None:

@@ -28,12 +28,10 @@ FILES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument("directory", metavar="DIRECTORY", help="where; its last part is the flow's name")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     directory = Path(args.directory)
     name = directory.resolve().name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or keyword.iskeyword(name):

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from penstock.annotated import options_of
 from penstock.cli import DONE
+from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags
-from penstock.cli.stopping import Interrupts
 from penstock.options import Options
 
 HELP = "show the page of a finished run"
@@ -32,7 +32,6 @@ def page_line(address: str, port: int | bool | None) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
     )
@@ -40,12 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from penstock.dashboard.history import read_history
-    from penstock.dashboard.page import FinishedPage
+    from penstock.dashboard.page import Page
     from penstock.dashboard.server import PageServer
 
-    page = FinishedPage(read_history(args.directory))
+    page = Page(read_history(args.directory))
     where = Options(**{name: value for name, value in vars(args).items() if name in PAGE_FLAGS})
     port = None if where.page is True else where.page
     with Interrupts() as interrupts:

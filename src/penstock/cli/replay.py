@@ -13,7 +13,7 @@ import argparse
 import json
 
 from penstock.cli import DONE, FAILED
-from penstock.cli.progress import count
+from penstock.cli.displays import count
 from penstock.elastic.base import Actions
 from penstock.elastic.decisions import replay
 from penstock.errors import PenstockError
@@ -23,7 +23,6 @@ SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "directory", metavar="RUN_DIR", help="the run's checkpoint or history, or .penstock/<flow name>"
     )
@@ -31,15 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
-    from penstock.dashboard.history import read_history
+    from penstock.dashboard.history import read_history, replayable
 
     history = read_history(args.directory)
+    decisions = history.decisions()
+    whole = replayable(decisions)
     try:
-        result = replay(history.replayable)
+        result = replay(whole)
     except (ValueError, TypeError, KeyError) as error:
         raise PenstockError(f"the decisions of {args.directory} cannot be replayed: {error}") from None
-    skipped = len(history.decisions) - len(history.replayable)
+    skipped = len(decisions) - len(whole)
     if args.json:
         found = {
             "steps": result.steps,

@@ -21,12 +21,11 @@ from typing import Any
 
 from penstock.annotated import options_of
 from penstock.cli import DONE, FAILED, UsageError
-from penstock.cli.displays import Display, make_display
+from penstock.cli.displays import Display, Progress, make_display
+from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import describe_workloads, load_target
 from penstock.cli.page import page_line
-from penstock.cli.progress import Progress
-from penstock.cli.stopping import Interrupts
 from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
 from penstock.operators.base import Sink
@@ -46,7 +45,6 @@ GRACE_SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument(
         "target",
         metavar="FILE.py[:name] | NAME",
@@ -85,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.list:
         print("\n".join(describe_workloads()))
         return DONE
@@ -136,7 +133,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _prepared(options: Options, flow: Flow, directory: str, display: Display) -> tuple[Any, Options]:
     """Start Spark where the flow runs on it, and say where the run is kept; return the session and the options."""
-    from penstock.dashboard.run_directories import HISTORY, new_directory
+    from penstock.dashboard.history import HISTORY, new_directory
 
     history = str(options.history or os.path.join(directory, HISTORY))
     if not isinstance(options.on, Spark):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.cli import DONE, UsageError
+from penstock.cli.displays import show
 from penstock.cli.loading import load_target
-from penstock.cli.tables import show
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.sim.graphs import Graph, Operator, data_parallel, mixed, pipeline, reverse_tree, tree
@@ -37,7 +37,6 @@ PARTITIONS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     threads = what.add_parser("threads", help="worker threads of one process: each fixed level, and the elastic one")
     threads.add_argument("target", metavar="FILE.py[:name]", nargs="?", help="a flow (default: a made-up graph)")
@@ -71,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     rows = simulate_threads(args) if args.what == "threads" else simulate_cluster(args)
     show(rows, args.json, dict.fromkeys(rows[0], _figure))
     return DONE
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run a graph at each fixed level, then with the elastic controller."""
-    from penstock.elastic import ThreadLevel
+    from penstock.elastic.thread_level import ThreadLevel
     from penstock.sim.pe import PE
     from penstock.sim.scale import static_levels
     from penstock.sim.steering import static_throughput, steer, thread_wheel

@@ -15,14 +15,12 @@ import argparse
 from typing import Any
 
 from penstock.cli import DONE, UsageError
-from penstock.cli.progress import size
-from penstock.cli.tables import show
+from penstock.cli.displays import show, size
 
 HELP = "show the state that a run keeps"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the directory of the run")
     parser.add_argument("operator", metavar="OPERATOR", nargs="?", help="the operator; without it all are listed")
     parser.add_argument("--epoch", type=int, metavar="N", help="a committed epoch (default: the last)")
@@ -37,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from penstock import state
 
     checkpoint = args.checkpoint.rstrip("/") or "/"

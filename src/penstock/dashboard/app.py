@@ -53,12 +53,12 @@ def make_app(page: Page, token: str, open_here: bool) -> ASGIApp:
 
     async def decisions(request: Request) -> Response:
         try:
-            return JSONResponse(page.book().after(int(request.query_params.get("after", "0"))))
+            return JSONResponse(page.history.marks_after(int(request.query_params.get("after", "0"))))
         except ValueError:
             return PlainTextResponse("after= takes the number of a decision", 400)
 
     async def decision(request: Request) -> Response:
-        found = page.book().get(request.path_params["number"])
+        found = page.history.mark(request.path_params["number"])
         return PlainTextResponse("it is not kept any more", 404) if found is None else JSONResponse(found)
 
     async def sample(request: Request) -> Response:
@@ -66,7 +66,7 @@ def make_app(page: Page, token: str, open_here: bool) -> ASGIApp:
             at = float(request.query_params["at"])
         except (KeyError, ValueError):
             return PlainTextResponse("at= takes a time in seconds since 1970", 400)
-        return Response(page.sample_at(at), media_type="application/json")
+        return Response(page.history.sample_at(at), media_type="application/json")
 
     async def events(request: Request) -> Response:
         return StreamingResponse(stream(page), media_type="text/event-stream")

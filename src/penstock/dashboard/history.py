@@ -1,171 +1,367 @@
-"""A run's history on disk: samples and decisions as lines of JSON, from which the page shows a finished run.
+"""What was seen of a run, in one SQLite database: in memory for the page of a run that goes on, on disk for later.
 
-    run.json          the flow, its engine, its graph
-    samples.jsonl     one sample a line, about one a second, older ones thinned out
-    decisions.jsonl   every decision with the statistics that it saw, as it is replayed, and the files that follow it
-                      (see `decision_log`)
+    run         the flow, its engine, its graph
+    samples     about one per second; older ones are thinned out, and of large ones only the timeline's point is left
+    decisions   every decision with the statistics that it saw, to be replayed; of a long log the newest part
 
-Where the directory is in an object store, which cannot append, the files are kept in a temporary directory and copied
-now and then.
+On disk the file is `history.sqlite`; each run of a checkpoint goes on after the one before. Where the directory is in
+an object store the file is kept in a temporary directory and copied now and then.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import shutil
+import sqlite3
 import tempfile
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any
 
 from pyarrow import fs
 
 from penstock.clock import monotonic
-from penstock.dashboard.decision_log import MOST_BYTES, DecisionLog, file_name, lines_before, read_log
-from penstock.dashboard.lines import Json, count_lines, end_line, parse
-from penstock.dashboard.run_directories import META, find_history
-from penstock.dashboard.thinning import thin
-from penstock.elastic.decisions import Decision
+from penstock.elastic.decisions import HOLD, START, Decision, from_json, to_json
 from penstock.errors import PenstockError, StorageError
-from penstock.ingress.paths import locate
+from penstock.ingress.paths import exists, locate
 
-VERSION = 1
-SAMPLES = "samples.jsonl"
-MOST_SAMPLES = 1200
-MOST_SAMPLE_BYTES = 32 << 20
+FILE = "history.sqlite"
+"""The file that makes a directory a history."""
+OLD_FILE = "run.json"
+"""The one that earlier versions wrote, beside lines of JSON."""
+HISTORY = "history"
+KEPT_RUNS = 20
+STAMP = "%Y-%m-%dT%H-%M-%S.%fZ"
+
+
+def new_directory(history: str, now: dt.datetime | None = None, kept: int = KEPT_RUNS) -> str:
+    """Return the directory of a run that starts now, below that of its flow's histories; remove the oldest.
+
+    With it there are as many as are kept. It is made when something is written.
+    """
+    for name in sorted(_stamped(history), reverse=True)[kept - 1 :]:
+        shutil.rmtree(os.path.join(history, name), ignore_errors=True)
+    return os.path.join(history, f"{now or dt.datetime.now(dt.UTC):{STAMP}}")
+
+
+def _stamped(history: str) -> list[str]:
+    """Return the directories that are named as runs are: no others are anybody's to remove."""
+    found = []
+    for each in os.scandir(history) if os.path.isdir(history) else ():
+        try:
+            dt.datetime.strptime(each.name, STAMP)
+        except ValueError:
+            continue
+        if each.is_dir(follow_symlinks=False):
+            found.append(each.name)
+    return found
+
+
+def find_history(path: str) -> str:
+    """Return the history in a directory: the one that it is, or the one of a checkpoint or a flow written last."""
+    base = path.rstrip("/") or "/"
+    if _written(base):
+        return base
+    inside = f"{base}/{HISTORY}"
+    found = max((inside, *_below(inside), *_below(base)), key=_written)
+    if not _written(found):
+        raise PenstockError(
+            f"{path} has no history of a run; give the checkpoint of a run, .penstock/<flow name>, or the directory "
+            f"given by --history"
+        )
+    return found
+
+
+def _below(path: str) -> list[str]:
+    """Return the directories in a directory; none where there is no such directory."""
+    system, inside = locate(path)
+    listed = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+    return [f"{path}/{each.base_name}" for each in listed if each.type == fs.FileType.Directory]
+
+
+def _written(history: str) -> int:
+    """Return when a history was written last, in nanoseconds since 1970; 0 where a directory has none."""
+    for name in (FILE, OLD_FILE):
+        system, inside = locate(f"{history}/{name}")
+        info = system.get_file_info(inside)
+        if info.type != fs.FileType.NotFound:
+            return info.mtime_ns or 1
+    return 0
+
+
+Json = dict[str, Any]
+Timed = tuple[float, Decision]
+
+VERSION = 2
+FRESH = 240
+"""The newest samples, of which none is dropped unless they are too large."""
 COPY_SECONDS = 30.0
 
+_TABLES = """
+CREATE TABLE IF NOT EXISTS run (about TEXT);
+CREATE TABLE IF NOT EXISTS samples (number INTEGER PRIMARY KEY, at REAL, point TEXT, sample TEXT);
+CREATE TABLE IF NOT EXISTS decisions (number INTEGER PRIMARY KEY, mark INTEGER, at REAL, line TEXT);
+CREATE INDEX IF NOT EXISTS marks ON decisions (mark);
+"""
+# Every second of the older ones, but never the first: a run keeps its beginning.
+_OLDER = """
+SELECT number FROM (SELECT number, row_number() OVER (ORDER BY number) AS place, count(*) OVER () AS total
+FROM samples WHERE sample IS NOT NULL OR ?) WHERE place % 2 = 0 AND place <= total - ?
+"""
+_LONGER = """
+SELECT number FROM (SELECT number, sum(length(line)) OVER (ORDER BY number DESC) AS newer FROM decisions)
+WHERE newer > ? ORDER BY number DESC LIMIT 1
+"""
 
-class HistoryWriter:
-    """Write the history of one run, behind that of earlier runs of the same checkpoint."""
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        most_samples: int = MOST_SAMPLES,
-        most_sample_bytes: int = MOST_SAMPLE_BYTES,
-        most_decision_bytes: int = MOST_BYTES,
-    ) -> None:
-        self.path = path
-        self._most_samples, self._most_bytes = most_samples, most_sample_bytes
-        system, inside = locate(path)
-        self._remote = system.type_name != "local"
-        self._directory = tempfile.mkdtemp(prefix="penstock-history-") if self._remote else inside
-        self._copied = monotonic()
-        os.makedirs(self._directory, exist_ok=True)
-        if self._remote:
-            self._fetch()
-        end_line(self._file(SAMPLES))
-        self._lines = count_lines(self._file(SAMPLES))
-        self._log = DecisionLog(self._directory, most_decision_bytes)
+@dataclass(frozen=True)
+class Limits:
+    """How much is kept."""
 
-    def _file(self, name: str) -> str:
-        return os.path.join(self._directory, name)
+    samples: int = 1200
+    sample_bytes: int = 32 << 20
+    decision_bytes: int = 64 << 20
+    """Half of it at the least is kept."""
+    held: bool = True
+    """Whether steps that changed nothing are kept, which a replay needs; else they are counted only."""
 
-    def write_graph(self, meta: Json) -> None:
-        """Write what stands above all samples; it appears whole."""
-        temporary = self._file(f"{META}.tmp")
-        with open(temporary, "w") as file:
-            json.dump({"version": VERSION, **meta}, file)
-        os.replace(temporary, self._file(META))
 
-    def write_sample(self, line: bytes) -> None:
-        """Add a sample, already encoded; thin out where there are too many."""
-        with open(self._file(SAMPLES), "ab") as file:
-            file.write(line + b"\n")
-            size = file.tell()
-        self._lines += 1
-        if self._lines > self._most_samples or size > self._most_bytes:
-            self._thin()
-        if self._remote and monotonic() - self._copied > COPY_SECONDS:
-            self._copy()
+DISK = Limits()
+MEMORY = Limits(sample_bytes=16 << 20, decision_bytes=8 << 20, held=False)
 
-    def _thin(self) -> None:
-        with open(self._file(SAMPLES), "rb") as file:
-            lines = file.readlines()
-        fresh = self._most_samples // 4
-        kept = thin(lines, fresh)
-        while sum(map(len, kept)) > self._most_bytes // 2 and len(kept) > 2:
-            fresh //= 2
-            kept = thin(kept, fresh)
-        temporary = self._file(f"{SAMPLES}.tmp")
-        with open(temporary, "wb") as file:
-            file.writelines(kept)
-        os.replace(temporary, self._file(SAMPLES))
-        self._lines = len(kept)
 
-    def write_decisions(self, decisions: list[tuple[float, Decision]]) -> None:
+class History:
+    """One database. One thread writes; any may read."""
+
+    def __init__(self, file: str = ":memory:", limits: Limits = MEMORY, copy_of: str | None = None) -> None:
+        self._limits, self._lock = limits, threading.Lock()
+        self._db = sqlite3.connect(file, check_same_thread=False)
+        if copy_of is not None:
+            with closing(sqlite3.connect(copy_of)) as there:
+                there.backup(self._db)
+        # A process that is killed loses nothing by this; fsync would take the disk's time from the flow.
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.executescript(_TABLES)
+        lines, marks = self._one("SELECT coalesce(max(number), 0), coalesce(max(mark) + 1, 0) FROM decisions")
+        self.total, self.held = int(marks), int(lines - marks)
+        """How many decisions changed or reported something, and how many steps changed nothing."""
+        self._measure()
+
+    def _one(self, query: str, *values: Any) -> Any:
+        with self._lock:
+            return self._db.execute(query, values).fetchone()
+
+    def _all(self, query: str, *values: Any) -> list[Any]:
+        with self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    def _measure(self) -> None:
+        self._samples, self._sample_bytes = self._one("SELECT count(*), total(length(sample)) FROM samples")
+        (self._decision_bytes,) = self._one("SELECT total(length(line)) FROM decisions")
+
+    def describe(self, about: Json) -> None:
+        """Write what stands above all samples."""
+        with self._lock, self._db:
+            self._db.execute("DELETE FROM run")
+            self._db.execute("INSERT INTO run VALUES (?)", (json.dumps({"version": VERSION, **about}),))
+
+    def decide(self, decisions: Iterable[Timed]) -> None:
         """Add decisions with their time of day."""
-        self._log.write(decisions)
+        rows: list[tuple[int | None, float, str]] = []
+        for at, decision in decisions:
+            if decision.what != HOLD:
+                rows.append((self.total, at, to_json(decision)))
+                self.total += 1
+                continue
+            self.held += 1
+            if self._limits.held:
+                rows.append((None, at, to_json(decision)))
+        with self._lock, self._db:
+            self._db.executemany("INSERT INTO decisions (mark, at, line) VALUES (?, ?, ?)", rows)
+        self._decision_bytes += sum(len(line) for *_, line in rows)
+        if self._decision_bytes > self._limits.decision_bytes:
+            with self._lock, self._db:
+                half = self._limits.decision_bytes // 2
+                self._db.execute(f"DELETE FROM decisions WHERE number <= ({_LONGER})", (half,))
+            self._measure()
+
+    def add(self, sample: Json, encoded: str) -> None:
+        """Add a sample, also as it is written; thin out where there are too many."""
+        with self._lock, self._db:
+            values = (sample["at"], json.dumps(point(sample)), encoded)
+            self._db.execute("INSERT INTO samples (at, point, sample) VALUES (?, ?, ?)", values)
+        self._samples, self._sample_bytes = self._samples + 1, self._sample_bytes + len(encoded)
+        fresh = min(FRESH, self._limits.samples // 4)
+        if self._samples > self._limits.samples:
+            self._thin(f"DELETE FROM samples WHERE number IN ({_OLDER})", True, fresh)
+        while self._sample_bytes > self._limits.sample_bytes and fresh > 1:
+            self._thin(f"UPDATE samples SET sample = NULL WHERE number IN ({_OLDER})", False, fresh)
+            fresh //= 2  # samples so large that even fresh ones must go
+
+    def _thin(self, statement: str, empty: bool, fresh: int) -> None:
+        with self._lock, self._db:
+            self._db.execute(statement, (empty, fresh))
+        self._measure()
+
+    def about(self) -> Json:
+        """Return what stands above all samples; nothing where there is nothing yet."""
+        found = self._one("SELECT about FROM run")
+        return json.loads(found[0]) if found else {}
+
+    def points(self) -> list[Json]:
+        return [json.loads(each) for (each,) in self._all("SELECT point FROM samples ORDER BY number")]
+
+    def sample_at(self, at: float) -> str:
+        """Return the sample next to a time of day, as it was written."""
+        query = "SELECT sample FROM samples WHERE sample IS NOT NULL ORDER BY abs(at - ?), number LIMIT 1"
+        found = self._one(query, at)
+        return str(found[0]) if found else "{}"
+
+    def latest(self) -> Json:
+        """Return the newest sample; nothing where there is none yet."""
+        found = self._one("SELECT sample FROM samples WHERE sample IS NOT NULL ORDER BY number DESC LIMIT 1")
+        return json.loads(found[0]) if found else {}
+
+    def marks_after(self, mark: int, most: int = 500) -> list[Json]:
+        """Return short descriptions of what was changed or reported, the last ones where there are too many."""
+        query = "SELECT mark, at, line FROM decisions WHERE mark >= ? ORDER BY mark DESC LIMIT ?"
+        return [_short(*each) for each in reversed(self._all(query, mark, most))]
+
+    def mark(self, mark: int) -> Json | None:
+        """Return one of them with what its step saw, which is written with the first of the step."""
+        found = self._one("SELECT mark, at, line FROM decisions WHERE mark = ?", mark)
+        if found is None:
+            return None
+        short = _short(*found)
+        for (line,) in self._all("SELECT line FROM decisions WHERE mark <= ? ORDER BY mark DESC", mark):
+            first = from_json(line)
+            if first.controller == short["controller"] and first.statistics is not None:
+                return {**short, "seen": first.statistics}
+        return {**short, "seen": None}
+
+    def decisions(self) -> list[Timed]:
+        """Return all that is kept of the log."""
+        return [(at, from_json(line)) for at, line in self._all("SELECT at, line FROM decisions ORDER BY number")]
+
+    @property
+    def dropped(self) -> int:
+        """Return how many lines of decisions were dropped because the log grew too long."""
+        return max(0, int(self._one("SELECT coalesce(min(number), 1) FROM decisions")[0]) - 1)
 
     def close(self) -> None:
         """Bring everything to where it belongs."""
+        with self._lock:
+            self._db.close()
+
+
+class HistoryFile(History):
+    """The history of a run on disk, after that of earlier runs of the same checkpoint."""
+
+    def __init__(self, path: str, limits: Limits = DISK) -> None:
+        system, inside = locate(path)
+        self._path, self._copied = path, monotonic()
+        self._remote = system.type_name != "local"
+        self._directory = tempfile.mkdtemp(prefix="penstock-history-") if self._remote else inside
+        os.makedirs(self._directory, exist_ok=True)
+        self._file = os.path.join(self._directory, FILE)
+        if self._remote:
+            _fetch(path, self._file)
+        try:
+            super().__init__(self._file, limits)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:  # the machine failed while it was written
+            os.replace(self._file, f"{self._file}.damaged")
+            super().__init__(self._file, limits)
+
+    def add(self, sample: Json, encoded: str) -> None:
+        super().add(sample, encoded)
+        if self._remote and monotonic() - self._copied > COPY_SECONDS:
+            self._copy()
+
+    def close(self) -> None:
+        super().close()
         if self._remote:
             self._copy()
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _fetch(self) -> None:
-        for name in (META, SAMPLES, *_log_names(self.path)):
-            found = _read(f"{self.path}/{name}")
-            if found is not None:
-                with open(self._file(name), "wb") as file:
-                    file.write(found)
-
     def _copy(self) -> None:
-        system, inside = locate(self.path)
+        system, inside = locate(self._path)
         system.create_dir(inside, recursive=True)
-        for name in (META, SAMPLES, *self._log.names):
-            if os.path.exists(self._file(name)):
-                with open(self._file(name), "rb") as file, system.open_output_stream(f"{inside}/{name}") as out:
-                    shutil.copyfileobj(file, out)
-        # Behind the copies: who is stopped in between leaves a file too many, and not one too few.
-        for name in set(_log_names(self.path)) - set(self._log.names):
-            system.delete_file(f"{inside}/{name}")
+        with open(self._file, "rb") as here, system.open_output_stream(f"{inside}/{FILE}") as there:
+            shutil.copyfileobj(here, there)
         self._copied = monotonic()
 
 
-@dataclass(frozen=True)
-class History:
-    """What is kept of a run."""
-
-    meta: Json
-    samples: list[Json] = field(default_factory=list)
-    decisions: list[tuple[float, Decision]] = field(default_factory=list)
-    replayable: list[Decision] = field(default_factory=list)
-    """Those of the decisions that can be replayed: all, unless the log grew too long or was cut short."""
-    dropped: int = 0
-    """How many lines of decisions were dropped because the log grew too long."""
+def _fetch(path: str, file: str) -> None:
+    """Copy a history out of an object store, if it is there."""
+    system, inside = locate(f"{path}/{FILE}")
+    try:
+        with suppress(FileNotFoundError), system.open_input_file(inside) as there, open(file, "wb") as here:
+            shutil.copyfileobj(there, here)
+    except OSError as error:
+        # Not absent: going on without it would write a shorter history over it.
+        raise StorageError("reading", path, 1, str(error), "it is the history of a run; try again") from error
 
 
 def read_history(path: str) -> History:
-    """Read what a run left behind; lines that a crash cut short are passed over."""
+    """Read what a run left behind into memory, so that nothing is held of a run that goes on elsewhere."""
     found = find_history(path)
-    try:
-        meta = json.loads(_read(f"{found}/{META}") or b"")
-    except ValueError:
-        raise PenstockError(f"{found}/{META} is damaged") from None
-    if meta.get("version") != VERSION:
-        raise PenstockError(f"{found} was written by another version of Penstock ({meta.get('version')})")
-    samples = [line for line in map(parse, (_read(f"{found}/{SAMPLES}") or b"").splitlines()) if line is not None]
-    log = read_log(_log_names(found), lambda name: _read(f"{found}/{name}"))
-    return History(meta, samples, log.decisions, log.replayable, log.dropped)
+    if not exists(f"{found}/{FILE}"):
+        raise PenstockError(f"{found}/{OLD_FILE} was written by an earlier version of Penstock, which can show it")
+    system, inside = locate(found)
+    with tempfile.TemporaryDirectory(prefix="penstock-history-") as directory:
+        file = os.path.join(inside, FILE)
+        if system.type_name != "local":
+            file = os.path.join(directory, FILE)
+            _fetch(found, file)
+        try:
+            history = History(limits=DISK, copy_of=file)
+            version = history.about().get("version")
+        except sqlite3.Error as error:
+            raise PenstockError(f"{found}/{FILE} cannot be read: {error}") from None
+    if version != VERSION:
+        raise PenstockError(f"{found} was written by another version of Penstock ({version})")
+    return history
 
 
-def _log_names(path: str) -> list[str]:
-    """Return the files of the log of decisions in a directory, the oldest first."""
-    system, inside = locate(path)
-    listed = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
-    return [file_name(before) for before in lines_before(each.base_name for each in listed)]
+def replayable(decisions: Iterable[Timed]) -> list[Decision]:
+    """Return those that can be replayed: each controller's from its first start line on."""
+    started: set[str] = set()
+    found = []
+    for _, decision in decisions:
+        if decision.what == START:
+            started.add(decision.controller)
+        if decision.controller in started:
+            found.append(decision)
+    return found
 
 
-def _read(path: str) -> bytes | None:
-    system, inside = locate(path)
-    try:
-        with system.open_input_file(inside) as file:
-            content: bytes = file.read()
-            return content
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        # Not absent: whoever goes on with a history would write a shorter one over it.
-        raise StorageError("reading", path, 1, str(error), "it is of the history of a run; try again") from error
+def point(sample: Json) -> Json:
+    """Return what the timeline shows of a sample."""
+    totals = sample["totals"]
+    latency = totals.get("latency") or {}
+    return {
+        "t": sample["at"],
+        "rate": totals["rate"],
+        "p50": latency.get("p50"),
+        "p99": latency.get("p99"),
+        "lag": totals.get("lag_seconds"),
+        "lag_rows": totals.get("lag_rows"),
+        "size": totals.get("size"),
+    }
+
+
+def _short(mark: int, at: float, line: str) -> Json:
+    decision = from_json(line)
+    shown = ("controller", "step", "epoch", "what", "target", "before", "after", "why")
+    return {
+        "number": mark,
+        "at": round(at, 3),
+        **{name: getattr(decision, name) for name in shown},
+        "start": decision.what == START,
+    }

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.clock import waiting_time
-from penstock.dashboard.decisions import DecisionBook, wall_time
-from penstock.dashboard.history import HistoryWriter
+from penstock.clock import as_real, perf_counter, waiting_time
+from penstock.dashboard.history import History, HistoryFile, Timed
+from penstock.dashboard.page import Page
 from penstock.dashboard.sampling import Sampler
-from penstock.dashboard.thinning import Thinned
 from penstock.elastic.decisions import Decision
+from penstock.errors import PenstockError
 from penstock.run import Run
+
+if TYPE_CHECKING:
+    from penstock.dashboard.server import PageServer
+
 
 Json = dict[str, Any]
 
 PERIOD = 0.9
 """Seconds from sample to sample: the page moves at least once a second, though threads come late now and then."""
-MOST_POINTS = 1200
-MOST_SAMPLES = 600
-MOST_SAMPLE_BYTES = 16 << 20
 
 log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Keep the newest sample, older ones thinned out, the timeline and the decisions of a run."""
+    """Keep what a run did: in memory for its page, and on disk where a history is wanted."""
 
     def __init__(
         self,
@@ -38,17 +41,13 @@ class Recorder:
         history: str | None = None,
         period: float = PERIOD,
     ) -> None:
-        self.run, self._history, self._period = run, history, period
-        self.sampler = Sampler(run, engine)
-        self.book = DecisionBook()
-        self.points: Thinned[Json] = Thinned(MOST_POINTS)
-        self.samples: Thinned[tuple[float, bytes]] = Thinned(MOST_SAMPLES, most_bytes=MOST_SAMPLE_BYTES)
-        self.latest: Json = {}
-        self.encoded = b"{}"
+        self._run, self._directory, self._period = run, history, period
+        self._sampler = Sampler(run, engine)
+        self.seen = History()
         self.finished = False
-        self._known = self._graph_written = 0
-        self._writer: HistoryWriter | None = None
-        self._unwritten: list[tuple[float, Decision]] = []
+        self._known = self._graph_seen = self._graph_kept = 0
+        self._kept: HistoryFile | None = None
+        self._unwritten: list[Timed] = []
         """Decisions from before the history was begun."""
         self._listeners: list[Callable[[bytes], None]] = []
         self._lock = threading.Lock()
@@ -79,8 +78,11 @@ class Recorder:
         if not self.finished:
             self.finished = True
             self.tick(state)
-            if self._writer is not None:
-                self._keep(self._writer.close)
+            if self._kept is not None:
+                self._keep(self._kept.close)
+
+    def change_query(self, action: str, name: str) -> int:
+        return self._run.add_query(name) if action == "add" else self._run.cancel_query(name)
 
     def _loop(self) -> None:
         due = waiting_time() + self._period
@@ -96,65 +98,105 @@ class Recorder:
             log.warning("the page could not look at the flow", exc_info=True)
 
     def _take(self, state: str | None) -> None:
-        decisions, self._known = self.run.decisions_since(self._known)
+        decisions, self._known = self._run.decisions_since(self._known)
         found = [(wall_time(each), each) for each in decisions]
-        for at, decision in found:
-            self.book.add(decision, at)
-        sample = self.sampler.sample(self.book.total, state)
-        sample["held"] = self.book.held
-        encoded = json.dumps(sample, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-        self.latest, self.encoded = sample, encoded
-        self.points.add(point(sample))
-        self.samples.add((sample["at"], encoded), len(encoded))
+        self.seen.decide(found)
+        sample = {**self._sampler.sample(self.seen.total, state), "held": self.seen.held}
+        encoded = json.dumps(sample, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        self._graph_seen = self._describe(self.seen, self._graph_seen, sample)
+        self.seen.add(sample, encoded)
         self._keep(lambda: self._write(found, sample, encoded))
         with self._lock:
             listeners = list(self._listeners)
+        told = encoded.encode()
         for listener in listeners:
-            listener(encoded)
+            listener(told)
 
-    def _write(self, found: list[tuple[float, Decision]], sample: Json, encoded: bytes) -> None:
-        if self._history is None:
+    def _describe(self, history: History, known: int, sample: Json) -> int:
+        """Write the graph where it is another one than the known."""
+        version = self._sampler.graph_version
+        if version != known:
+            about = {name: sample[name] for name in ("flow", "engine", "started")}
+            history.describe({**about, "graph": {**self._sampler.graph, "version": version}})
+        return version
+
+    def _write(self, found: list[Timed], sample: Json, encoded: str) -> None:
+        if self._directory is None:
             return
-        if self._writer is None:
+        if self._kept is None:
             # Not before something was done: a run that is refused must not write into another one's directory.
             if not sample["totals"]["epochs"]:
                 self._unwritten += found
                 return
-            self._writer = HistoryWriter(self._history)
+            self._kept = HistoryFile(self._directory)
             found, self._unwritten = [*self._unwritten, *found], []
-        if self.sampler.graph_version != self._graph_written:
-            self._graph_written = self.sampler.graph_version
-            self._writer.write_graph(
-                {
-                    "flow": sample["flow"],
-                    "engine": sample["engine"],
-                    "started": sample["started"],
-                    "graph": self.sampler.graph,
-                }
-            )
-        if found:
-            self._writer.write_decisions(found)
-        self._writer.write_sample(encoded)
+        self._graph_kept = self._describe(self._kept, self._graph_kept, sample)
+        self._kept.decide(found)
+        self._kept.add(sample, encoded)
 
     def _keep(self, write: Callable[[], None]) -> None:
         """Write to disk; a disk that is full or gone ends the history, not the flow."""
         try:
             write()
-        except OSError as error:
+        except (OSError, sqlite3.Error, PenstockError) as error:
             log.warning("the history is not written any more: %s", error)
-            self._history = self._writer = None
+            self._directory = self._kept = None
 
 
-def point(sample: Json) -> Json:
-    """Return what the timeline shows of a sample."""
-    totals = sample["totals"]
-    latency = totals.get("latency") or {}
-    return {
-        "t": sample["at"],
-        "rate": totals["rate"],
-        "p50": latency.get("p50"),
-        "p99": latency.get("p99"),
-        "lag": totals.get("lag_seconds"),
-        "lag_rows": totals.get("lag_rows"),
-        "size": totals.get("size"),
-    }
+def wall_time(
+    decision: Decision,
+    wall: Callable[[], float] = time.time,
+    ticks: Callable[[], float] = perf_counter,
+) -> float:
+    """Return the time of day of a decision: engines log the time of their own clock, or none."""
+    now, inside = wall(), ticks()
+    if decision.time is None:
+        return now
+    if decision.time > 1e9:  # it is the time of day already
+        return decision.time
+    ago = as_real(inside - decision.time)
+    return now - ago if 0 <= ago < now else now
+
+
+class Watch:
+    """A recorder, and a server where a page is wanted."""
+
+    def __init__(
+        self,
+        run: Run,
+        engine: str,
+        *,
+        page: bool | int | None,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        history: str | None = None,
+    ) -> None:
+        self._recorder = Recorder(run, engine, history=history)
+        self._recorder.tick()
+        self._server: PageServer | None = None
+        if page is not None and page is not False:
+            from penstock.dashboard.server import PageServer
+
+            port = None if page is True else page
+            self._server = PageServer(Page(self._recorder.seen, self._recorder), host, port, token)
+        self._recorder.start()
+
+    @property
+    def address(self) -> str | None:
+        """Return the page's address, if there is a page."""
+        return None if self._server is None else self._server.address
+
+    @property
+    def token(self) -> str | None:
+        """Return the token of the page, if there is one."""
+        return None if self._server is None else self._server.token
+
+    def finish(self, state: str) -> None:
+        """Take the last sample when the flow has ended; the page stays, and shows it."""
+        self._recorder.finish(state)
+
+    def close(self) -> None:
+        """Take the page away."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.cli.failures import explain
-from penstock.cli.stopping import Interrupts
+from penstock.cli.failures import Interrupts, explain
 from penstock.demo.check import check_order
 from penstock.demo.flow import HOT, SENSORS, make_flow
 from penstock.demo.load import SHARES, Load, one_core, schedule

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from penstock.cli.progress import Progress, count, duration, size
+from penstock.cli.displays import Progress, count, duration, size
 from penstock.demo.check import Verdict
 from penstock.demo.flow import sensors
 from penstock.elastic.decisions import Decision

@@ -76,11 +76,9 @@ class Assignment:
     threshold: float = 512 * 1024.0
 
     def start(self) -> NoState:
-        """Return the empty state: the assignment in force is part of the statistics."""
         return NoState()
 
     def step(self, state: NoState, statistics: AssignmentStatistics) -> tuple[NoState, Actions]:
-        """Return the changes of the cores held by each executor on each node."""
         plan = assign(statistics, self.threshold)
         moved = moved_bytes(statistics, plan)
         why = f"locality above {plan.threshold / 1024:.4g} KB/s a core; state moved {moved:.3g} B"
@@ -198,7 +196,6 @@ class _Cluster:
         return best
 
     def take(self, step: Step) -> None:
-        """Carry out one step."""
         if step.donor is None:
             self.idle[step.node] -= 1
         else:

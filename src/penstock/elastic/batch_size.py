@@ -1,18 +1,55 @@
-"""Choose how many rows a batch takes: more when behind, fewer when latency allows.
+"""Choose how many rows a batch takes: by what the first ones took, and then by what waits and a latency target."""
 
-A batch costs a fixed time and a time for each row; both are fitted to what was measured. More rows spread the
-fixed time over more of them and so raise what can be processed; fewer rows wait less for their batch to fill.
-The size doubles when the input backs up or the time is nearly all used, unless the fixed time is too small a
-part for that to help, and halves when half the size is expected to keep up. A backlog that is already
-shrinking is left to shrink: a hiccup must not make batches larger for good. A size that fell behind is
-remembered and not tried again until the input slows down. Against a target the size also doubles where rows
-wait and the target leaves room.
-"""
+from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """Report what was done since the last step."""
+
+    rows: int
+    """Rows of the operator that got most."""
+    seconds: float
+    """Seconds that workers spent in operators, but for those whose rows wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """Hold the bounds, and the work that a batch should be.
+
+    A batch costs some tenths of a millisecond beside its rows, so cheap rows should go together in large ones. Rows
+    that are expensive should not: a large batch would keep its worker, and everything after it, for seconds. So a batch
+    is to be a given amount of work, by the rows of late: what is imported and compiled once is no work of rows.
+    """
+
+    name: ClassVar[str] = "batch_work"
+
+    low: int = 64
+    high: int = 16_384
+    initial: int = 256
+    seconds: float = 0.04
+
+    def start(self) -> int:
+        return clamp(self.initial, self.low, self.high)
+
+    def step(self, state: int, statistics: WorkDone) -> tuple[int, Actions]:
+        rows, seconds, size = statistics.rows, statistics.seconds, state
+        if rows <= 0:
+            return size, ()
+        wanted = clamp(int(self.seconds * rows / seconds), self.low, self.high) if seconds > 0 else self.high
+        while size >= 2 * wanted:
+            size //= 2
+        while 2 * size <= wanted:
+            size *= 2
+        if size == state:
+            return size, ()
+        why = f"{rows:,} rows took {seconds:.3g} s of work: {size:,} rows are about {size * seconds / rows:.3g} s"
+        return size, (Action("batch_rows", "", state, size, why),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +81,15 @@ class BatchState:
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """Hold the bounds, and the latency target if there is one."""
+    """Hold the bounds, and the latency target if there is one.
+
+    A batch costs a fixed time and a time for each row; both are fitted to what was measured. More rows spread the fixed
+    time over more of them and so raise what can be processed; fewer rows wait less for their batch to fill. The size
+    doubles when the input backs up or the time is nearly all used, unless the fixed time is too small a part for that
+    to help, and halves when half the size is expected to keep up. A backlog that is already shrinking is left to
+    shrink: a hiccup must not make batches larger for good. A size that fell behind is remembered and not tried again
+    until the input slows down. Against a target the size also doubles where rows wait and the target leaves room.
+    """
 
     name: ClassVar[str] = "batch_size"
 
@@ -68,11 +113,9 @@ class BatchSize:
     """The size doubles if that is expected to use no more than this part of what the target allows."""
 
     def start(self) -> BatchState:
-        """Begin with the initial size."""
         return BatchState(clamp(self.initial, self.low, self.high))
 
     def step(self, state: BatchState, statistics: BatchStatistics) -> tuple[BatchState, Actions]:
-        """Double, halve or keep the size."""
         if statistics.rows <= 0:
             return state, ()
         if statistics.size is not None and statistics.size != state.size:

@@ -1,26 +1,56 @@
-"""Allocate the fewest cores that meet a latency target (Elasticutor, section 4.1).
+"""Share cores out to executors for a latency target: a Jackson network of M/M/k queues (Elasticutor)."""
 
-The executors form a Jackson network of M/M/k queues. Each begins with the fewest cores that keep it stable;
-then the core that lowers the mean latency most is added, again and again, until the target is met: for this
-sum of convex terms the greedy choice is the optimal one. Three cases in which the target cannot be met are
-told apart:
-
-- *overloaded*: the cores do not even keep the executors stable, so each gets its share of the work;
-- *too few cores*: the latency with all cores is what can be had;
-- *too slow*: service alone takes longer than the target, so cores are added only while they still shorten the
-  wait.
-
-Measured rates waver. The allocation in force is kept while it meets the target (or is as good as the new one)
-and costs hardly more cores than the new one.
-"""
+from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, NoState
-from penstock.elastic.queueing import network_time, response_time, stable_minimum
+
+
+def stable_minimum(arrivals: float, service: float) -> int:
+    """Return the fewest servers that keep a queue finite: floor(lambda / mu) + 1.
+
+    The published ceiling plus one asks for one too many unless lambda / mu is a whole number.
+    """
+    servers = math.floor(arrivals / service) + 1
+    # The quotient is rounded: it may be just below a number of servers that serve no more than what arrives.
+    return servers + 1 if arrivals >= servers * service else servers
+
+
+def erlang_b(load: float, servers: int) -> float:
+    """Return the part of arrivals that find all servers busy and leave, for a load of lambda / mu."""
+    blocked = 1.0
+    for k in range(1, servers + 1):
+        blocked = load * blocked / (k + load * blocked)
+    return blocked
+
+
+def erlang_c(load: float, servers: int) -> float:
+    """Return the part of arrivals that must wait."""
+    if load >= servers:
+        return 1.0
+    blocked = erlang_b(load, servers)
+    return servers * blocked / (servers - load * (1 - blocked))
+
+
+def response_time(arrivals: float, service: float, servers: int) -> float:
+    """Return the mean time from arrival to departure; infinite if the servers cannot keep up."""
+    if arrivals >= servers * service:
+        return math.inf
+    return 1 / service + erlang_c(arrivals / service, servers) / (servers * service - arrivals)
+
+
+def network_time(external: float, arrivals: Sequence[float], service: Sequence[float], servers: Sequence[int]) -> float:
+    """Return the mean time that an input of the network causes: the sum of lambda_j T_j over lambda_0."""
+    if external <= 0:
+        return 0.0
+    times = zip(arrivals, service, servers, strict=True)
+    return sum(rate * response_time(rate, mu, k) for rate, mu, k in times if rate > 0) / external
+
 
 # Waiting that is less than this part of service is not worth a core when no number of cores meets the target.
 _NEGLIGIBLE_WAIT = 0.05
@@ -66,7 +96,20 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class CoreAllocation:
-    """Hold the target, in seconds; without one, cores are added while they shorten the wait."""
+    """Hold the target, in seconds; without one, cores are added while they shorten the wait.
+
+    The executors form a Jackson network of M/M/k queues. Each begins with the fewest cores that keep it stable; then
+    the core that lowers the mean latency most is added, again and again, until the target is met: for this sum of
+    convex terms the greedy choice is the optimal one. Three cases in which the target cannot be met are told apart:
+
+    - *overloaded*: the cores do not even keep the executors stable, so each gets its share of the work;
+    - *too few cores*: the latency with all cores is what can be had;
+    - *too slow*: service alone takes longer than the target, so cores are added only while they still shorten the
+      wait.
+
+    Measured rates waver. The allocation in force is kept while it meets the target (or is as good as the new one) and
+    costs hardly more cores than the new one.
+    """
 
     name: ClassVar[str] = "core_allocation"
 
@@ -77,7 +120,6 @@ class CoreAllocation:
     """How much worse the allocation in force may be before it is changed for a better one."""
 
     def start(self) -> NoState:
-        """Return the empty state: the allocation in force is part of the statistics."""
         return NoState()
 
     def step(self, state: NoState, statistics: AllocationStatistics) -> tuple[NoState, Actions]:

@@ -24,9 +24,19 @@ import math
 from dataclasses import dataclass, replace
 
 from penstock.elastic import search
-from penstock.elastic.memory import Memory, PastLoad, agrees, forget, recall, remember
-from penstock.elastic.noise import NOISE_WIDTH, in_a_row, learn, threshold
-from penstock.elastic.search import Record
+from penstock.elastic.search import (
+    NOISE_WIDTH,
+    Memory,
+    PastLoad,
+    Record,
+    agrees,
+    forget,
+    in_a_row,
+    learn,
+    recall,
+    remember,
+    threshold,
+)
 
 WARMING, SEARCHING, CONFIRMING, SETTLED = "warming", "searching", "confirming", "settled"
 

@@ -58,7 +58,6 @@ class Rebinding:
     most_moves: int = 64
 
     def start(self) -> NoState:
-        """Return the empty state."""
         return NoState()
 
     def step(self, state: NoState, statistics: BindingStatistics) -> tuple[NoState, Actions]:

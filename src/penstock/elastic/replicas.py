@@ -29,8 +29,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, percent
-from penstock.elastic.noise import NOISE_WIDTH, in_a_row, learn, threshold
-from penstock.elastic.search import Record, standard_error
+from penstock.elastic.search import NOISE_WIDTH, Record, in_a_row, learn, standard_error, threshold
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
 
@@ -63,7 +62,6 @@ class OperatorStatistics:
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas."""
         return len(self.input_blocked)
 
     @property
@@ -146,7 +144,6 @@ class Replicas:
     """Samples of one size that are taken, at most, however noisy they are."""
 
     def start(self) -> ReplicaState:
-        """Begin without memory."""
         return ReplicaState()
 
     def step(self, state: ReplicaState, statistics: ReplicaStatistics) -> tuple[ReplicaState, Actions]:

@@ -14,11 +14,89 @@ looks at the records that are trusted and names the level whose measurement woul
 4. *Thrift.* Among the levels that are nearly as good, look for a lower one. What may be given up grows with
    the share of threads saved, from nothing to the sensitivity for half of them: each doubling must pay, and
    by more than the noise of the two means could feign, up to half the sensitivity more.
+
+Noise is what samples differ by, relative to the throughput: a noise of 0.1 is a standard deviation of a tenth of it. A
+load is known by the throughput curve that was measured under it. When the load changes, the throughput at the level of
+the moment is looked up in the remembered curves; the one that agrees tells the level to go to.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+NOISE_WIDTH = 3.0
+"""Deviations within so many times the usual one are taken for noise."""
+# Up to a cap: without it, a spell of wild samples would blind the watch to any later change.
+_WIDEST = 0.6
+_WEIGHT = 0.1
+
+
+def learn(noise: float, pairs: int, last: float, sample: float, most: float = math.inf) -> float:
+    """Return the noise after one more pair of successive samples; `pairs` counts this one too.
+
+    Successive samples tell it, because a change of load shows in few pairs only. No pair counts for more than `most`.
+    """
+    # Two samples differ by 1.13 standard deviations in the mean.
+    difference = abs(sample - last) / ((sample + last) / 2) / 1.13
+    return noise + (min(difference, most) - noise) * max(_WEIGHT, 1 / pairs)
+
+
+def threshold(noise: float, load_change: float, tolerance: float = 0.0) -> float:
+    """Return the deviation from the trusted throughput that is more than noise."""
+    return min(_WIDEST, max(load_change, NOISE_WIDTH * noise, tolerance))
+
+
+def in_a_row(run: int, deviation: float) -> int:
+    """Return how many samples in a row deviate on one side, with this one; negative when they are below."""
+    side = 1 if deviation > 0 else -1
+    return run + side if run * side > 0 else side
+
+
+@dataclass(frozen=True, slots=True)
+class PastLoad:
+    """Keep the level that a load settled on, and the curve that was measured under it."""
+
+    level: int
+    records: tuple[Record, ...]
+
+
+Memory = tuple[PastLoad, ...]
+"""Past loads, the most recent first."""
+
+
+def agrees(load: PastLoad, level: int, throughput: float, tolerance: float) -> bool:
+    """Say whether a load would give this throughput at this level."""
+    known = expected(load.records, level)
+    return known is not None and abs(throughput - known) <= tolerance * known
+
+
+def recall(memory: Memory, level: int, throughput: float, tolerance: float) -> PastLoad | None:
+    """Return the past load whose curve comes closest to this throughput, or None if none agrees."""
+    found = [load for load in memory if agrees(load, level, throughput, tolerance)]
+
+    def distance(load: PastLoad) -> float:
+        known = expected(load.records, level)
+        return abs(throughput - known) if known is not None else float("inf")
+
+    return min(found, key=distance, default=None)
+
+
+def remember(memory: Memory, load: PastLoad, tolerance: float, limit: int) -> Memory:
+    """Put a load first, in place of one that was the same, and forget the oldest beyond the limit."""
+    settled = expected(load.records, load.level)
+    kept = [
+        past
+        for past in memory
+        if settled is None or past.level != load.level or not agrees(past, load.level, settled, tolerance)
+    ]
+    return (load, *kept)[:limit]
+
+
+def forget(memory: Memory, load: PastLoad) -> Memory:
+    """Drop one load."""
+    return tuple(past for past in memory if past != load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +108,7 @@ class Record:
     mean: float
     count: int = 1
 
-    def add(self, throughput: float) -> "Record":
+    def add(self, throughput: float) -> Record:
         """Return the record with one more sample."""
         count = self.count + 1
         return Record(self.level, self.first, self.mean + (throughput - self.mean) / count, count)

@@ -76,7 +76,6 @@ class ShardBalance:
     reported_keys: int = 3
 
     def start(self) -> ShardState:
-        """Begin with no hot shard known; the table in force is part of the statistics."""
         return ShardState()
 
     def step(self, state: ShardState, statistics: ShardStatistics) -> tuple[ShardState, Actions]:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
-from penstock.elastic.keeping_up import KeepingUp, Supply
+from penstock.elastic.keeping_up import Floor, KeepingUp, Supply, WorkerFloor
 from penstock.elastic.levels import SEARCHING, SETTLED, WARMING, Levels, LevelState
-from penstock.elastic.worker_floor import Floor, WorkerFloor
 
 COMPUTING = 0.9
 """Cores that a flow keeps busy, at least, which computes all the time."""
@@ -120,7 +119,6 @@ class ThreadLevel:
 
     @property
     def search(self) -> Levels:
-        """Return the settings of the level search."""
         return Levels(
             self.low,
             self.high,
@@ -134,7 +132,6 @@ class ThreadLevel:
         )
 
     def start(self) -> ThreadState:
-        """Begin at the initial level, knowing nothing."""
         return ThreadState(LevelState(clamp(self.initial, self.low, self.high)))
 
     def _busy_at(self, state: ThreadState) -> int | None:
@@ -162,7 +159,6 @@ class ThreadLevel:
         return tuple(known[level] for level in sorted(known))
 
     def step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
-        """Take the period's throughput and name the level of the next period."""
         if statistics.unsuspended > state.unsuspendable:
             # The period did not run at the level it was meant to: its throughput says nothing about that
             # level.

@@ -49,11 +49,9 @@ class UtilizationPool:
     """False gives the published rule, which may never settle."""
 
     def start(self) -> PoolState:
-        """Begin with the initial number of threads."""
         return PoolState(clamp(self.initial, self.low, self.high))
 
     def step(self, state: PoolState, statistics: PoolStatistics) -> tuple[PoolState, Actions]:
-        """Add or remove one thread, or neither."""
         mean, size = statistics.mean, state.size
         busy = mean * size
         if mean > self.high_utilization and size < self.high:

@@ -67,7 +67,6 @@ class WaitingConcurrency:
         return Levels(self.low, self.high, self.sensitivity, self.load_change, self.noise_limit, 0, self.memory_limit)
 
     def start(self) -> WaitingState:
-        """Begin with the initial number of rows in flight."""
         return WaitingState(LevelState(clamp(self.initial, self.low, self.high)))
 
     def guess(self, statistics: WaitingStatistics) -> int:
@@ -88,7 +87,6 @@ class WaitingConcurrency:
         return f"{why} {keep} {workers} workers busy, and {guess} is the most to begin with"
 
     def step(self, state: WaitingState, statistics: WaitingStatistics) -> tuple[WaitingState, Actions]:
-        """Go to the model's answer first, then where throughput points."""
         before = state.levels.level
         if statistics.throughput > 0 and not state.guessed:
             guess = self.guess(statistics)

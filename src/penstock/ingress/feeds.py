@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import SourceError
-from penstock.ingress.paths import Stamp, absolute, exists, list_files, open_path, stamp_of
+from penstock.ingress.paths import Stamp, exists, list_files, open_path, stamp_of
 from penstock.ingress.retries import retried
 from penstock.ingress.splits import Split, blames_content, changed, count_rows, gone
 from penstock.read import Files, Generated, Items, Reader, Socket
@@ -322,12 +322,6 @@ class FileFeed:
             self._known = {partial["path"]: partial["rows"]} if "rows" in partial else {}
             self._stamps = {partial["path"]: partial["stamp"]} if "stamp" in partial else {}
             self._seen.discard(self._began)
-
-    def has_taken(self, directory: str) -> bool:
-        """Tell whether files of a directory were taken, and none of them is waiting."""
-        inside = absolute(directory).rstrip("/") + "/"
-        waits = any(path.startswith(inside) for path, _ in self._waiting) or (self._began or "").startswith(inside)
-        return not waits and any(path.startswith(inside) for path in self._seen)
 
     def full_offset(self) -> Json:
         """Return an offset that needs no earlier one."""

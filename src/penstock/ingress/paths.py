@@ -27,11 +27,6 @@ class Found(NamedTuple):
         return [self.size, self.modified // (10**9 if "://" in self.path else 1)]
 
 
-@lru_cache(maxsize=64)
-def _filesystem(prefix: str) -> fs.FileSystem:
-    return fs.FileSystem.from_uri(prefix)[0]
-
-
 def locate(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path inside it."""
     if "://" in path:
@@ -93,7 +88,6 @@ def exists(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Tell whether there is a file."""
     system, inside = locate(path)
     return bool(system.get_file_info(inside).type == fs.FileType.File)
 

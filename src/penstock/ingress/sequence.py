@@ -74,7 +74,6 @@ class InputSequence:
             self._waiting.setdefault((number, part), _Waiting(shown=self._reached))
 
     def give(self, source: str, row: Row, part: int = 0) -> None:
-        """Take the next row of a part of a source."""
         key = (self._numbers[source], part)
         if key in self._idle:
             self._idle.remove(key)

@@ -19,21 +19,13 @@ from penstock.errors import FlowError, PenstockError
 from penstock.graph import Node
 from penstock.ingress.feeds import Feed, Slice, make_feed
 from penstock.local.brakes import Brakes
-from penstock.local.collecting import fewer_collections
 from penstock.local.ingress import Cut, Cutter
-from penstock.local.interpreter import warn_of_gil
+from penstock.local.interpreter import fewer_collections, warn_of_gil
 from penstock.local.outputs import LocalOutputs
-from penstock.local.pilot import FlowPilot
+from penstock.local.pilot import FlowPilot, Steering
+from penstock.local.replica_steering import CoreSteering, RebindingSteering, ReplicaSteering, ShardSteering
 from penstock.local.sizing import CALM_POLLS, FIRST_ROWS, PIECES, Sizing
-from penstock.local.steering.base import Steering
-from penstock.local.steering.batches import BatchSteering
-from penstock.local.steering.cores import CoreSteering
-from penstock.local.steering.pool import PoolSteering
-from penstock.local.steering.rebinding import RebindingSteering
-from penstock.local.steering.replicas import ReplicaSteering
-from penstock.local.steering.shards import ShardSteering
-from penstock.local.steering.threads import ThreadSteering
-from penstock.local.steering.waits import WaitSteering, waiting_operators
+from penstock.local.worker_steering import BatchSteering, PoolSteering, ThreadSteering, WaitSteering, waiting_operators
 from penstock.operators.base import Source
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
@@ -168,16 +160,13 @@ class LocalEngine(Engine):
 
     @property
     def results(self) -> dict[str, list[Row]]:
-        """Return the rows of the sinks that are kept in memory."""
         return self._outputs.results
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what was decided while the flow ran, and why."""
         return self.decisions_since(0)[0]
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
         return self.pilot.journal.decisions_since(known)
 
     def set_threads(self, threads: int) -> None:
@@ -201,7 +190,6 @@ class LocalEngine(Engine):
         self._limits = {node.name: self._limit(node) for node in self._plan.sources}
 
     def statistics(self) -> FlowStats:
-        """Tell what the flow has done, and how it stands."""
         known = [backlog for backlog in list(self._backlogs.values()) if backlog is not None]
         found = self.element.statistics()
         return replace(
@@ -217,7 +205,6 @@ class LocalEngine(Engine):
         )
 
     def stop(self) -> None:
-        """Take nothing more in, and end when everything that came in is out."""
         self._stop.set()
 
     def stop_now(self) -> None:
@@ -226,7 +213,6 @@ class LocalEngine(Engine):
         self.element.stop()
 
     def run(self) -> None:
-        """Run until all sources are exhausted, or `stop` is called."""
         feeds: dict[str, Feed] = {}
         warn_of_gil()
         try:
@@ -333,7 +319,6 @@ class LocalEngine(Engine):
         return slices
 
     def ask(self, change: Change) -> Future[int]:
-        """Ask for a change from one of the next batches on; the result is that batch's number."""
         match change:
             case SetThreads(threads):
                 done: Future[int] = Future()

@@ -518,5 +518,4 @@ def _none(plan: Plan) -> Steps:
 
 
 def _before(columns: list[Ints], position: tuple[int, ...]) -> int:
-    """Return how many positions are before one."""
     return int(below(columns, position).sum())

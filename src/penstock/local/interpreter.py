@@ -1,13 +1,16 @@
-"""Say so where an interpreter that could run without the GIL runs with it, and why: two workers then do one's work."""
+"""What this process's interpreter does beside a flow: its lock, and its collections of garbage."""
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
 import logging
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from penstock.order.threads import gil_enabled
@@ -68,3 +71,28 @@ def first_with_gil(names: Sequence[str]) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return made.stdout.strip() or None
+
+
+COLLECT_EVERY = 100_000
+"""Objects that may be made before the cycle collector looks at the young ones, while a flow runs."""
+_collecting = threading.Lock()
+_running: list[tuple[int, int, int]] = []
+"""For each flow that runs in this process, the collector's settings from before all of them."""
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """Let the cycle collector look at young objects less often while flows run.
+
+    Rows are many and soon gone, and by default it looks at them every 700 of them.
+    """
+    with _collecting:
+        _running.append(_running[0] if _running else gc.get_threshold())
+        gc.set_threshold(max(_running[0][0], COLLECT_EVERY), *_running[0][1:])
+    try:
+        yield
+    finally:
+        with _collecting:
+            before = _running.pop()
+            if not _running:
+                gc.set_threshold(*before)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from penstock.elastic.batch_work import BatchWork, WorkDone
+from penstock.elastic.batch_size import BatchWork, WorkDone
 from penstock.statistics import FlowStats
 
 FIRST_ROWS = 32

@@ -113,7 +113,6 @@ class MeasuredPort:
 
     @property
     def rows(self) -> int:
-        """Rows that wait."""
         return round(self._rows)
 
     @property

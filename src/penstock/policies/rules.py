@@ -19,7 +19,6 @@ class LeastRecent:
     """Pick the one that was last given to a worker longest ago: Streams' free list, C-Stream's LeastRecentlyRun."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the least recently run operator."""
         return smallest(ready, lambda view: view.last_run)
 
 
@@ -28,7 +27,6 @@ class RandomChoice:
     """Pick uniformly at random: C-Stream's Random, robust on every topology and the baseline for the others."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return a random index."""
         return moment.random.randrange(len(ready))
 
 
@@ -40,7 +38,6 @@ class LongestQueue:
     """
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of a ready source, or of the longest queue."""
         best = [index for index, view in enumerate(ready) if view.is_source]
         if not best:
             waiting = [view.rows_waiting for view in ready]
@@ -54,7 +51,6 @@ class MinLatency:
     """Pick the smallest time stamp at the front of a queue; a source counts as from when it last ran: C-Stream."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the operator with the oldest row."""
         return smallest(ready, _age_mark)
 
 
@@ -70,7 +66,6 @@ class MaxRunningTime:
     """Pick by how long an operator can read from its queues and write to those below: C-Stream."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the operator with the longest estimated run."""
         return largest(ready, lambda view: view.running_time)
 
 
@@ -87,7 +82,6 @@ class QueueSizeThrottling:
     capacity: float = 10_000.0
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the earliest operator below its threshold."""
         fullness = [self.fullness(view) for view in ready]
         below = [index for index, part in enumerate(fullness) if part < 1.0]
         if below:
@@ -112,7 +106,6 @@ class LastInPipeline:
     """Pick the latest operator in topological order: Ordered's LP (section 6.2), its best for latency."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the latest operator."""
         return max(range(len(ready)), key=lambda index: ready[index].order)
 
 
@@ -121,7 +114,6 @@ class EstimatedTime:
     """Pick the one whose queue would take longest to work off with one worker more: Ordered's ET (section 6.3)."""
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the operator with the longest backlog."""
         return largest(ready, priority)
 
 
@@ -144,7 +136,6 @@ class CurrentThroughput:
     """
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the operator that has processed the fewest input rows' worth."""
         return smallest(ready, lambda view: normalized_rows(view, moment.time_slice))
 
 
@@ -173,7 +164,6 @@ class VirtualTime:
     """
 
     def choose(self, ready: Sequence[OperatorView], moment: Moment) -> int:
-        """Return the index of the operator with the earliest batch."""
         return min(range(len(ready)), key=lambda index: _virtual_time(ready[index]))
 
 

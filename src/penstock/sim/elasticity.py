@@ -15,7 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.elastic import Action, Decision, Pilot, ResourceCentric, ShardStatistics
+from penstock.elastic.base import Action
+from penstock.elastic.baselines import ResourceCentric
+from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.shard_balance import ShardStatistics
 from penstock.sim.cluster import Cluster, ClusterSettings
 from penstock.sim.executor_centric import BALANCE_SECONDS
 from penstock.sim.keys import KeySpace, ShardPopularity

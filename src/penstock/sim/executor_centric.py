@@ -11,19 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.elastic import (
-    AllocationStatistics,
-    Assignment,
-    AssignmentStatistics,
-    CoreAllocation,
-    Decision,
-    ExecutorLoad,
-    ExecutorPlace,
-    NaiveAssignment,
-    Pilot,
-    ShardBalance,
-    ShardStatistics,
-)
+from penstock.elastic.assignment import Assignment, AssignmentStatistics, ExecutorPlace
+from penstock.elastic.baselines import NaiveAssignment
+from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
+from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
 from penstock.sim.cluster import Cluster, ClusterSettings
 from penstock.sim.keys import Vector, sum_by
 

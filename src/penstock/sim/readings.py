@@ -7,16 +7,12 @@ noise of a given size, from a seeded source.
 import math
 import random
 
-from penstock.elastic import (
-    BatchStatistics,
-    BindingStatistics,
-    OperatorLoad,
-    OperatorStatistics,
-    PoolStatistics,
-    ReplicaStatistics,
-    ThreadStatistics,
-    WaitingStatistics,
-)
+from penstock.elastic.batch_size import BatchStatistics
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad
+from penstock.elastic.replicas import OperatorStatistics, ReplicaStatistics
+from penstock.elastic.thread_level import ThreadStatistics
+from penstock.elastic.utilization_pool import PoolStatistics
+from penstock.elastic.waiting import WaitingStatistics
 from penstock.sim.graphs import Operator
 from penstock.sim.pe import PE
 from penstock.statistics import OperatorStats

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.elastic import Controller
+from penstock.elastic.base import Controller
 from penstock.sim.graphs import Graph, data_parallel, mixed, pipeline
 from penstock.sim.machine import POWER8, XEON, Machine
 from penstock.sim.pe import PE

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.elastic import Action, Controller, Decision, Pilot
+from penstock.elastic.base import Action, Controller
+from penstock.elastic.decisions import Decision, Pilot
 from penstock.sim.pe import PE
 from penstock.sim.readings import Meter
 

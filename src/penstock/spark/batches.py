@@ -142,7 +142,6 @@ class FrameRows:
         yield node, Piece(own, cast_table(node.types[0], rows, node.name, None), None, in_order=False, parts=parts)
 
     def _positions(self, source: str, columns: list[Ints]) -> list[Ints]:
-        """Return the place of each row in its source."""
         known = self.batches[source]
         if known.kind in ("files", "kafka"):
             number = self._numbered(source, columns[0])

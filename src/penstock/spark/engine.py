@@ -26,14 +26,13 @@ from penstock.rows import Row
 from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
 from penstock.spark.job import Backend, JobLost, Outcome
+from penstock.spark.measured import describe_epoch, epoch_split, level_seconds
 from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.pilot import EpochPilot, Wishes
 from penstock.spark.routing import check_table, slice_bounds
 from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.spent import epoch_split
 from penstock.spark.stages import Stages
 from penstock.spark.staging import Staging, is_staged, staged_plan
-from penstock.spark.steering.measured import describe_epoch, level_seconds
 from penstock.spark.worker_state import shard_count
 from penstock.statistics import FlowStats
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
@@ -109,26 +108,21 @@ class SparkEngine(Engine):
 
     @property
     def results(self) -> dict[str, list[Row]]:
-        """Return the rows of the sinks that are kept in memory: none before the run has opened them."""
         return {node.name: [] for node in memory_sinks(self._plan)} if self.outputs is None else self.outputs.results
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what was decided about tasks, tables, rows in flight, epochs and executors, oldest first."""
         return [] if self._pilot is None else self._pilot.decisions
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided behind so many decisions, and how many there are by now: old ones are let go."""
         return ([], known) if self._pilot is None else self._pilot.journal.decisions_since(known)
 
     def statistics(self) -> FlowStats:
-        """Tell what the epochs of this run have done, and how the last one stood; any thread may ask."""
         return self._done
 
     # Control, from any thread -----------------------------------------------------------------------------------
 
     def ask(self, change: Change) -> Future[int]:
-        """Ask for a change from the next epoch on; the result is the epoch's number."""
         match change:
             case SetTasks(tasks):
                 self.set_tasks(tasks)
@@ -169,13 +163,11 @@ class SparkEngine(Engine):
             self._wanted_tables[operator] = list(table)
 
     def stop(self) -> None:
-        """End the run behind the epoch under way."""
         self._stop.set()
 
     # The loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run until all sources are exhausted, or `stop` is called."""
         self._keeper.acquire()
         feeds: dict[str, Feed] = {}
         try:

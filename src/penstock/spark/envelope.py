@@ -84,7 +84,6 @@ def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
 
 
 def _payload_column(payloads: list[Payload]) -> pa.Array:
-    """Put payloads in a column."""
     buffer, ends = _joined(payloads)
     offsets = pa.py_buffer(np.array(ends, np.int32))
     return pa.Array.from_buffers(pa.binary(), len(payloads), [None, offsets, buffer])

@@ -108,7 +108,6 @@ class FrameFeed:
         self._problem: str | None = None
 
     def start(self, every: float | None, available_now: bool) -> None:
-        """Start the query."""
         quiet_streams(self._frame.sparkSession)
         writer = self._frame.writeStream.foreachBatch(self._take).option("checkpointLocation", self._checkpoint)
         if available_now:
@@ -162,7 +161,6 @@ class FrameFeeds:
         self._feeds = {node.name: FrameFeed(plan, node, checkpoint, self._batches) for node in nodes}
 
     def start(self, every: float | None, available_now: bool) -> None:
-        """Start the queries."""
         for feed in self._feeds.values():
             feed.start(every, available_now)
 

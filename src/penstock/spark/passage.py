@@ -21,8 +21,8 @@ from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns
 from penstock.pe.row_keys import key_shards
 from penstock.spark.envelope import Envelope, Kind, pack
+from penstock.spark.measured import Spent
 from penstock.spark.spec import EpochSpec
-from penstock.spark.spent import Spent
 from penstock.spark.stages import Stages
 from penstock.spark.waits import Waits
 

@@ -147,7 +147,6 @@ class _Carrier:
         """Whether such rows come in an order that Spark does not repeat."""
 
     def carry(self, plan: Any) -> _Carrier:
-        """Rebuild the plan."""
         self.plan, _ = self._carried(plan)
         return self
 

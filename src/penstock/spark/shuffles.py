@@ -55,7 +55,6 @@ class ByteShuffles:
     def run(
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
-        """Run the job."""
         assert not frames, "rows of a DataFrame need a DataFrame"
         last = 0 if spec.solo else len(spec.tasks) - 1
         made = self._start(1 if spec.solo else len(spec.splits))
@@ -156,7 +155,6 @@ class RowShuffles:
     def run(
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
-        """Run the job."""
         # Spark makes all stages of a query at once, so that they have one name.
         context = self._session.sparkContext
         context.setLocalProperty(STAGE, solo_label(labels))

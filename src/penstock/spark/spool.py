@@ -27,7 +27,6 @@ class Spool:
         self.marks: list[tuple[int, bytes]] = []
 
     def add(self, envelope: Envelope) -> None:
-        """Take an envelope in."""
         if envelope.kind == Kind.MARK:
             self.marks.append((envelope.edge, bytes(envelope.payload)))
             return

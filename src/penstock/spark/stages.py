@@ -29,7 +29,6 @@ class Stages:
 
     @cached_property
     def levels(self) -> dict[str, int]:
-        """Return the level of each operator."""
         found: dict[str, int] = {}
         for name, node in self.plan.nodes.items():
             above = max((found[port.node] for port in node.inputs), default=0)

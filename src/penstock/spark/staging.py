@@ -69,7 +69,6 @@ class PartFeed:
         self.rows = max(self.rows, first + rows)
 
     def poll(self, limit: int) -> Slice | None:
-        """Return the next rows."""
         self._before, start = self.taken, self.taken
         self.taken = min(start + limit, self.rows)
         return self.slice(start, self.taken) if self.taken > start else None

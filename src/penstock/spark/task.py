@@ -43,10 +43,10 @@ from penstock.pe.pausing import PausingRunner
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.spark.batches import FrameRows
 from penstock.spark.envelope import Envelope, Kind, pack_steps, unpack, unpack_steps
+from penstock.spark.measured import Spent
 from penstock.spark.parts import write_part
 from penstock.spark.passage import Passage, Passages, count
 from penstock.spark.spec import EpochSpec
-from penstock.spark.spent import Spent
 from penstock.spark.spool import Spool
 from penstock.spark.stages import Stages
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state

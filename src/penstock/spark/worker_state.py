@@ -17,8 +17,8 @@ from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.shards import Shard
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
+from penstock.spark.measured import Spent
 from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.spent import Spent
 from penstock.timing import Ticks
 
 CACHE_BYTES = 512 << 20
@@ -125,7 +125,6 @@ class OperatorShards:
         return _Cached(chain[-1] if chain else (cached.version if cached else None), shard, size)
 
     def blocks(self) -> list[Block]:
-        """Return what changed, one block a shard."""
         blocks = []
         for number, cached in sorted(self._open.items()):
             shard = cached.shard
@@ -187,7 +186,6 @@ class FileReader:
         self._files: OrderedDict[str, dict[tuple[str, int], tuple[bool, memoryview]]] = OrderedDict()
 
     def block(self, name: str, operator: str, shard: int) -> tuple[bool, memoryview]:
-        """Return one shard's block of a file."""
         if name not in self._files:
             self._files[name] = read_file(self._root, name)
             while len(self._files) > self._keep:

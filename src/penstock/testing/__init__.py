@@ -6,9 +6,8 @@ flow under every cut, restart, replay and refusal that an engine may inflict, an
 Penstock tests its own protocols with.
 """
 
-from penstock.testing.exact import assert_same
-from penstock.testing.in_order import assert_in_order
-from penstock.testing.lists import run_list
+from penstock.testing.exact import assert_in_order, assert_same
+from penstock.testing.flows import run_list
 from penstock.testing.script import Script
 from penstock.testing.torture import torture
 

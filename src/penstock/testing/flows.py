@@ -1,16 +1,18 @@
-"""Make the flow that is tested: a flow with its sources and sinks replaced, or one made around a stage."""
+"""Put an operator, or a stage, in a flow of its own, and give it rows as lists."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.operators.base import OnError, Sink, Source
+from penstock.options import On, Sequential
 from penstock.read import Items
 from penstock.rows import Row
+from penstock.run import run
 from penstock.timing import Duration
 from penstock.write import as_writer
 
@@ -94,3 +96,13 @@ def _by_name(rows: Rows, sources: list[str]) -> Mapping[str, list[Row]]:
 def one_or_all(results: Mapping[str, list[Row]]) -> Any:
     """Return the rows of the only sink, or of each sink by name."""
     return next(iter(results.values())) if len(results) == 1 else dict(results)
+
+
+def run_list(tested: Tested, rows: Rows, *, on: On | None = None, **options: Unpack[SourceOptions]) -> Any:
+    """Run a flow, or a stage, on rows, one row at a time or as `on` says; return the rows that come out.
+
+    A flow reads the rows instead of what its sources say, and its sinks write nothing. A stage is a function from
+    stream to stream, and `options` are those of its source (`time`, `slack`, `order_by`, `schema`). Give a dict of
+    lists where there are several sources; a dict of lists is returned where there are several sinks.
+    """
+    return one_or_all(run(flow_under_test(tested, rows, options), on=on or Sequential()).results)
