@@ -72,6 +72,14 @@ class Differences(Operator):
             await ctx.emit({"t": ctx.peek(0, 1).t, "k": ctx.peek(0, 1).k, "v": ctx.peek(0, 1).v - ctx.pop().v})
 
 
+@kind()
+def forgetful(step: Step, streams: list[Stream]) -> list[Stream]:
+    def total(state: int, row: Any) -> tuple[int, dict[str, int]]:
+        return state + row.v, {"t": row.t, "k": row.k, "v": state}
+
+    return [streams[0].key_by("k").scan(total, 0, schema=FIELDS, ttl=1 + 5 * step.a)]
+
+
 @kind(reads=(2, 2))
 def paired(step: Step, streams: list[Stream]) -> list[Stream]:
     return list(operate(Pairs(), *streams, schema=FIELDS))

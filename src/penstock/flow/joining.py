@@ -74,7 +74,7 @@ def join(
     if within is not None:
         logic = TimedJoin(_interval(within, stream.time, name), made, how, returns)
     elif ttl is not None:
-        logic = TimedJoin(_lifetime(ttl, stream.time, name), made, how, returns)
+        logic = TimedJoin(lifetime(ttl, stream.time, name), made, how, returns)
     else:
         assert window is not None
         windows = _windows(window, how, left, name)
@@ -86,7 +86,14 @@ def join(
 
 
 def connect(
-    left: KeyedStream, right: KeyedStream, process: ProcessLike, schema: Any, name: str | None, on_error: OnError
+    left: KeyedStream,
+    right: KeyedStream,
+    process: ProcessLike,
+    *,
+    schema: Any,
+    name: str | None,
+    on_error: OnError,
+    ttl: Duration | None,
 ) -> Stream:
     """Give the rows of two keyed streams to one process."""
     stream, other = left.stream, right.stream
@@ -96,7 +103,7 @@ def connect(
     checks.joined_keys(left.key, stream.type, right.key, other.type, name)
     checks.same_time(stream, other, name)
     logic = process_logic(process, row_type(schema, name), name, ("on_left", "on_right"))
-    return stream._stateful(name, logic, left.key, on_error, other=other, other_key=right.key)
+    return stream._stateful(name, logic, left.key, on_error, other=other, other_key=right.key, ttl=ttl)
 
 
 def _windows(window: WindowSpec | Duration, how: How, left: KeyedStream, name: str) -> TimeWindows:
@@ -148,7 +155,8 @@ def _interval(within: Within, kind: TimeKind | None, name: str) -> Interval:
     return Interval(low, high)
 
 
-def _lifetime(ttl: Duration, kind: TimeKind | None, name: str) -> Lifetime:
+def lifetime(ttl: Duration, kind: TimeKind | None, name: str) -> Lifetime:
+    """Return how long something is kept, or refuse a time of another unit than the rows'."""
     amount = _distance(ttl, ttl, kind, name, "ttl")
     if amount <= 0:
         raise FlowError(f"operator {name!r}: ttl={ttl!r} keeps nothing; give more than 0")

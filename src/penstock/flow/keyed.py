@@ -72,9 +72,10 @@ class KeyedStream:
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        ttl: Duration | None = None,
     ) -> Stream:
         """Give the rows of two keyed streams to one class of your own, with one state and timers for each key.
 
         Rows of this stream go to its `on_left`, rows of the other to its `on_right`, in the order of both.
         """
-        return connect(self, other, process, schema, name, on_error)
+        return connect(self, other, process, schema=schema, name=name, on_error=on_error, ttl=ttl)

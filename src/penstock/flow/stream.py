@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.errors import FlowError
-from penstock.flow.joining import On, Within, join, key_both
+from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
+from penstock.operators.expiring import Expiring
 from penstock.operators.initial import state_maker
 from penstock.operators.join import Combine, How
 from penstock.operators.process import ProcessLike, process_logic
@@ -298,11 +299,16 @@ class Stream:
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        ttl: Duration | None = None,
     ) -> Stream:
-        """Keep running state: `function(state, row) -> (state, output)`; `initial`: a value or a factory."""
+        """Keep running state: `function(state, row) -> (state, output)`; `initial`: a value or a factory.
+
+        With `ttl` a key that had no row for so long, by event time, is forgotten: its next row begins anew. So it is
+        for all operators with `ttl`.
+        """
         name = self.flow._free_name(name, function, "scan")
         returns = checks.returns(function, schema, name, pair=True)
-        return self._stateful(name, Scan(function, state_maker(initial), returns), self._key, on_error)
+        return self._stateful(name, Scan(function, state_maker(initial), returns), self._key, on_error, ttl=ttl)
 
     def flat_scan(
         self,
@@ -312,11 +318,12 @@ class Stream:
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        ttl: Duration | None = None,
     ) -> Stream:
         """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
         name = self.flow._free_name(name, function, "flat_scan")
         returns = checks.returns(function, schema, name, pair=True, item=True)
-        return self._stateful(name, FlatScan(function, state_maker(initial), returns), self._key, on_error)
+        return self._stateful(name, FlatScan(function, state_maker(initial), returns), self._key, on_error, ttl=ttl)
 
     def reduce(
         self,
@@ -325,20 +332,31 @@ class Stream:
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        ttl: Duration | None = None,
     ) -> Stream:
         """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
         name = self.flow._free_name(name, function, "reduce")
         returns = checks.returns(function, schema, name)
-        return self._stateful(name, Reduce(function, returns), self._key, on_error)
+        return self._stateful(name, Reduce(function, returns), self._key, on_error, ttl=ttl)
 
-    def aggregate(self, /, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
+    def aggregate(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+        **results: aggregates.Agg,
+    ) -> Stream:
         """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
+        if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
+            ttl, results = None, {"ttl": ttl, **results}
         name = self.flow._free_name(name, None, "aggregate")
         bundle = aggregates.aggregation(results, name, self.type)
         key = self._key
         checks.aggregate_fields(bundle, self.type, name, key.names if key else ())
-        return self._stateful(name, Aggregate(bundle, key), key, on_error)
+        return self._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
 
     def process(
         self,
@@ -347,12 +365,13 @@ class Stream:
         schema: Any = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        ttl: Duration | None = None,
     ) -> Stream:
         """Run a class of your own with state and timers; see `penstock.Process`."""
         process = process() if isinstance(process, type) else process
         name = self.flow._free_name(name, type(process), "process")
         logic = process_logic(process, row_type(schema, name), name, ("on_row",))
-        return self._stateful(name, logic, self._key, on_error)
+        return self._stateful(name, logic, self._key, on_error, ttl=ttl)
 
     def window(self, spec: WindowSpec | Duration) -> WindowedStream:
         """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
@@ -383,9 +402,13 @@ class Stream:
         extra_ports: tuple[str, ...] = (),
         other: Stream | None = None,
         other_key: Key | None = None,
+        ttl: Duration | None = None,
     ) -> Stream:
         """Add a keyed operator, or a whole-stream one where there is no key."""
         inputs = [self] if other is None else [self, other]
+        if ttl is not None:
+            checks.has_time(self, name, "ttl=")
+            logic = Expiring(logic, lifetime(ttl, self.time, name))
         keys = None if key is None else tuple(k for k in (key, other_key) if k is not None)
         if logic.needs_time:
             for stream in inputs:

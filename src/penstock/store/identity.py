@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.errors import CheckpointError, FlowError
 from penstock.graph import Node, Port
 from penstock.operators.base import Keyed, Sink, Source
+from penstock.operators.expiring import Expiring
 from penstock.operators.timed_join import TimedJoin
 from penstock.plan import Plan
 from penstock.store.documents import Json
@@ -84,9 +85,10 @@ def _describe(node: Node) -> Json:
     # The key of a join's other port has the same.
     cut = None if operator.keys is None else operator.keys[0].ranges
     ranges = None if cut is None else [repr(bound) for bound in cut.bounds]
-    logic = operator.logic
+    outer = operator.logic
+    logic, lifetime = (outer.inner, outer.lifetime) if isinstance(outer, Expiring) else (outer, None)
     windows = logic.reach if isinstance(logic, TimedJoin) else getattr(logic, "windows", logic)
-    sizes = {name: getattr(windows, name) for name in _SIZES if hasattr(windows, name)}
+    sizes = {name: getattr(each, name) for each in (windows, lifetime) for name in _SIZES if hasattr(each, name)}
     fold = getattr(logic, "fold_", None)
     aggregation = getattr(logic if fold is None else fold, "aggregation", None)
     labels = [] if aggregation is None else [aggregate.label for aggregate in aggregation.aggregates]
@@ -109,7 +111,7 @@ _FIXED = {
     "keys": "key",
     "ranges": "ranges of keys",
     "logic": "logic",
-    "sizes": "window",
+    "sizes": "window or time to live",
     "aggregates": "aggregates",
     "how": "how=",
 }
