@@ -84,5 +84,5 @@ class TestRefused:
             identity_of(make_plan(source(time="t").scan(max, 0, name="largest", ttl=each).sink("out")))
             for each in (10, ttl)
         )
-        with pytest.raises(CheckpointError, match="'largest' had the window or time to live .*'ttl': 10"):
+        with pytest.raises(CheckpointError, match=r"'largest' had the window or time to live .*'ttl': 10"):
             check_fits("kept", first, second)
