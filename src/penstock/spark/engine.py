@@ -25,15 +25,14 @@ from penstock.read import Files, Frame
 from penstock.rows import Row
 from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
-from penstock.spark.job import Backend, JobLost, Outcome
-from penstock.spark.measured import describe_epoch, epoch_split, level_seconds
+from penstock.spark.job import Backend, JobLost
+from penstock.spark.measured import describe_epoch, level_seconds
 from penstock.spark.outputs import Outputs, memory_sinks
+from penstock.spark.parts import TaskReport
 from penstock.spark.pilot import EpochPilot, Wishes
-from penstock.spark.routing import check_table, slice_bounds
-from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.stages import Stages
+from penstock.spark.spent import epoch_split
+from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
 from penstock.spark.staging import Staging, is_staged, staged_plan
-from penstock.spark.worker_state import shard_count
 from penstock.statistics import FlowStats
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import identity_of
@@ -414,29 +413,29 @@ class SparkEngine(Engine):
             groups = [[pair for group in groups for pair in group]]
         levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
         return EpochSpec(
-            position.epoch + 1,
-            tuple(levels),
-            every_table,
-            {name: tuple(b) for name, b in slices.items()},
-            tuple(tuple(group) for group in groups) or ((),),
-            copy.deepcopy(self._marks),
-            taken.ends,
-            {name: StatePointers.of(index) for name, index in position.state.items()},
-            self._path,
-            self._keeper.id,
-            {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
-            self._keeper.fence,
-            choice.in_flight,
-            self._threads,
-            self._options.name_keys,
-            choice.solo,
-            {name: handed.places for name, handed in taken.handed.items()},
+            epoch=position.epoch + 1,
+            tasks=tuple(levels),
+            tables=every_table,
+            slices={name: tuple(b) for name, b in slices.items()},
+            splits=tuple(tuple(group) for group in groups) or ((),),
+            marks=copy.deepcopy(self._marks),
+            ends=taken.ends,
+            state={name: StatePointers.of(index) for name, index in position.state.items()},
+            checkpoint=self._path,
+            flow_id=self._keeper.id,
+            sink_schemas={name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
+            fence=self._keeper.fence,
+            in_flight=choice.in_flight,
+            threads=self._threads,
+            name_keys=self._options.name_keys,
+            solo=choice.solo,
+            batches={name: handed.places for name, handed in taken.handed.items()},
         )
 
     def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
         return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
 
-    def _attempt(self, spec: EpochSpec, taken: _Taken) -> tuple[Outcome, int]:
+    def _attempt(self, spec: EpochSpec, taken: _Taken) -> tuple[TaskReport, int]:
         """Run the job; run it again where Spark lost it, or where a file failed: nothing of it is visible yet."""
         for attempt in range(1, ATTEMPTS + 1):
             last = attempt == ATTEMPTS or self._stop.is_set()
@@ -459,7 +458,7 @@ class SparkEngine(Engine):
             self._stop.wait(RETRY_SECONDS * attempt)
         raise AssertionError("an epoch is attempted at least once")
 
-    def _commit(self, spec: EpochSpec, taken: _Taken, feeds: dict[str, Feed], outcome: Outcome) -> dict[str, int]:
+    def _commit(self, spec: EpochSpec, taken: _Taken, feeds: dict[str, Feed], outcome: TaskReport) -> dict[str, int]:
         """Make the epoch's state the truth and its rows visible."""
         position, outputs = self._position, self.outputs
         assert outputs is not None
@@ -500,7 +499,7 @@ class SparkEngine(Engine):
         self._driver_seconds = (delivered - began, monotonic() - delivered)
         return counts
 
-    def _raise_marks(self, taken: _Taken, outcome: Outcome) -> None:
+    def _raise_marks(self, taken: _Taken, outcome: TaskReport) -> None:
         """Note how far the parts of all sources have come, for the next epoch."""
         for name, marks in self._marks.items():
             marks.rise(outcome.marks.get(name, {}))
@@ -519,7 +518,7 @@ class SparkEngine(Engine):
         self,
         spec: EpochSpec,
         taken: _Taken,
-        outcome: Outcome,
+        outcome: TaskReport,
         counts: dict[str, int],
         seconds: float,
         job_seconds: float,
