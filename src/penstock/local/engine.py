@@ -162,10 +162,6 @@ class LocalEngine(Engine):
     def results(self) -> dict[str, list[Row]]:
         return self._outputs.results
 
-    @property
-    def decisions(self) -> list[Decision]:
-        return self.decisions_since(0)[0]
-
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         return self.pilot.journal.decisions_since(known)
 
