@@ -17,7 +17,7 @@ from penstock.errors import PenstockError, operator_error
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink
 from penstock.operators.stateless import PerRow
-from penstock.pe.chain import Chain
+from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns

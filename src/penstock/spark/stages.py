@@ -16,8 +16,7 @@ from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Split
 from penstock.kernels.intake import SourceMarks
 from penstock.operators.base import Keyed, Sink
-from penstock.pe.chain import Chain
-from penstock.pe.chains import find_chains, make_chain
+from penstock.pe.chains import Chain, find_chains, make_chain
 from penstock.plan import Plan, takes_marks
 from penstock.spark.batches import BatchPlaces
 from penstock.store.checkpoint import ShardIndex
