@@ -351,7 +351,6 @@ class LocalEngine(Engine):
         return number
 
     def refuse_inside(self) -> None:
-        """Refuse a change from a thread that the flow waits for."""
         if getattr(self._publishing, "now", False):
             raise PenstockError(
                 "a flow cannot be changed from inside its own sinks and listeners, which it waits for; do it in "

@@ -74,12 +74,10 @@ class SparkBackend:
         return int(self._context.getConf().get("spark.task.cpus", "1"))
 
     def prepare(self, stages: Stages) -> None:
-        """Send the flow to the workers."""
         self._stages, self._packed = stages, ship(self._context, stages.plan)
         self._labels = stage_labels(stages)
 
     def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
-        """Run an epoch as one job."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -102,7 +100,6 @@ class SparkBackend:
         return outcome
 
     def close(self) -> None:
-        """Let go of what the executors hold for this run."""
         self._rows.close()
 
 
