@@ -10,9 +10,8 @@ from penstock.local.engine import Options
 from penstock.pe.element import Settings
 from penstock.pe.models.base import ModelName
 from penstock.pe.models.bound import Bound
-from penstock.pe.models.dedicated import Dedicated
 from penstock.pe.models.dynamic import Dynamic
-from penstock.pe.models.manual import Manual
+from penstock.pe.models.owning import Dedicated, Manual
 from penstock.workloads.synthetic import Shape, graph
 
 DESCRIPTION = "manual, dedicated, dynamic and bound threads on pipeline, data-parallel and mixed graphs"

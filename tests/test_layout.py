@@ -34,6 +34,7 @@ CORE = {
     "positions",
     "ranges",
     "read",
+    "row_types",
     "rows",
     "sequential",
     "stages",

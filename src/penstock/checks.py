@@ -15,7 +15,8 @@ from penstock.graph import Graph, Node
 from penstock.operators.aggregates import Aggregation
 from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
 from penstock.operators.stateless import evaluate
-from penstock.rows import RowType, return_annotation, row_type, type_from_annotation
+from penstock.row_types import return_annotation, row_type, type_from_annotation
+from penstock.rows import RowType
 from penstock.timing import Ticks, TimeKind
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.rows import RowType, infer_row_type, row_type
+from penstock.row_types import infer_row_type, row_type
+from penstock.rows import RowType
 
 FileFormat = Literal["parquet", "json", "csv"]
 _SAMPLE = 1000

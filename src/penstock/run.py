@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import signal
 import sys
 import threading
@@ -106,6 +107,11 @@ class Engine(Protocol):
         """Return what was decided after so many decisions, and how many there are by now: old ones are let go."""
         return [], known
 
+    @property
+    def decisions(self) -> list[Decision]:
+        """Return what was decided, as far as it is kept."""
+        return self.decisions_since(0)[0]
+
 
 class Run:
     """A flow that runs, or has run."""
@@ -178,7 +184,7 @@ class Run:
     @property
     def decisions(self) -> list[Decision]:
         """Return what Penstock has decided by itself so far, each with what it saw and why."""
-        return self.decisions_since(0)[0]
+        return self.engine.decisions
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         """Return what was decided after so many decisions, and how many there are by now.
@@ -294,8 +300,11 @@ def _make_watch(run: Run, options: Options) -> Watch | None:
         history = f"{checkpoint.rstrip('/')}/history"
     if not history and (options.page is None or options.page is False):
         return None
-    from penstock.dashboard.recorder import Watch
-
+    try:
+        from penstock.dashboard.recorder import Watch
+    except ImportError as error:  # an interpreter that was built without SQLite
+        logging.getLogger(__name__).warning("the flow runs without a page and without a history: %s", error)
+        return None
     return Watch(
         run,
         options.on.name,

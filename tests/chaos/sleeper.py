@@ -83,12 +83,12 @@ def main(work: Path, master: str, seed: int, operation: str, number: int, moment
     """Run the flow to its end, or until another driver has taken over; wait for a lease that is held."""
     from penstock.errors import LeaseError
     from penstock.spark import engine as engines
-    from penstock.spark import spec
+    from penstock.spark import stages
     from penstock.store import checkpoint
     from penstock.store.lease import Lease
     from tests.chaos import driver
 
-    engines.CLEAN_EVERY = checkpoint.RETAIN = spec.CHAIN_LIMIT = 2  # a short run is to have much to remove
+    engines.CLEAN_EVERY = checkpoint.RETAIN = stages.CHAIN_LIMIT = 2  # a short run is to have much to remove
     engines.FULL_OFFSETS_EVERY = 3
     acquire = Lease.acquire
 

@@ -25,10 +25,10 @@ from penstock.plan import Plan, make_plan
 from penstock.spark import task as tasks
 from penstock.spark.engine import SparkEngine
 from penstock.spark.envelope import SCHEMA, Envelope, from_batch, from_frame, to_batch, to_frame
-from penstock.spark.job import Outcome, gather
+from penstock.spark.job import gather
+from penstock.spark.parts import TaskReport
 from penstock.spark.ship import pack_plan, unpack_plan
-from penstock.spark.spec import EpochSpec
-from penstock.spark.stages import Stages
+from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import ShardCache
 
 from .scratch import scratch
@@ -62,7 +62,7 @@ class InlineBackend:
         """Send the flow: what cannot be pickled cannot run."""
         self._stages = Stages(unpack_plan(pack_plan(stages.plan, {})).plan)
 
-    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
+    def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         """Run an epoch, level after level."""
         assert not frames
         spec = pickle.loads(pickle.dumps(spec))
@@ -76,8 +76,7 @@ class InlineBackend:
                 for task in set(owners)
             }
             sent = self._level(spec, level, inputs)
-        rows = zip(sent.column("kind").to_pylist(), sent.column("payload").to_pylist(), strict=True)
-        return gather(rows, [])
+        return gather(zip(sent.column("task").to_pylist(), sent.column("frame").to_pylist(), strict=True), [])
 
     def close(self) -> None:
         """Nothing is held between epochs."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from penstock import read
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Split
-from penstock.rows import infer_row_type
+from penstock.row_types import infer_row_type
 
 from .flows import CASES
 

@@ -11,7 +11,8 @@ from penstock.flow import Flow
 from penstock.operators import aggregates as agg
 from penstock.operators.process import Process
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
-from penstock.rows import make_record, row_type
+from penstock.row_types import row_type
+from penstock.rows import make_record
 from penstock.sequential import row_text
 
 from .running import feed, numbers, out, records, run, started

@@ -14,20 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import FlowError, RowTypeError
+from penstock.row_types import infer_row_type, return_annotation, row_type, type_from_annotation
 from penstock.rows import (
     Record,
     RowType,
     any_getter,
     arrow_type,
     column_values,
-    infer_row_type,
     make_record,
     normalize_schema,
     record_class,
     record_type,
-    return_annotation,
-    row_type,
-    type_from_annotation,
 )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from penstock.dashboard.graph import placed
 from penstock.dashboard.history import History
 from penstock.dashboard.page import Page
 from penstock.elastic.decisions import Decision
@@ -37,7 +38,7 @@ def made_up_graph(layers: int, width: int, name: Callable[[int], str] = lambda n
                 {"from": name(number - width - row + above), "output": 0, "to": name(number), "input": 0}
                 for above in ({row, (row + 1) % width} if layer else ())
             ]
-    return {"nodes": nodes, "edges": edges, "version": 1}
+    return {**placed(nodes, edges), "version": 1}
 
 
 def made_up_sample(graph: Json, *, shards: int = 0, tasks: int = 1, at: float = 1_800_000_000.0) -> Json:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import OperatorError
-from penstock.pe.chains import LONGEST, find_chains
-from penstock.pe.row_chains import make_loop
+from penstock.pe.chains import LONGEST, find_chains, make_loop
 from penstock.plan import make_plan
 
 from ..how import how

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import OperatorError
-from penstock.pe.chains import find_chains
-from penstock.pe.expression_chains import make_segments
+from penstock.pe.chains import find_chains, make_segments
 from penstock.plan import make_plan
 
 from ..how import how

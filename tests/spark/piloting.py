@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.spark import task
-from penstock.spark.job import Outcome
-from penstock.spark.spec import EpochSpec
+from penstock.spark.parts import TaskReport
+from penstock.spark.stages import EpochSpec
 
 from ..conformance.inline import InlineBackend, run_on_table
 
@@ -28,7 +28,7 @@ def scanned() -> ps.Flow:
 class Busy(InlineBackend):
     """Report what tasks would on a machine where each row of a keyed operator costs a millisecond."""
 
-    def run(self, spec: EpochSpec, frame: Any | None) -> Outcome:
+    def run(self, spec: EpochSpec, frame: Any | None) -> TaskReport:
         self._timings: list[dict[str, Any]] = []
         outcome = super().run(spec, frame)
         return dataclasses.replace(outcome, timings=self._timings)

@@ -23,8 +23,9 @@ from penstock.sequential import SequentialEngine
 from penstock.spark import task
 from penstock.spark.engine import SparkEngine
 from penstock.spark.envelope import SCHEMA
-from penstock.spark.job import JobLost, Outcome
-from penstock.spark.spec import EpochSpec
+from penstock.spark.job import JobLost
+from penstock.spark.parts import TaskReport
+from penstock.spark.stages import EpochSpec
 from penstock.spark.worker_state import ShardCache
 from penstock.store import documents
 from penstock.store.objects import LocalStore
@@ -51,7 +52,7 @@ class Workers(InlineBackend):
         self.caches = [ShardCache() for _ in range(count)]
         self._choose, self._lost = choose, set(lost)
 
-    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
+    def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         outcome = super().run(spec, frames)
         if spec.epoch in self._lost:
             self._lost.remove(spec.epoch)

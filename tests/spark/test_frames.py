@@ -237,8 +237,9 @@ def test_a_target_makes_epochs_of_a_streaming_frame_wait_for_rows(spark: Any, tm
     engine = SparkEngine(make_plan(flow_over(frame, out)), SparkBackend(spark), options, after)
 
     def put_while_held(number: int) -> None:
-        assert engine._frames is not None
-        assert engine._frames._batches._taken, "Spark could cut the next batch before the wait is over"
+        assert engine._input is not None
+        assert engine._input.frames is not None
+        assert engine._input.frames._batches._taken, "Spark could cut the next batch before the wait is over"
         put(number)
 
     engine._stop = meanwhile = Meanwhile([partial(put_while_held, number) for number in (2, 4, 6)])

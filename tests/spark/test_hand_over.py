@@ -11,8 +11,7 @@ from unittest import mock
 import pytest
 
 from penstock.spark import frames
-from penstock.spark.frames import FrameFeed, FrameFeeds
-from penstock.spark.hand_over import Handed, HandOver, stop_query
+from penstock.spark.frames import FrameFeed, FrameFeeds, Handed, HandOver, stop_query
 
 PATIENCE = 60.0
 """Seconds after which a thread counts as hung; nothing here takes time."""

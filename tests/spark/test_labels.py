@@ -6,7 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock.plan import make_plan
-from penstock.spark.labels import LETTERS, STAGE, job_label, stage_labels
+from penstock.spark.shuffles import LETTERS, STAGE, job_label, stage_labels
 from penstock.spark.stages import Stages
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.spark import routing
+from penstock.spark import stages as routing
 from penstock.spark.outputs import Outputs
 from penstock.store.lease import EXPIRE_SECONDS, Lease
 from penstock.store.objects import LocalStore

@@ -17,8 +17,7 @@ from penstock.pe.hot_keys import HotKeys
 from penstock.plan import make_plan
 from penstock.spark.measured import ShardLoads, level_seconds
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
-from penstock.spark.routing import even_table
-from penstock.spark.stages import Stages
+from penstock.spark.stages import Stages, even_table
 from penstock.statistics import FlowStats, OperatorStats
 
 from .piloting import Busy, scanned

@@ -17,8 +17,7 @@ from penstock.plan import make_plan
 from penstock.read import Frame
 from penstock.spark.batches import BatchPlaces, FrameRows
 from penstock.spark.frames import directory_name
-from penstock.spark.places import PLACE, find_places
-from penstock.spark.xxhash import xxhash64
+from penstock.spark.places import PLACE, find_places, xxhash64
 
 
 def rows_of(places: BatchPlaces, task: int, columns: list[list[int]]) -> tuple[list[Any], list[int] | None]:

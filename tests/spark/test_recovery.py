@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 import penstock as ps
-from penstock.spark import routing
+from penstock.spark import stages as routing
 from penstock.spark.outputs import Outputs
 from penstock.store import lease as leases
 from penstock.store.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.keys import SHARDS, hash_value
 from penstock.plan import make_plan
-from penstock.spark.routing import even_table
+from penstock.spark.stages import even_table
 
 from .running import assert_as_sequential, make_engine, make_rows, read_back, sequential, two_sinks, write_files
 

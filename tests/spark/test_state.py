@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.keys import SHARDS, hash_value
 from penstock.pe.shards import Shard
 from penstock.spark import worker_state
-from penstock.spark.spec import CHAIN_LIMIT
+from penstock.spark.stages import CHAIN_LIMIT
 from penstock.spark.worker_state import ShardCache, _Cached
 from penstock.store.checkpoint import RETAIN, Checkpoint
 from penstock.store.keeper import Keeper

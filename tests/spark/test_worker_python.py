@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.spark.worker_python import MARK, find_problem
+from penstock.spark.session import MARK, find_problem
 
 SOURCES = Path(ps.__file__).parents[1]
 PROGRAM = """

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.cli import DONE, UsageError
-from penstock.cli.loading import load_target
+from penstock.cli.loading import add_target, load_target
 from penstock.drawing import draw_mermaid, draw_svg, draw_text
 from penstock.flow import Flow
 
@@ -22,18 +22,7 @@ SUFFIXES = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "te
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target", metavar="FILE.py[:name] | NAME", help="the file, and the flow in it if it has several; or a workload"
-    )
-    parser.add_argument(
-        "-o",
-        "--option",
-        dest="workload_options",
-        metavar="OPTION=VALUE",
-        action="append",
-        default=[],
-        help="an option of the workload; may be given several times",
-    )
+    add_target(parser)
     parser.add_argument("--format", choices=tuple(FORMATS), help="default: by the name of --output, else text")
     parser.add_argument("--output", metavar="FILE", help="write to a file instead of the standard output")
 

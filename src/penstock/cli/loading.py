@@ -6,6 +6,7 @@ The file is loaded as the module of its own name, found in its own directory: th
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import inspect
 import sys
@@ -19,6 +20,25 @@ from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.run import LOADING
 from penstock.workloads.catalogue import WORKLOADS, find, make_workload, read_options
+
+
+def add_target(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Let a command take a flow: of a file, or a workload with its options."""
+    parser.add_argument(
+        "target",
+        metavar="FILE.py[:name] | NAME",
+        nargs=nargs,
+        help="the file, and the flow in it if it has several; or the name of a workload",
+    )
+    parser.add_argument(
+        "-o",
+        "--option",
+        dest="workload_options",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        help="an option of the workload; may be given several times",
+    )
 
 
 def load_target(target: str | None, options: list[str]) -> Flow:

@@ -24,7 +24,7 @@ from penstock.cli import DONE, FAILED, UsageError
 from penstock.cli.displays import Display, Progress, make_display
 from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
-from penstock.cli.loading import describe_workloads, load_target
+from penstock.cli.loading import add_target, describe_workloads, load_target
 from penstock.cli.page import page_line
 from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
@@ -45,22 +45,8 @@ GRACE_SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target",
-        metavar="FILE.py[:name] | NAME",
-        nargs="?",
-        help="the file, and the flow in it if it has several; or the name of a workload",
-    )
+    add_target(parser, nargs="?")
     parser.add_argument("--list", action="store_true", help="list the workloads, and end")
-    parser.add_argument(
-        "-o",
-        "--option",
-        dest="workload_options",
-        metavar="OPTION=VALUE",
-        action="append",
-        default=[],
-        help="an option of the workload; may be given several times",
-    )
     parser.add_argument(
         "--engine",
         choices=tuple(ENGINES),

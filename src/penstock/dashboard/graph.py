@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from penstock.drawing import place
 from penstock.graph import Graph, Node
 from penstock.operators.base import Keyed, Sink, Source
 
@@ -17,13 +18,23 @@ Json = dict[str, Any]
 
 
 def describe_graph(graph: Graph) -> Json:
-    """Return the graph as plain JSON; each operator stands behind those that it reads."""
-    return {
-        "nodes": [_describe_node(node) for node in graph.nodes.values()],
-        "edges": [
+    """Return the graph as plain JSON; each operator stands after those that it reads."""
+    return placed(
+        [_describe_node(node) for node in graph.nodes.values()],
+        [
             {"from": edge.source.node, "output": edge.source.index, "to": edge.target, "input": edge.port}
             for edge in graph.edges
         ],
+    )
+
+
+def placed(nodes: list[Json], edges: list[Json]) -> Json:
+    """Return a graph with places to draw it at, in layers and heights: of the operators, and where edges pass."""
+    number = {node["name"]: index for index, node in enumerate(nodes)}
+    found = place(len(nodes), [(number[edge["from"]], number[edge["to"]]) for edge in edges])
+    return {
+        "nodes": [{**node, "place": where} for node, where in zip(nodes, found.boxes, strict=True)],
+        "edges": [{**edge, "bends": bends} for edge, bends in zip(edges, found.bends, strict=True)],
     }
 
 

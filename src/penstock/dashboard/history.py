@@ -237,7 +237,7 @@ class History:
         if found is None:
             return None
         short = _short(*found)
-        for (line,) in self._all("SELECT line FROM decisions WHERE mark <= ? ORDER BY mark DESC", mark):
+        for (line,) in self._all("SELECT line FROM decisions WHERE mark <= ? ORDER BY mark DESC LIMIT 2000", mark):
             first = from_json(line)
             if first.controller == short["controller"] and first.statistics is not None:
                 return {**short, "seen": first.statistics}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from penstock.demo.flow import SCHEMA, State, readings, track
-from penstock.rows import row_type
+from penstock.row_types import row_type
 
 SHARES = (0.3, 0.6, 1.2, 0.3)
 """The load in each quarter of the stream, in cores that the function needs."""

@@ -10,7 +10,7 @@ from penstock.flow.stream import Stream
 from penstock.graph import Port
 from penstock.operators import coroutine
 from penstock.operators.base import Keyed
-from penstock.rows import row_type
+from penstock.row_types import row_type
 
 
 def operate(

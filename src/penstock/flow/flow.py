@@ -16,7 +16,8 @@ from penstock.graph import Graph, Node, Port
 from penstock.keys import SHARDS
 from penstock.operators.base import OnError, Operator, Source, Union
 from penstock.read import Files, Items, as_reader, reader_type
-from penstock.rows import RowType, row_type
+from penstock.row_types import row_type
+from penstock.rows import RowType
 from penstock.timing import Duration, TimeKind, kind_of, ticks, unit_of
 
 

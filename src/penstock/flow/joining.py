@@ -12,7 +12,8 @@ from penstock.operators.join import Combine, How, Join, SideBySide
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.timed_join import Interval, Lifetime, TimedJoin
 from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
-from penstock.rows import Row, RowType, row_type
+from penstock.row_types import row_type
+from penstock.rows import Row, RowType
 from penstock.timing import Duration, Ticks, TimeKind, signed_ticks, unit_of
 
 if TYPE_CHECKING:

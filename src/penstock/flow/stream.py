@@ -35,7 +35,8 @@ from penstock.operators.stateless import (
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
-from penstock.rows import Row, RowType, record_type, row_type
+from penstock.row_types import row_type
+from penstock.rows import Row, RowType, record_type
 from penstock.timing import Duration, TimeKind, ticks, unit_of
 from penstock.write import as_writer
 

@@ -24,7 +24,8 @@ from penstock.operators.base import Source
 from penstock.pe.chunk import Ints
 from penstock.pe.source_rows import order_column, order_values
 from penstock.read import Files, Generated
-from penstock.rows import RowType, row_type
+from penstock.row_types import row_type
+from penstock.rows import RowType
 
 
 @dataclass

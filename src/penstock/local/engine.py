@@ -162,10 +162,6 @@ class LocalEngine(Engine):
     def results(self) -> dict[str, list[Row]]:
         return self._outputs.results
 
-    @property
-    def decisions(self) -> list[Decision]:
-        return self.decisions_since(0)[0]
-
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         return self.pilot.journal.decisions_since(known)
 
@@ -355,7 +351,6 @@ class LocalEngine(Engine):
         return number
 
     def refuse_inside(self) -> None:
-        """Refuse a change from a thread that the flow waits for."""
         if getattr(self._publishing, "now", False):
             raise PenstockError(
                 "a flow cannot be changed from inside its own sinks and listeners, which it waits for; do it in "

@@ -50,15 +50,12 @@ class ReferenceRun(Engine):
 
     @property
     def results(self) -> dict[str, list[Row]]:
-        """Return the rows of the sinks that are kept in memory."""
         return self._outputs.results
 
     def statistics(self) -> FlowStats:
-        """Tell what the epochs so far have done."""
         return self._done
 
     def stop(self) -> None:
-        """End behind the epoch under way."""
         self._stop.set()
 
     def run(self) -> None:

@@ -28,9 +28,8 @@ from penstock.pe.marks import Steps
 from penstock.pe.meters import Latencies
 from penstock.pe.models.base import Model, ModelName
 from penstock.pe.models.bound import Bound
-from penstock.pe.models.dedicated import Dedicated
 from penstock.pe.models.dynamic import Dynamic
-from penstock.pe.models.manual import Manual
+from penstock.pe.models.owning import Dedicated, Manual
 from penstock.pe.own_threads import threaded_ports
 from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
 from penstock.pe.replicas import Replica

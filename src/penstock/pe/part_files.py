@@ -14,7 +14,8 @@ from penstock.graph import Node
 from penstock.ingress.retries import remove_quietly
 from penstock.pe.chunk import Chunk
 from penstock.read import FileFormat
-from penstock.rows import RowType, infer_row_type
+from penstock.row_types import infer_row_type
+from penstock.rows import RowType
 
 
 def part_name(number: int, form: FileFormat) -> str:

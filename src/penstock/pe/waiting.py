@@ -132,7 +132,6 @@ class ThreadWindow:
             self._call()
 
     def waiting(self) -> int:
-        """Count the rows that no runner has taken yet (a snapshot)."""
         return len(self._rows)
 
     def seconds(self) -> float:
@@ -232,7 +231,6 @@ class TaskWindow:
             self._home.loop.call_soon_threadsafe(self._call)
 
     def waiting(self) -> int:
-        """Count the rows that no runner has taken yet (a snapshot)."""
         return len(self._rows)
 
     def seconds(self) -> float:

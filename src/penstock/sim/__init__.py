@@ -11,7 +11,6 @@
     keys        skewed keys that are shuffled
     cluster     one keyed operator on nodes with links: tasks, shards, state
     elasticity  Elasticutor's approaches side by side (`executor_centric` is the one of its own)
-    primitives  the primitives of `order`, for virtual time
 
 It drives the thread level, the pool, replicas, rebinding, rows in flight, batch sizes, shard balance, core allocation
 and assignment. There are no epochs here, so the controllers of Spark's (`epoch_model` and those about it) are not

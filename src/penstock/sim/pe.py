@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.order.reorder import ReorderBuffer
+from penstock.order.threads import Threads
 from penstock.sim.events import Events
 from penstock.sim.graphs import Graph, Operator
 from penstock.sim.machine import Machine
 from penstock.sim.ports import Batch, Ports
-from penstock.sim.primitives import Virtual
 from penstock.statistics import FlowStats, WorkerStats
 
 # Several workers on one operator may be this many batches apart before the slowest holds the others up.
@@ -32,10 +32,7 @@ class _Claim:
     __slots__ = ("batches", "began", "first", "operator", "rows", "worker")
 
     def __init__(self, worker: int, operator: int, batches: list[Batch], began: float) -> None:
-        self.worker = worker
-        self.operator = operator
-        self.batches = batches
-        self.began = began
+        self.worker, self.operator, self.batches, self.began = worker, operator, batches, began
         self.first = 0
         self.rows = sum(batch.rows for batch in batches)
 
@@ -363,7 +360,7 @@ class PE:
         """Let an operator's outputs leave in the order of its inputs from now on."""
         if operator not in self._buffers:
             # What has not left yet entered under one permit and is at most one claim: it comes first.
-            self._buffers[operator] = ReorderBuffer(Virtual(), _REORDER_SLOTS, first=self._left[operator])
+            self._buffers[operator] = ReorderBuffer(Threads(gil=True), _REORDER_SLOTS, first=self._left[operator])
 
     def _leave(self, claim: _Claim) -> None:
         operator = claim.operator

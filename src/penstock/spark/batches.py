@@ -22,8 +22,7 @@ from penstock.errors import SourceError
 from penstock.graph import Node
 from penstock.ingress.splits import ROW_BITS, Piece, cast_table
 from penstock.plan import Plan
-from penstock.spark.places import PLACE, Kind, Places, scala_list
-from penstock.spark.xxhash import xxhash64
+from penstock.spark.places import PLACE, Kind, Places, scala_list, xxhash64
 
 Ints = npt.NDArray[np.int64]
 _CHANGED = re.compile(r".*modification_time=(\d+)", re.DOTALL)

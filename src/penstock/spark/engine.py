@@ -3,58 +3,43 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import Event, Lock
 from typing import Any
 
 from penstock.clock import monotonic, shared_time, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
-from penstock.ingress.feeds import Feed, FileFeed, make_feed
-from penstock.kernels.intake import SourceMarks, raise_idle
-from penstock.kernels.taking import Taken, Taker
-from penstock.operators.base import Source
 from penstock.options import Options, Spark
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
-from penstock.read import Files, Frame
 from penstock.rows import Row
 from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
-from penstock.spark.frames import FrameFeeds, SparkBatch, check_frame, is_streaming
-from penstock.spark.job import Backend, JobLost, Outcome
-from penstock.spark.measured import describe_epoch, epoch_split, level_seconds
+from penstock.spark.frames import check_frame, is_streaming
+from penstock.spark.input import IDLE_SECONDS, EpochInput, RunInput, materialised
+from penstock.spark.job import Backend, JobLost
+from penstock.spark.measured import describe_epoch, level_seconds
 from penstock.spark.outputs import Outputs, memory_sinks
+from penstock.spark.parts import TaskReport
 from penstock.spark.pilot import EpochPilot, Wishes
-from penstock.spark.routing import check_table, slice_bounds
-from penstock.spark.spec import EpochSpec, StatePointers
-from penstock.spark.stages import Stages
-from penstock.spark.staging import Staging, is_staged, staged_plan
-from penstock.spark.worker_state import shard_count
+from penstock.spark.spent import epoch_split
+from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
+from penstock.spark.staging import is_staged, staged_plan
 from penstock.statistics import FlowStats
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import identity_of
 from penstock.store.keeper import Keeper
-from penstock.timing import BEFORE, FOREVER, seconds
+from penstock.timing import BEFORE, seconds
 
 FULL_OFFSETS_EVERY = 50
 CLEAN_EVERY = 10
-IDLE_SECONDS = 0.05
 ATTEMPTS = 3
 """How often an epoch is run, at most, when Spark loses its job or a file fails."""
 RETRY_SECONDS = 1.0
 """The wait before an epoch is run again because a file failed, times the attempts so far."""
-
-
-@dataclass
-class _Taken(Taken):
-    """What an epoch is to read."""
-
-    handed: dict[str, SparkBatch] = field(default_factory=dict)
-    """The batches of streaming DataFrames, by source."""
 
 
 class SparkEngine(Engine):
@@ -92,15 +77,10 @@ class SparkEngine(Engine):
         self._over = False
         self._pilot: EpochPilot | None = None
         self._wanted_tables: dict[str, list[int]] = {}
-        self._frames: FrameFeeds | None = None
-        self._staging: Staging | None = None
         self._position = Position()
-        self._marks: dict[str, SourceMarks] = {}
+        self._input: RunInput | None = None
         self._now: Callable[[], float] = waiting_time
         """The wall clock, for parts of sources that are silent."""
-        self._taker = Taker(plan, {}, self._now)
-        self._last_offsets: dict[str, Any] = {}
-        """The newest offset of each source that is not a directory: a manifest has all of them."""
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self._done = FlowStats()
@@ -109,10 +89,6 @@ class SparkEngine(Engine):
     @property
     def results(self) -> dict[str, list[Row]]:
         return {node.name: [] for node in memory_sinks(self._plan)} if self.outputs is None else self.outputs.results
-
-    @property
-    def decisions(self) -> list[Decision]:
-        return [] if self._pilot is None else self._pilot.decisions
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
         return ([], known) if self._pilot is None else self._pilot.journal.decisions_since(known)
@@ -169,20 +145,17 @@ class SparkEngine(Engine):
 
     def run(self) -> None:
         self._keeper.acquire()
-        feeds: dict[str, Feed] = {}
         try:
             self._open()
-            feeds = self._feeds()
-            self._begin_intake(feeds)
-            self._loop(feeds)
+            self._input = RunInput(self._framed, self._plan, self._keeper, self._position, self._path, self._now)
+            self._input.start(self._every)
+            self._loop(self._input)
         except CheckpointError:
             self._keeper.lease.check()  # what is missing may have been cleaned away by a driver that took over
             raise
         finally:
-            for feed in feeds.values():
-                feed.close()
-            if self._frames is not None:
-                self._frames.stop()
+            if self._input is not None:
+                self._input.close()
             self._backend.close()
             self._keeper.release()
             self._over = True
@@ -195,7 +168,7 @@ class SparkEngine(Engine):
         self._framed = self._plan
         if is_staged(self._plan):
             self._plan = staged_plan(self._plan, self._path)
-        self._plan = self._materialised(self._plan)
+        self._plan = materialised(self._plan, self._keeper, self._path)
         self._stages = Stages(self._plan)
         self.outputs = Outputs(self._plan, self._checkpoint, self._backend.session)
         self._position = self._keeper.open(identity_of(self._plan), self.outputs.stores, self.outputs.accept)
@@ -213,57 +186,6 @@ class SparkEngine(Engine):
             epoch=position.epoch,
         )
 
-    def _materialised(self, plan: Plan) -> Plan:
-        """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in
-        them."""
-        nodes = {}
-        for node in plan.sources:
-            source = node.operator
-            assert isinstance(source, Source)
-            if isinstance(source.reader, Frame) and not source.reader.streaming:
-                frame = source.reader.frame
-                ordered = frame.orderBy(*source.order_by) if source.order_by else frame
-                self._keeper.keep(f"sources/{node.name}", ordered.write.mode("overwrite").parquet)
-                path = f"{self._path}/sources/{node.name}"
-                reader = Files(path, "parquet", node.types[0], by_name=True)
-                nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
-        return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
-
-    def _feeds(self) -> dict[str, Feed]:
-        """Make the feeds, each standing behind what was committed."""
-        counted = self._plan.layout.sequence != "own"
-        framed = [node.name for node in filter(is_streaming, self._framed.sources)]
-        feeds: dict[str, Feed] = {
-            node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
-            for node in self._plan.sources
-            if isinstance(node.operator, Source) and node.name not in framed
-        }
-        if framed:
-            self._frames = FrameFeeds(self._framed, self._path)
-        if self._frames is not None and is_staged(self._framed):
-            self._staging = Staging(self._framed, self._keeper, self._frames)
-            feeds.update(self._staging.feeds)
-        for offsets in self._keeper.offsets(self._position):
-            for name, offset in offsets.items():
-                if name in feeds:
-                    feeds[name].restore(offset)
-                    self._last_offsets[name] = offset
-        if self._frames is not None:
-            self._frames.start(self._every, available_now=False)
-        return feeds
-
-    def _begin_intake(self, feeds: dict[str, Feed]) -> None:
-        """Go on with the input sequence where the last epoch that was committed has left it."""
-        position = self._position
-        self._taker = Taker(self._plan, feeds, self._now)
-        self._taker.restore(position.intake)
-        self._marks = {node.name: SourceMarks(position.marks[node.name]) for node in self._plan.sources}
-        for name, parts in position.intake.get("parts", {}).items():
-            self._marks[name].parts = {int(part): mark for part, mark in parts.items()}
-        for node in filter(is_streaming, self._plan.sources):
-            if self._marks[node.name].parts == {0: BEFORE}:
-                self._marks[node.name].parts = {}  # its rows tell which parts it has
-
     def _wishes(self) -> Wishes:
         """Return what the user set."""
         with self._control:
@@ -271,104 +193,47 @@ class SparkEngine(Engine):
                 self._tasks, dict(self._wanted_tables), self._on.epoch_rows, self._every, self._options.target
             )
 
-    def _loop(self, feeds: dict[str, Feed]) -> None:
+    def _loop(self, source: RunInput) -> None:
         assert self._pilot is not None
         pending = self._keeper.pending(self._position.epoch + 1)
         while not self._stop.is_set():
             began = monotonic()
-            taken = self._replay(feeds, pending) if pending is not None else self._take(feeds)
+            taken = (
+                source.take(self._pilot.epoch_rows, self._options.end) if pending is None else source.replay(pending)
+            )
             if taken is None:
-                if self._exhausted():
+                if source.exhausted():
                     return
                 self._stop.wait(IDLE_SECONDS)
                 continue
             if pending is None:
-                self._log_intent(taken)
+                self._keeper.begin(self._position.epoch + 1, taken.intent())
             pending = None
-            self._epoch(taken, feeds, began)
+            self._epoch(source, taken, began)
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
-            every = self._every if self._exhausted() else self._pilot.every
+            every = self._every if source.exhausted() else self._pilot.every
             wait = every - (monotonic() - began)
             if wait > 0:
                 self._stop.wait(wait)
             # Only now does Spark cut the next batch, so that it has what came during the wait.
-            self._give_back(taken, keep=True)
-
-    def _take(self, feeds: dict[str, Feed]) -> _Taken | None:
-        """Take what is new from all sources; None where nothing is."""
-        assert self._pilot is not None
-        if self._staging is not None:
-            self._staging.take(0.0)
-        found = self._taker.take(self._pilot.epoch_rows, self._marks, self._position.ended)
-        taken = _Taken(found.slices, found.ends, found.idle)
-        if self._frames is not None and self._staging is None:
-            # Where everything comes from Spark there is nothing to do but wait for it.
-            wait = 0.0 if taken.slices or feeds else IDLE_SECONDS
-            taken.handed = self._frames.poll(wait, self._position.batches)
-        if not self._options.end:
-            taken.ends = {}
-        rests = any(set(parts) - self._marks[name].idle for name, parts in taken.idle.items())
-        return taken if taken.slices or taken.handed or taken.ends or rests else None
-
-    def _exhausted(self) -> bool:
-        """Tell whether nothing will come any more."""
-        if self._frames is not None:
-            return False
-        return self._taker.exhausted(self._position.ended)
-
-    def _log_intent(self, taken: _Taken) -> None:
-        self._keeper.begin(
-            self._position.epoch + 1,
-            {
-                **taken.to_json(),
-                "batches": {
-                    name: {"batch": handed.batch, **handed.places.to_json()} for name, handed in taken.handed.items()
-                },
-            },
-        )
-
-    def _replay(self, feeds: dict[str, Feed], intent: dict[str, Any]) -> _Taken | None:
-        """Take exactly what an epoch that was begun before a crash was to read."""
-        handed: dict[str, SparkBatch] = {}
-        if intent.get("batches"):
-            if self._staging is not None:
-                raise CheckpointError(
-                    f"epoch {self._position.epoch + 1} of {self._path} was begun by an earlier release, "
-                    f"which read streaming DataFrames with order_by in another way; finish it with that release, or "
-                    f"start with a new checkpoint"
-                )
-            if self._frames is None:
-                raise CheckpointError(
-                    f"epoch {self._position.epoch + 1} of {self._path} was reading a streaming "
-                    f"DataFrame, and the "
-                    f"flow has none now; put it back, or start with a new checkpoint"
-                )
-            again = self._frames.again(intent["batches"], IDLE_SECONDS, self._position.batches)
-            if again is None:
-                return None
-            handed = again
-        for name in intent["slices"]:
-            if name not in feeds:
-                raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
-        found = self._taker.replay(intent, self._marks)
-        return _Taken(found.slices, found.ends, found.idle, handed)
+            source.give_back(taken, keep=True)
 
     # One epoch --------------------------------------------------------------------------------------------------
 
-    def _epoch(self, taken: _Taken, feeds: dict[str, Feed], began: float) -> None:
-        spec = self._spec(taken)
+    def _epoch(self, source: RunInput, taken: EpochInput, began: float) -> None:
+        spec = self._spec(source, taken)
         started, started_at = monotonic(), shared_time()
         try:
             outcome, attempts = self._attempt(spec, taken)
             job_seconds = monotonic() - started
             if outcome.failures:
                 raise first_failure(self._plan, outcome.failures).error
-            counts = self._commit(spec, taken, feeds, outcome)
+            counts = self._commit(spec, source, taken, outcome)
             if self._every or self._options.latency is None:
                 # Nothing is to be waited for, or the query has its own interval: Spark goes on while this is measured.
-                self._give_back(taken, keep=True)
+                source.give_back(taken, keep=True)
         except BaseException:
-            self._give_back(taken, keep=False)
+            source.give_back(taken, keep=False)
             raise
         seconds = monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, started_at, attempts)
@@ -377,22 +242,13 @@ class SparkEngine(Engine):
         self._done = self._done.plus(stats)
         self._listener(stats)
 
-    def _give_back(self, taken: _Taken, keep: bool) -> None:
-        """Let Spark go on after the batches of an epoch; again is no harm."""
-        for handed in taken.handed.values():
-            assert self._frames is not None
-            self._frames.finish(handed, keep)
-
-    def _spec(self, taken: _Taken) -> EpochSpec:
+    def _spec(self, source: RunInput, taken: EpochInput) -> EpochSpec:
         position, plan = self._position, self._plan
         assert self._pilot is not None
-        for name, marks in self._marks.items():
-            marks.know(taken.slices[name].parts if name in taken.slices else ())
-            marks.know(taken.handed[name].places.parts() if name in taken.handed else ())
-            marks.idle = frozenset(taken.idle.get(name, ()))
+        source.begin(taken)
         mixed = len(taken.handed) + bool(taken.slices) > 1
         asked, self._asked = self._asked, []  # before what they asked for is read
-        choice = self._pilot.choose(self._wishes(), _rows(taken), self._backend.cores, position.epoch + 1, mixed=mixed)
+        choice = self._pilot.choose(self._wishes(), taken.rows, self._backend.cores, position.epoch + 1, mixed=mixed)
         for done in asked:
             done.set_result(position.epoch + 1)
         if not choice.solo:
@@ -408,35 +264,35 @@ class SparkEngine(Engine):
         every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
         groups: list[list[tuple[str, Any]]] = []
         for name, found in taken.slices.items():
-            cut = self._taker.cut(name, found, choice.levels[0])
+            cut = source.cut(name, found, choice.levels[0])
             groups += [[(name, split) for split in group] for group in cut]
         if choice.solo:
             groups = [[pair for group in groups for pair in group]]
         levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
         return EpochSpec(
-            position.epoch + 1,
-            tuple(levels),
-            every_table,
-            {name: tuple(b) for name, b in slices.items()},
-            tuple(tuple(group) for group in groups) or ((),),
-            copy.deepcopy(self._marks),
-            taken.ends,
-            {name: StatePointers.of(index) for name, index in position.state.items()},
-            self._path,
-            self._keeper.id,
-            {name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
-            self._keeper.fence,
-            choice.in_flight,
-            self._threads,
-            self._options.name_keys,
-            choice.solo,
-            {name: handed.places for name, handed in taken.handed.items()},
+            epoch=position.epoch + 1,
+            tasks=tuple(levels),
+            tables=every_table,
+            slices={name: tuple(b) for name, b in slices.items()},
+            splits=tuple(tuple(group) for group in groups) or ((),),
+            marks=copy.deepcopy(source.marks),
+            ends=taken.ends,
+            state={name: StatePointers.of(index) for name, index in position.state.items()},
+            checkpoint=self._path,
+            flow_id=self._keeper.id,
+            sink_schemas={name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
+            fence=self._keeper.fence,
+            in_flight=choice.in_flight,
+            threads=self._threads,
+            name_keys=self._options.name_keys,
+            solo=choice.solo,
+            batches={name: handed.places for name, handed in taken.handed.items()},
         )
 
     def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
         return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
 
-    def _attempt(self, spec: EpochSpec, taken: _Taken) -> tuple[Outcome, int]:
+    def _attempt(self, spec: EpochSpec, taken: EpochInput) -> tuple[TaskReport, int]:
         """Run the job; run it again where Spark lost it, or where a file failed: nothing of it is visible yet."""
         for attempt in range(1, ATTEMPTS + 1):
             last = attempt == ATTEMPTS or self._stop.is_set()
@@ -459,7 +315,7 @@ class SparkEngine(Engine):
             self._stop.wait(RETRY_SECONDS * attempt)
         raise AssertionError("an epoch is attempted at least once")
 
-    def _commit(self, spec: EpochSpec, taken: _Taken, feeds: dict[str, Feed], outcome: Outcome) -> dict[str, int]:
+    def _commit(self, spec: EpochSpec, source: RunInput, taken: EpochInput, outcome: TaskReport) -> dict[str, int]:
         """Make the epoch's state the truth and its rows visible."""
         position, outputs = self._position, self.outputs
         assert outputs is not None
@@ -471,18 +327,13 @@ class SparkEngine(Engine):
                 position.state.setdefault(operator, ShardIndex()).add(name, shard, full, size, keys, timer)
         position.epoch = spec.epoch
         position.batches.update({name: handed.batch for name, handed in taken.handed.items()})
-        self._raise_marks(taken, outcome)
+        source.raise_marks(taken, outcome.marks)
         position.ended += [name for name in taken.ends if name not in position.ended]
         position.rows_in += sum(outcome.rows_in.get(node.name, 0) for node in self._plan.sources)
         for part in outcome.parts:
             if part.schema is not None:
                 position.sink_schemas[part.sink] = part.schema.hex()
         full = spec.epoch % FULL_OFFSETS_EVERY == 1
-        offsets = {name: found.offset for name, found in taken.slices.items()}
-        if full:
-            offsets.update({name: feed.full_offset() for name, feed in feeds.items() if isinstance(feed, FileFeed)})
-        self._last_offsets.update(offsets)
-        whole = {name: offset for name, offset in self._last_offsets.items() if not isinstance(feeds[name], FileFeed)}
         position.staged = outputs.staged(spec.epoch, spec.fence, outcome.parts)
         delivered = began
 
@@ -491,35 +342,20 @@ class SparkEngine(Engine):
             outputs.deliver(spec.epoch, spec.fence, outcome.parts)
             delivered = monotonic()
 
-        self._keeper.commit(position, {**whole, **offsets}, full, counts, deliver)
+        self._keeper.commit(position, source.offsets(taken, full), full, counts, deliver)
         outputs.keep(outcome.parts)
         if spec.epoch % CLEAN_EVERY == 0:
             self._keeper.clean(position)
-            if self._staging is not None:
-                self._staging.clean()
+            if source.staging is not None:
+                source.staging.clean()
         self._driver_seconds = (delivered - began, monotonic() - delivered)
         return counts
-
-    def _raise_marks(self, taken: _Taken, outcome: Outcome) -> None:
-        """Note how far the parts of all sources have come, for the next epoch."""
-        for name, marks in self._marks.items():
-            marks.rise(outcome.marks.get(name, {}))
-            if name in taken.handed:
-                self._taker.heard(name, outcome.marks.get(name, {}))  # only its tasks have seen whose rows came
-        raise_idle(self._marks, taken.ends)
-        for name in taken.ends:
-            self._marks[name].water = FOREVER
-        self._position.marks = {name: marks.water for name, marks in self._marks.items()}
-        self._position.intake = {
-            **self._taker.state(),
-            "parts": {name: marks.parts for name, marks in self._marks.items()},
-        }
 
     def _stats(
         self,
         spec: EpochSpec,
-        taken: _Taken,
-        outcome: Outcome,
+        taken: EpochInput,
+        outcome: TaskReport,
         counts: dict[str, int],
         seconds: float,
         job_seconds: float,
@@ -527,6 +363,7 @@ class SparkEngine(Engine):
         attempts: int,
     ) -> FlowStats:
         """Tell what an epoch did."""
+        frames = None if self._input is None else self._input.frames
         waiting = [found.backlog for found in taken.slices.values()]
         return replace(
             describe_epoch(self._plan, spec, outcome, self._position.state),
@@ -540,13 +377,5 @@ class SparkEngine(Engine):
             split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
             level_seconds=level_seconds(outcome.timings, started_at, job_seconds),
             # Only what is paced against a target needs to know, and asking takes longer than counting an epoch's rows.
-            between=0.0 if self._frames is None or self._options.latency is None else self._frames.spark_seconds(),
+            between=0.0 if frames is None or self._options.latency is None else frames.spark_seconds(),
         )
-
-
-def _rows(taken: _Taken) -> int | None:
-    """Return how many rows an epoch will read, None where they are not counted."""
-    counts = [found.rows for found in taken.slices.values()]
-    if taken.handed or any(count is None for count in counts):
-        return None
-    return sum(count or 0 for count in counts)

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from penstock import errors
 from penstock.clock import perf_counter, process_time, shared_time
-from penstock.spark.envelope import Envelope, as_buffer, from_batch, from_frame, to_batch, to_frame
+from penstock.spark.envelope import Envelope, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.ship import unpack_plan
-from penstock.spark.spec import EpochSpec
-from penstock.spark.stages import Stages
+from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.task import Task
 
 _KEPT = 4
@@ -43,24 +42,13 @@ def _read_level_0(batches: Iterable[pa.RecordBatch]) -> Iterator[int | pa.Record
 def run_on_frames(
     packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any
 ) -> Iterator[tuple[int, memoryview]]:
-    """Run a task whose envelopes are frames; return each with the task of the next level that it goes to."""
+    """Run a task whose envelopes are frames; return each with the task that it goes to next, or 0 for the driver."""
     if level > 0:
         arriving = ([from_frame(frame)] for frame in arriving)
     following = spec.following(level)
     for envelopes in _run(packed, spec, level, arriving, timings):
         for envelope in envelopes:
             yield envelope.target % following, to_frame(envelope)
-
-
-def run_last_on_frames(
-    packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any
-) -> Iterator[tuple[int, bytes]]:
-    """Run a task of the last level; return kind and payload of what is for the driver."""
-    if level > 0:
-        arriving = ([from_frame(frame)] for frame in arriving)
-    for envelopes in _run(packed, spec, level, arriving, timings):
-        for envelope in envelopes:
-            yield int(envelope.kind), as_buffer(envelope.payload).to_pybytes()
 
 
 def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any) -> Iterator[list[Envelope]]:

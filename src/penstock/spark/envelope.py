@@ -1,7 +1,7 @@
 """What goes from one level to the next: envelopes, each with one Arrow batch of rows for one task.
 
 One form serves every edge, so that Spark shuffles a few large rows instead of many small ones and never sees the user's
-types. An envelope is a row of a DataFrame, or a frame: the bytes of one record of an RDD.
+types. An envelope travels as a frame, which is bytes: one record of an RDD, or in a row of a DataFrame with its task.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+import tempfile
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +21,8 @@ from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.marks import Steps
 from penstock.rows import RowType
 
-SCHEMA = pa.schema(
-    [
-        ("task", pa.int32()),
-        ("level", pa.int32()),
-        ("target", pa.int32()),
-        ("edge", pa.int32()),
-        ("kind", pa.int32()),
-        ("position", pa.int64()),
-        ("payload", pa.binary()),
-    ]
-)
-DDL = "task int, level int, target int, edge int, kind int, position long, payload binary"
+SCHEMA = pa.schema([("task", pa.int32()), ("frame", pa.binary())])
+DDL = "task int, frame binary"
 _ROWS_KEY = b"penstock.rows"
 _HEADER = struct.Struct("<iiiiq8x")
 """Level, target, edge, kind and position; its length keeps the payload aligned."""
@@ -45,9 +36,8 @@ class Kind(IntEnum):
 
     DATA = 0
     MARK = 1
-    META = 2
-    ERROR = 3
-    WAKE = 4
+    REPORT = 2
+    WAKE = 3
     """Nothing: it makes sure that the task runs, because Spark does not call Python for a task without rows."""
 
 
@@ -69,24 +59,11 @@ class Envelope:
 
 def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
     """Write envelopes as a record batch, each addressed to a task of the next level, which may pass it on."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([e.target % next_tasks for e in envelopes], pa.int32()),
-            pa.array([e.level for e in envelopes], pa.int32()),
-            pa.array([e.target for e in envelopes], pa.int32()),
-            pa.array([e.edge for e in envelopes], pa.int32()),
-            pa.array([int(e.kind) for e in envelopes], pa.int32()),
-            pa.array([e.position for e in envelopes], pa.int64()),
-            _payload_column([e.payload for e in envelopes]),
-        ],
-        schema=SCHEMA,
-    )
-
-
-def _payload_column(payloads: list[Payload]) -> pa.Array:
-    buffer, ends = _joined(payloads)
-    offsets = pa.py_buffer(np.array(ends, np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(payloads), [None, offsets, buffer])
+    buffer, ends = _joined([part for each in envelopes for part in (_header(each), each.payload)])
+    offsets = pa.py_buffer(np.array(ends[::2], np.int32))
+    frames = pa.Array.from_buffers(pa.binary(), len(envelopes), [None, offsets, buffer])
+    tasks = pa.array([each.target % next_tasks for each in envelopes], pa.int32())
+    return pa.RecordBatch.from_arrays([tasks, frames], schema=SCHEMA)
 
 
 def _joined(payloads: list[Payload]) -> tuple[pa.Buffer, list[int]]:
@@ -128,23 +105,19 @@ def _room(payload: Payload) -> int:
 
 def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
     """Read envelopes; payloads are views into the batch."""
-    _, levels, targets, edges, kinds, positions = (batch.column(i).to_pylist() for i in range(6))
-    payloads = batch.column(6)
-    return [
-        Envelope(level, target, edge, Kind(kind), position, payloads[i].as_buffer())
-        for i, (level, target, edge, kind, position) in enumerate(
-            zip(levels, targets, edges, kinds, positions, strict=True)
-        )
-    ]
+    return [from_frame(frame.as_buffer()) for frame in batch.column(1)]
+
+
+def _header(envelope: Envelope) -> bytes:
+    return _HEADER.pack(envelope.level, envelope.target, envelope.edge, envelope.kind, envelope.position)
 
 
 def to_frame(envelope: Envelope) -> memoryview:
     """Write an envelope as bytes."""
-    header = _HEADER.pack(envelope.level, envelope.target, envelope.edge, envelope.kind, envelope.position)
-    return memoryview(_joined([header, envelope.payload])[0])
+    return memoryview(_joined([_header(envelope), envelope.payload])[0])
 
 
-def from_frame(frame: bytes) -> Envelope:
+def from_frame(frame: bytes | pa.Buffer) -> Envelope:
     """Read an envelope; its payload is a view of the bytes."""
     level, target, edge, kind, position = _HEADER.unpack_from(frame)
     return Envelope(level, target, edge, Kind(kind), position, pa.py_buffer(frame)[_HEADER.size :])
@@ -211,3 +184,64 @@ def unpack_steps(payload: pa.Buffer | bytes) -> tuple[int, Steps]:
 def pickle_rows(rows: list[Any]) -> bytes:
     """Pickle rows of no declared type; classes of the main program travel by name, with the shipped flow."""
     return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
+
+
+MEMORY_BYTES = 64 << 20
+
+Place = Any
+"""A payload in memory, or (offset, length) in the file."""
+
+
+class Spool:
+    """Envelopes of one task. A shuffle delivers in any order, so the first row may come last."""
+
+    def __init__(self, limit: int = MEMORY_BYTES) -> None:
+        self._limit, self._held = limit, 0
+        self._file: IO[bytes] | None = None
+        self._map: Any = None
+        self.data: dict[int, list[tuple[int, Place]]] = {}
+        """For each edge, the first position and the place of each run."""
+        self.marks: list[tuple[int, bytes]] = []
+
+    def add(self, envelope: Envelope) -> None:
+        if envelope.kind == Kind.MARK:
+            self.marks.append((envelope.edge, bytes(envelope.payload)))
+            return
+        if envelope.kind == Kind.WAKE:
+            return
+        place: Place = envelope.payload
+        size = size_of(envelope.payload)
+        if self._held + size > self._limit:
+            place = self._spill(as_buffer(envelope.payload))
+        else:
+            self._held += size
+        self.data.setdefault(envelope.edge, []).append((envelope.position, place))
+
+    def seal(self) -> None:
+        """Say that all is there; runs can be read from now on."""
+        if self._file is not None:
+            self._file.flush()
+            self._map = pa.memory_map(self._file.name, "r")
+
+    def read(self, place: Place) -> Payload:
+        """Return a payload; one in the file is mapped, not copied."""
+        if not isinstance(place, tuple):
+            return place
+        offset, length = place
+        self._map.seek(offset)
+        return self._map.read_buffer(length)
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _spill(self, payload: Any) -> tuple[int, int]:
+        if self._file is None:
+            self._file = tempfile.NamedTemporaryFile(prefix="penstock-spool-")  # noqa: SIM115
+        # Arrow wants its buffers aligned.
+        offset = -(-self._file.tell() // 64) * 64
+        self._file.seek(offset)
+        self._file.write(payload)
+        return offset, len(payload)

@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError, StorageError
-from penstock.pe.failures import Failure
-from penstock.spark.anchors import Anchors
-from penstock.spark.envelope import Kind
+from penstock.spark.envelope import from_frame
 from penstock.spark.executors import Executors, allocates_dynamically
-from penstock.spark.labels import job_label, stage_labels
-from penstock.spark.parts import Part
-from penstock.spark.session import engine_session
+from penstock.spark.parts import TaskReport
+from penstock.spark.session import check_workers, engine_session, refuse_connect
 from penstock.spark.ship import ship
-from penstock.spark.shuffles import ByteShuffles, RowShuffles, Shuffles
-from penstock.spark.spec import EpochSpec
-from penstock.spark.stages import Stages
-from penstock.spark.worker_python import check_workers, refuse_connect
-from penstock.timing import Ticks
-
-StateBlock = tuple[str, int, bool, int, int, Ticks | None]
-"""(operator, shard, whole, bytes, keys, next timer)."""
-
-
-@dataclass
-class Outcome:
-    """What the tasks of an epoch reported."""
-
-    parts: list[Part] = field(default_factory=list)
-    state: list[tuple[str, list[StateBlock]]] = field(default_factory=list)
-    marks: dict[str, dict[int, Ticks]] = field(default_factory=dict)
-    """The highest mark of each part of a source that had rows."""
-    rows_in: dict[str, int] = field(default_factory=dict)
-    rows_out: dict[str, int] = field(default_factory=dict)
-    passed_over: dict[str, int] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    timings: list[dict[str, Any]] = field(default_factory=list)
+from penstock.spark.shuffles import Anchors, ByteShuffles, RowShuffles, Shuffles, job_label, stage_labels
+from penstock.spark.stages import EpochSpec, Stages
 
 
 class Backend(Protocol):
@@ -61,7 +36,7 @@ class Backend(Protocol):
     def prepare(self, stages: Stages) -> None:
         """Get ready to run the epochs of a flow."""
 
-    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
+    def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         """Run an epoch; `frames` have the rows of streaming DataFrames, if there are any. Raises `JobLost`."""
 
     def close(self) -> None:
@@ -99,12 +74,10 @@ class SparkBackend:
         return int(self._context.getConf().get("spark.task.cpus", "1"))
 
     def prepare(self, stages: Stages) -> None:
-        """Send the flow to the workers."""
         self._stages, self._packed = stages, ship(self._context, stages.plan)
         self._labels = stage_labels(stages)
 
-    def run(self, spec: EpochSpec, frames: list[Any]) -> Outcome:
-        """Run an epoch as one job."""
+    def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -127,41 +100,15 @@ class SparkBackend:
         return outcome
 
     def close(self) -> None:
-        """Let go of what the executors hold for this run."""
         self._rows.close()
 
 
-def gather(rows: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> Outcome:
-    """Read what tasks sent to the driver: (kind, payload) of each envelope."""
-    outcome = Outcome(timings=timings)
-    for kind, payload in rows:
-        body = pickle.loads(bytes(payload))
-        if kind == Kind.ERROR:
-            outcome.failures.append(body)
-        elif "part" in body:
-            outcome.parts.append(body["part"])
-        elif "state" in body:
-            outcome.state.append(body["state"])
-        elif "marks" in body:
-            _highest(outcome.marks, body["marks"])
-        else:
-            _, _, rows_in, rows_out, passed_over = body["counts"]
-            for total, part in (
-                (outcome.rows_in, rows_in),
-                (outcome.rows_out, rows_out),
-                (outcome.passed_over, passed_over),
-            ):
-                for name, count in part.items():
-                    total[name] = total.get(name, 0) + count
-    return outcome
-
-
-def _highest(found: dict[str, dict[int, Any]], told: dict[str, dict[int, Any]]) -> None:
-    """Keep the highest of what tasks tell of each part of a source."""
-    for source, parts in told.items():
-        mine = found.setdefault(source, {})
-        for part, value in parts.items():
-            mine[part] = max(value, mine.get(part, value))
+def gather(frames: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> TaskReport:
+    """Add up what tasks sent to the driver: frames with a report in each, after the task that they are for."""
+    found = TaskReport(timings=timings)
+    for _, frame in frames:
+        found.add(pickle.loads(from_frame(frame).payload))
+    return found
 
 
 def _short(error: Exception) -> str:

@@ -6,7 +6,7 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +17,15 @@ from penstock.ingress.paths import locate
 from penstock.ingress.retries import retried
 from penstock.operators.base import Sink
 from penstock.pe.chunk import Chunk
+from penstock.pe.failures import Failure
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
 from penstock.read import FileFormat
 from penstock.rows import RowType
-from penstock.spark.spec import EpochSpec
+from penstock.spark.stages import EpochSpec
 from penstock.store.keeper import FRAMES
 from penstock.store.objects import sync_file
 from penstock.store.publication import staged_name
+from penstock.timing import Ticks
 from penstock.write import Directory, FrameCallback
 
 
@@ -38,6 +40,39 @@ class Part:
     """The rows themselves, for sinks on the driver: a list of Arrow streams or pickled lists."""
     schema: bytes | None = None
     """The schema that was found, for rows that are not declared."""
+
+
+StateBlock = tuple[str, int, bool, int, int, Ticks | None]
+"""(operator, shard, whole, bytes, keys, next timer)."""
+
+
+@dataclass
+class TaskReport:
+    """What a task tells the driver; those of all tasks added up are what the epoch did."""
+
+    parts: list[Part] = field(default_factory=list)
+    state: list[tuple[str, list[StateBlock]]] = field(default_factory=list)
+    marks: dict[str, dict[int, Ticks]] = field(default_factory=dict)
+    """The highest mark of each part of a source that had rows."""
+    rows_in: dict[str, int] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    timings: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: TaskReport) -> None:
+        """Take in what another task tells, or the same one later."""
+        self.parts += other.parts
+        self.state += other.state
+        self.failures += other.failures
+        for source, parts in other.marks.items():
+            mine = self.marks.setdefault(source, {})
+            for part, mark in parts.items():
+                mine[part] = max(mark, mine.get(part, mark))
+        for name in ("rows_in", "rows_out", "passed_over"):
+            total = getattr(self, name)
+            for operator, rows in getattr(other, name).items():
+                total[operator] = total.get(operator, 0) + rows
 
 
 def staging(writer: Directory, epoch: int, fence: int) -> str:

@@ -12,19 +12,50 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from penstock.clock import perf_counter, process_time
 from penstock.errors import PenstockError, operator_error
 from penstock.graph import Edge, Node
 from penstock.operators.base import Keyed, Sink
-from penstock.pe.chain import Chain
+from penstock.operators.stateless import PerRow
+from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure, Failures
 from penstock.pe.fitting import in_columns
 from penstock.pe.row_keys import key_shards
+from penstock.pe.stateless import Outputs, run_stateless, waiting_caller
+from penstock.pe.waiting import shared_window
 from penstock.spark.envelope import Envelope, Kind, pack
-from penstock.spark.measured import Spent
-from penstock.spark.spec import EpochSpec
-from penstock.spark.stages import Stages
-from penstock.spark.waits import Waits
+from penstock.spark.spent import Spent
+from penstock.spark.stages import EpochSpec, Stages
+
+Waited = tuple[int, float, float, float]
+"""Rows of a task, seconds that they took together, seconds that they were in flight added up, and processor seconds."""
+
+
+class Waits:
+    """The operators of one task that wait."""
+
+    def __init__(self, in_flight: dict[str, int], measure: bool = True) -> None:
+        """Without `measure` nothing is: of several chunks at once nobody could tell whose time it was."""
+        self._in_flight, self._measure = in_flight, measure
+        self.measured: dict[str, Waited] = {}
+
+    def run(self, node: Node, chunk: Chunk, failures: Failures) -> Outputs:
+        """Take a chunk through an operator without memory, whether it waits or not."""
+        operator = node.operator
+        if not isinstance(operator, PerRow) or operator.in_flight is None:
+            return run_stateless(node, chunk, failures)
+        window = shared_window(operator.is_async, self._in_flight.get(node.name, operator.in_flight))
+        if not self._measure:
+            return run_stateless(node, chunk, failures, waiting_caller(window))
+        wall, cpu, flight = perf_counter(), process_time(), window.seconds()
+        made = run_stateless(node, chunk, failures, waiting_caller(window))
+        # One chunk is under way at a time, so all of it is this operator's.
+        spent = perf_counter() - wall, window.seconds() - flight, process_time() - cpu
+        rows, *before = self.measured.get(node.name, (0, 0.0, 0.0, 0.0))
+        self.measured[node.name] = rows + len(chunk), before[0] + spent[0], before[1] + spent[1], before[2] + spent[2]
+        return made
+
 
 LEAST_ROWS = 64
 """Rows that are worth a thread of their own."""

@@ -30,9 +30,7 @@ from penstock.plan import Plan
 from penstock.spark.executors import Executors
 from penstock.spark.frames import is_streaming, takes_all
 from penstock.spark.measured import ShardLoads, is_telling
-from penstock.spark.routing import even_table
-from penstock.spark.stages import Stages
-from penstock.spark.worker_state import shard_count
+from penstock.spark.stages import Stages, even_table, shard_count
 from penstock.statistics import FlowStats, OperatorStats
 
 WAITED_ROWS = 32
@@ -376,9 +374,9 @@ class EpochPilot:
         epoch: int,
     ) -> None:
         self._stages, self._cluster = stages, executors
-        self._journal = Journal()
+        self.journal = journal = Journal()
         self._done: FlowStats | None = None
-        journal, target = self._journal, wishes.latency
+        target = wishes.latency
         self._tasks = Tasks(stages, journal, epoch, cores=cores, target=target)
         self._tasks.restore(tables)
         self._tables = Tables(stages, journal, epoch, tables)
@@ -404,14 +402,9 @@ class EpochPilot:
         )
 
     @property
-    def journal(self) -> Journal:
-        """Return what was decided, and why."""
-        return self._journal
-
-    @property
     def decisions(self) -> list[Decision]:
         """Return what was decided, oldest first."""
-        return self._journal.decisions
+        return self.journal.decisions
 
     @property
     def epoch_rows(self) -> int:

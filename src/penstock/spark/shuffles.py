@@ -17,15 +17,122 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import DDL
-from penstock.spark.labels import STAGE, solo_label
-from penstock.spark.spec import EpochSpec
+from penstock.spark.stages import EpochSpec, Stages
+
+
+class Anchors:
+    """The anchors of one Spark context, one for each number of tasks.
+
+    An anchor is a frame with one row a task, which the executors hold in memory. Joined with it by task, a shuffle's
+    rows go to the executor that holds the row: Spark runs a task where its cached input is. The join needs no further
+    exchange.
+
+    With dynamic allocation there are none: an executor that holds a cached row would never be given back.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._scala = context._jsc.sc()
+        self._frames: dict[int, Any] = {}
+        self._executors: set[str] = set()
+        self._crowded = False
+        """Whether an executor has no task while another has several."""
+        self._epochs, self._patience = 0, 1
+
+    def join(self, session: Any, made: Any, tasks: int) -> Any:
+        """Return rows that were repartitioned by task, joined so that they go where their task was before."""
+        from pyspark.sql import functions as F
+
+        anchor = self._frames.get(tasks)
+        if anchor is None:
+            anchor = self._frames[tasks] = self._make(session, tasks)
+        # A merge holds the right side's rows of a key in memory, so that must be the anchor.
+        return made.join(anchor.hint("merge"), F.col("task") == F.col("anchor")).drop("anchor")
+
+    def notice(self) -> None:
+        """Anchor anew where executors have come, so that they get their part; those that go leave theirs to the rest.
+
+        An executor that is new does not take tasks at once, so this is tried again, ever more seldom, until it does.
+        """
+        executors = set(self._scala.getExecutorIds().mkString(",").split(","))
+        self._epochs += 1
+        if executors - self._executors:
+            self._patience = 1
+            self.forget()
+        elif self._crowded and self._epochs > self._patience:
+            self._patience *= 2
+            self.forget()
+        self._executors = executors
+
+    def forget(self) -> None:
+        """Let Spark choose anew where tasks run."""
+        for frame in self._frames.values():
+            with suppress(Exception):  # what cannot be given back is with an executor, or a Spark, that is gone
+                cached = frame._jdf.queryExecution().withCachedData()
+                frame.unpersist()
+                # The shuffle that put the rows where they were has left files, too.
+                cached.cacheBuilder().cachedPlan().execute().cleanShuffleDependencies(False)
+        self._frames.clear()
+        self._epochs, self._crowded = 0, False
+
+    def _make(self, session: Any, tasks: int) -> Any:
+        from pyspark.sql import functions as F
+
+        frame = session.range(0, tasks, 1, tasks).select(F.col("id").cast("int").alias("anchor"))
+        frame = frame.repartitionById(tasks, "anchor").persist()
+        rows = frame._jdf.queryExecution().toRdd()  # a count of the frame would be one more shuffle
+        rows.count()
+        # Spark looks where cached rows are when a job begins: without a second one it believes that they are nowhere.
+        rows.count()
+        self._crowded |= len(self._places(frame, tasks)) < min(tasks, len(self._executors))
+        return frame
+
+    def _places(self, frame: Any, tasks: int) -> set[str]:
+        """Return the executors that hold the rows of an anchor."""
+        rows = frame._jdf.queryExecution().toRdd()
+        return {self._scala.getPreferredLocs(rows, task).mkString(",") for task in range(tasks)}
+
 
 SPEC = "penstock.epoch"
 """The property of a job over RDDs that holds its epoch's specification, or the path of a file that does."""
 SPEC_BYTES = 64 << 10
 """Above this a specification goes by a file: in local mode all workers are on this machine."""
+
+
+STAGE = "callSite.short"
+"""The property of a thread that names what Spark makes next; otherwise a stage is called after a line of ours."""
+LETTERS = 120
+
+
+def stage_labels(stages: Stages) -> list[str]:
+    """Return what to call the stage of each level: the operators that run in it, in order."""
+    names: list[list[str]] = [[] for _ in range(stages.last + 1)]
+    for name, level in stages.levels.items():
+        names[level].append(name)
+    return [_shortened(operators) for operators in names]
+
+
+def solo_label(labels: list[str]) -> str:
+    """Return what to call the one stage of an epoch that runs in one task."""
+    return _cut(" | ".join(labels))
+
+
+def job_label(flow: str, epoch: int, labels: list[str]) -> str:
+    """Return what to call the job of an epoch."""
+    return f"{flow}: epoch {epoch} ({_cut(' | '.join(labels))})"
+
+
+def _shortened(operators: list[str]) -> str:
+    """Name as many operators as there is room for, and count the others."""
+    shown = list(operators)
+    while len(", ".join(shown)) > LETTERS - 12 and len(shown) > 1:
+        shown.pop()
+    left = len(operators) - len(shown)
+    return _cut(", ".join(shown)) + (f" and {left} more" if left else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
 
 
 class Shuffles(Protocol):
@@ -34,7 +141,7 @@ class Shuffles(Protocol):
     def run(
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
-        """Run the job; return kind and payload of what its tasks send to the driver. `labels` name its levels."""
+        """Run the job; return what its tasks send to the driver: (0, frame). `labels` name its levels."""
 
 
 class ByteShuffles:
@@ -96,30 +203,24 @@ class ByteShuffles:
         from pyspark.serializers import NoOpSerializer
 
         if (packed, level, last) not in self._functions:
-            function = (_reporting if last else _sending)(packed, level, timings)
+            function = _level_task(packed, level, last, timings)
             out = self._context.serializer if last else NoOpSerializer()
             self._functions[packed, level, last] = _wrap_function(self._context, function, NoOpSerializer(), out)
         return self._functions[packed, level, last]
 
 
-def _sending(packed: bytes, level: int, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
+def _level_task(packed: bytes, level: int, last: bool, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
     def level_task(task: int, arriving: Iterator[Any]) -> Iterator[Any]:
         from pyspark.serializers import pack_long
 
         from penstock.spark.entry import run_on_frames
 
         for target, frame in run_on_frames(packed, _this_epoch(), level, _input(level, task, arriving), timings):
-            yield pack_long(target)
-            yield frame
-
-    return level_task
-
-
-def _reporting(packed: bytes, level: int, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
-    def level_task(task: int, arriving: Iterator[Any]) -> Iterator[Any]:
-        from penstock.spark.entry import run_last_on_frames
-
-        return run_last_on_frames(packed, _this_epoch(), level, _input(level, task, arriving), timings)
+            if last:
+                yield target, bytes(frame)
+            else:
+                yield pack_long(target)
+                yield frame
 
     return level_task
 
@@ -182,7 +283,7 @@ class RowShuffles:
         session = frames[0].sparkSession if frames else self._session
         if spec.solo:
             whole = frames[0].coalesce(1) if frames else session.range(0, 1, 1, 1)
-            return whole.mapInArrow(_on_batches(packed, spec, 0, timings), DDL).select("kind", "payload")
+            return whole.mapInArrow(_on_batches(packed, spec, 0, timings), DDL)
         # One partition a group of splits; there is always one, which wakes the tasks of the levels below.
         levels = [session.range(0, len(spec.splits), 1, len(spec.splits)), *frames]
         inputs = [level.mapInArrow(_on_batches(packed, spec, 0, timings), DDL) for level in levels]
@@ -194,7 +295,7 @@ class RowShuffles:
             if self._anchors is not None:
                 made = self._anchors.join(session, made, tasks)
             made = made.mapInArrow(_on_batches(packed, spec, level, timings), DDL)
-        return made.select("kind", "payload")
+        return made
 
 
 def _received(served: Any, serializer: Any) -> list[tuple[int, Any]]:

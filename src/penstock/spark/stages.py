@@ -7,15 +7,21 @@ tasks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from penstock.errors import FlowError
 from penstock.graph import Edge, Node
+from penstock.ingress.feeds import Slice
+from penstock.ingress.splits import Split
+from penstock.kernels.intake import SourceMarks
 from penstock.operators.base import Keyed, Sink
-from penstock.pe.chain import Chain
-from penstock.pe.chains import find_chains, make_chain
+from penstock.pe.chains import Chain, find_chains, make_chain
 from penstock.plan import Plan, takes_marks
+from penstock.spark.batches import BatchPlaces
+from penstock.store.checkpoint import ShardIndex
 from penstock.timing import Ticks
+from penstock.write import Directory, FrameCallback
 
 Grid = tuple[Ticks, Ticks, Ticks]
 """(period, offset, delay): marks matter where (mark - delay - offset) reaches the next multiple of the period."""
@@ -77,3 +83,153 @@ class Stages:
                 else:
                     known.append((*grid, route.delay))
         return found
+
+
+SLICE_ROWS = 100_000
+"""A sink is sliced only where each slice has about as many rows: a slice costs a task."""
+
+
+def even_table(shards: int, tasks: int, offset: int = 0) -> list[int]:
+    """Give each task the same number of shards."""
+    return [(offset + shard * tasks // shards) % tasks for shard in range(shards)]
+
+
+def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None:
+    """Refuse a table that does not fit its operator."""
+    node = next((node for node in plan.keyed if node.name == operator), None)
+    if node is None:
+        names = ", ".join(repr(node.name) for node in plan.keyed) or "none"
+        raise FlowError(f"there is no keyed operator {operator!r} to route; the flow has {names}")
+    count = shard_count(node)
+    if len(table) != count:
+        raise FlowError(f"operator {operator!r} has {count} shards, the table names {len(table)}")
+    if any(not 0 <= task < tasks for task in table):
+        raise FlowError(
+            f"the table of operator {operator!r} names tasks outside 0 to {tasks - 1}; set the number of tasks first"
+        )
+
+
+def slice_bounds(plan: Plan, node: Node, slices: dict[str, Slice], tasks: int) -> list[int]:
+    """Return the positions at which the slices of a sink begin, but for the first; none where one slice must do.
+
+    Slices are cut by the place of source rows, so it must be known before the epoch is read.
+    """
+    row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+    assert isinstance(node.operator, Sink)
+    if row is None and isinstance(node.operator.writer, (Directory, FrameCallback)):
+        return []  # the schema of undeclared rows is found in one place
+    counted = [found.rows for found in slices.values()]
+    if plan.layout.base != 1 or any(rows is None for rows in counted):
+        return []
+    total = sum(rows or 0 for rows in counted)
+    count = min(tasks, total // SLICE_ROWS)
+    wanted = [number * total // count for number in range(1, count)]
+    if not wanted:
+        return []
+    return _turn_bounds(plan, slices, wanted) if plan.layout.sequence == "turns" else _bounds(plan, slices, wanted)
+
+
+def _bounds(plan: Plan, slices: dict[str, Slice], wanted: list[int]) -> list[int]:
+    """Return the position behind so many rows, one source after the other."""
+    bounds: list[int] = []
+    passed = 0
+    for number, source in enumerate(plan.sources):
+        for split in slices[source.name].splits if source.name in slices else ():
+            size = split.rows or 0
+            while len(bounds) < len(wanted) and passed + size > wanted[len(bounds)]:
+                bounds.extend(plan.layout.place(number, split.first + wanted[len(bounds)] - passed))
+            passed += size
+    return bounds
+
+
+def _turn_bounds(plan: Plan, slices: dict[str, Slice], wanted: list[int]) -> list[int]:
+    """Return the position before the turn by which about so many rows have had theirs."""
+    first = min(found.splits[0].first for found in slices.values())
+    sizes = sorted(found.rows or 0 for found in slices.values())
+    bounds: list[int] = []
+    for rows in wanted:
+        turns, passed, left = 0, 0, len(sizes)
+        for size in sizes:
+            # Up to this turn, as many sources as are left have a row in each.
+            if passed + (size - turns) * left >= rows:
+                break
+            passed, turns, left = passed + (size - turns) * left, size, left - 1
+        bounds.extend(plan.layout.place(0, first + turns + (rows - passed) // max(1, left)))
+    return bounds
+
+
+CHAIN_LIMIT = 8
+"""A shard is written whole once its chain has as many files, if it changes."""
+
+
+@dataclass(frozen=True)
+class StatePointers:
+    """Which files hold the shards of one operator: for each shard, numbers into `files`, oldest first."""
+
+    files: tuple[str, ...] = ()
+    chains: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    due: dict[int, Ticks] = field(default_factory=dict)
+    """The earliest timer of each shard that has one."""
+    full: frozenset[int] = frozenset()
+    """Shards whose chain is long: they are written whole if they change."""
+
+    @classmethod
+    def of(cls, index: ShardIndex) -> StatePointers:
+        """Return what tasks must know of an operator's files."""
+        files = index.files()
+        number = {name: i for i, name in enumerate(files)}
+        chains = {shard: tuple(number[name] for name in chain) for shard, chain in index.chains.items()}
+        full = frozenset(shard for shard, chain in index.chains.items() if len(chain) >= CHAIN_LIMIT)
+        return cls(tuple(files), chains, dict(index.due), full)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochSpec:
+    """One epoch."""
+
+    epoch: int
+    tasks: tuple[int, ...]
+    """The number of tasks of each level."""
+    tables: dict[str, tuple[int, ...]]
+    """For each keyed operator, the task of each shard; for each sink, the task of each slice."""
+    slices: dict[str, tuple[int, ...]]
+    """For each sink, the positions at which its slices begin, but for the first."""
+    splits: tuple[tuple[tuple[str, Split], ...], ...]
+    """For each task of level 0, the (source, split) pairs that it reads."""
+    marks: dict[str, SourceMarks]
+    """The watermarks of each source and its parts before the epoch."""
+    ends: dict[str, tuple[int, ...]]
+    """The sources that end with this epoch, and where."""
+    state: dict[str, StatePointers]
+    checkpoint: str
+    flow_id: str
+    """Names the flow and its checkpoint in a worker's cache."""
+    sink_schemas: dict[str, bytes]
+    """The schema of a sink whose rows are not declared, once it is known."""
+    fence: int
+    """The number of the driver's lease: tasks of a driver that is gone write where nobody looks."""
+    in_flight: dict[str, int] = field(default_factory=dict)
+    """For operators that wait, how many rows at once, where it is not what the flow says."""
+    threads: int = 1
+    """Threads of a task, for operators without memory."""
+    name_keys: bool = False
+    """Whether the hottest keys may leave a task by name: they are values of rows."""
+    solo: bool = False
+    """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
+
+    batches: dict[str, BatchPlaces] = field(default_factory=dict)
+    """For each streaming DataFrame that the epoch reads, what tells the places of its rows."""
+
+    @property
+    def waters(self) -> dict[str, Ticks]:
+        """Return the watermark of each source before the epoch."""
+        return {name: marks.water for name, marks in self.marks.items()}
+
+    def following(self, level: int) -> int:
+        """Return the number of tasks that a level's envelopes go to: those of the next level, or the driver."""
+        return self.tasks[level + 1] if not self.solo and level + 1 < len(self.tasks) else 1
+
+
+def shard_count(node: Node) -> int:
+    """Return the number of shards of an operator: one where its state is for the whole stream."""
+    return node.shards if node.operator.kind == "partitioned" else 1

@@ -86,11 +86,9 @@ class PartFeed:
         return Slice(tuple(splits), {"taken": stop}, {"start": start, "stop": stop}, stop - start, self.rows - stop)
 
     def replay(self, logged: Json, offset: Json) -> Slice:
-        """Return rows that were taken before."""
         return self.slice(logged["start"], logged["stop"])
 
     def restore(self, offset: Json) -> None:
-        """Go on behind what was committed."""
         self.taken = offset["taken"]
 
     def undo(self) -> None:
@@ -98,7 +96,6 @@ class PartFeed:
         self.taken = self._before
 
     def exhausted(self) -> bool:
-        """Tell that there may always be more."""
         return False
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 Level 0 reads the sources. Every level after it gathers what was sent to it, runs its keyed operators and sinks over
 the rows in order, takes what comes out through the operators without memory, and sends it on. Whatever goes wrong in
-user code leaves as an error envelope, so that the driver can report the one at the smallest position. So does a file
+user code is reported, so that the driver can report the one at the smallest position. So does a file
 that cannot be read or written although it was tried again (`StorageError`): then the driver runs the epoch again.
 """
 
@@ -42,13 +42,11 @@ from penstock.pe.merge import Run, merged
 from penstock.pe.pausing import PausingRunner
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.spark.batches import FrameRows
-from penstock.spark.envelope import Envelope, Kind, pack_steps, unpack, unpack_steps
-from penstock.spark.measured import Spent
-from penstock.spark.parts import write_part
+from penstock.spark.envelope import Envelope, Kind, Spool, pack_steps, unpack, unpack_steps
+from penstock.spark.parts import TaskReport, write_part
 from penstock.spark.passage import Passage, Passages, count
-from penstock.spark.spec import EpochSpec
-from penstock.spark.spool import Spool
-from penstock.spark.stages import Stages
+from penstock.spark.spent import Spent
+from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
 from penstock.timing import BEFORE
 
@@ -75,24 +73,25 @@ class Task:
                 gc.collect(0)  # automatic collection is off while a task runs: rows are gone by now, so this is quick
             self._passages.finish()
         except PenstockError as error:
-            self._send(Kind.ERROR, pickle.dumps(Failure("", (), error)))
+            self._send(TaskReport(failures=[Failure("", (), error)]))
         except OSError as error:
             # No code of the user's raises here: theirs is reported with its operator and row.
             where, what = error.filename or "a file of its own", f"level {self._level}, task {self._task}: using"
             problem = StorageError(what, str(where), 1, f"{type(error).__name__}: {error}")
-            self._send(Kind.ERROR, pickle.dumps(Failure("", (), problem)))
+            self._send(TaskReport(failures=[Failure("", (), problem)]))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             # Nothing of a row: what Penstock does wrong, or a function that would end the process. Spark would start
             # another and try again, to the same end. All that helps to find it is said.
             unknown = PenstockError(
                 f"level {self._level}, task {self._task}: {type(error).__name__}: {error}\n{traceback.format_exc()}"
             )
-            self._send(Kind.ERROR, pickle.dumps(Failure("", (), unknown)))
+            self._send(TaskReport(failures=[Failure("", (), unknown)]))
         finally:
             self._passages.close()
-        for failure in self._failures.fatal:
-            self._send(Kind.ERROR, pickle.dumps(failure))
-        self._send(Kind.META, pickle.dumps(self._counts()))
+        # Counts are the same however often the task is run; timings go another way.
+        main = self._main
+        counts = (main.rows_in, main.rows_out, main.failures.passed_over)
+        self._send(TaskReport([], [], {}, *counts, failures=self._failures.fatal))
         yield from self._flush()
 
     # Level 0 ----------------------------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ class Task:
                         mine[part] = max(top, mine.get(part, top))
                 self._passages.take(node, port, timed)
             yield
-        self._send(Kind.META, pickle.dumps({"marks": marks}))
+        self._send(TaskReport(marks=marks))
 
     def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[Node, SourceIntake, Piece]]:
         """Read the rows of this task: from splits that it reads itself, or from a DataFrame's batches."""
@@ -223,7 +222,7 @@ class Task:
                     name, blocks = write_state(self._spec, shards)
                 if name is not None:
                     written = [(b.operator, b.shard, b.full, len(b.data), b.keys, b.next_timer) for b in blocks]
-                    self._send(Kind.META, pickle.dumps({"state": (name, written)}))
+                    self._send(TaskReport(state=[(name, written)]))
         finally:
             spool.close()
 
@@ -305,22 +304,18 @@ class Task:
             with self._spent.on("sink", node.name):
                 part = write_part(node, number, partial(_ordered, mine), row, self._spec)
             count(self._main.rows_in, node.name, part.rows)
-            self._send(Kind.META, pickle.dumps({"part": part}))
+            self._send(TaskReport(parts=[part]))
             yield
 
-    def _send(self, kind: Kind, payload: bytes) -> None:
+    def _send(self, report: TaskReport) -> None:
         """Send something to the driver."""
-        self._main.outbox.append(Envelope(self._stages.last + 1, self._task, -1, kind, 0, payload))
+        payload = pickle.dumps(report)
+        self._main.outbox.append(Envelope(self._stages.last + 1, self._task, -1, Kind.REPORT, 0, payload))
 
     def _flush(self) -> Iterator[list[Envelope]]:
         if self._main.outbox:
             outbox, self._main.outbox = self._main.outbox, []
             yield outbox
-
-    def _counts(self) -> dict[str, Any]:
-        """Return what is the same however often the task is run; timings go another way."""
-        main = self._main
-        return {"counts": (self._level, self._task, main.rows_in, main.rows_out, main.failures.passed_over)}
 
     def timings(self) -> dict[str, Any]:
         """Return how long the operators and shards of this task took."""

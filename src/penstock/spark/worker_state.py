@@ -17,8 +17,8 @@ from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.shards import Shard
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
-from penstock.spark.measured import Spent
-from penstock.spark.spec import EpochSpec, StatePointers
+from penstock.spark.spent import Spent
+from penstock.spark.stages import EpochSpec, StatePointers
 from penstock.timing import Ticks
 
 CACHE_BYTES = 512 << 20
@@ -210,8 +210,3 @@ def in_fixed_order(keys: Iterable[Any]) -> list[Any]:
         return sorted(listed)
     except TypeError:
         return sorted(listed, key=hash_value)
-
-
-def shard_count(node: Node) -> int:
-    """Return the number of shards of an operator: one where its state is for the whole stream."""
-    return node.shards if node.operator.kind == "partitioned" else 1

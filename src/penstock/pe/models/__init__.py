@@ -1,4 +1,4 @@
-"""The ways to share the work out among threads (Streams' threading models, Rebinding's), one a file.
+"""The ways to share the work out among threads (Streams' threading models, Rebinding's).
 
 *manual*: no thread but the one that brings batches in; it runs every operator. *dedicated*: one thread for each input
 port. *dynamic*: any worker runs any operator, found by the scheduler; workers come and go while the flow runs. *bound*:

@@ -81,7 +81,6 @@ class Bound(Leaving):
         return [worker.view() for worker in self._workers]
 
     def deliver(self, port: InputPort, batch: Batch) -> None:
-        """Queue a batch with the worker that has the operator."""
         number = self._numbers.get(id(port.station))
         if number is not None:  # else a call to a replica that is gone, which has nothing left to be called for
             self._binding.submit(number, port.sequence(batch), _Work(port, batch))

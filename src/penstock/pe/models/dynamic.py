@@ -65,7 +65,6 @@ class Dynamic:
         return self._count + len(self._own)
 
     def start(self) -> None:
-        """Start the first workers."""
         self._started = True
         self.set_workers(self._count)
         self._own.start()
@@ -163,7 +162,6 @@ class Dynamic:
         self._own.retire(station.ports)
 
     def stop(self) -> None:
-        """End all workers."""
         self._own.stop()
         with self._changing:
             self._started = False
@@ -175,7 +173,6 @@ class Dynamic:
             worker.thread.join()
 
     def workers(self) -> list[WorkerStats]:
-        """Tell what the workers are doing."""
         views = [worker.view() for worker in self._workers if not worker.leaving]
         return [*([self._stood_in(views[0]), *views[1:]] if views else []), *self._own.workers()]
 

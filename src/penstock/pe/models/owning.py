@@ -1,4 +1,4 @@
-"""What the models share in which a thread belongs to a port."""
+"""The models in which a thread belongs to a port, and the one in which the thread that brings batches in runs all."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.models.base import Leaving
-from penstock.pe.own_threads import OwnThreads
+from penstock.pe.own_threads import OwnThreads, threaded_ports
 from penstock.pe.ports import PortScheduler
-from penstock.pe.stations import InputPort, Station
+from penstock.pe.stations import InputPort, Station, run_port
 from penstock.statistics import WorkerStats
 
 
@@ -65,3 +65,35 @@ class Owning(Leaving):
     def workers(self) -> list[WorkerStats]:
         """Tell what the threads are doing."""
         return self._own.workers()
+
+
+class Dedicated(Owning):
+    """Give each input port a thread of its own."""
+
+    helps: ClassVar[bool] = False
+
+    def _owned(self, stations: Iterable[Station]) -> list[InputPort]:
+        return [port for station in stations for port in station.ports]
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch."""
+        self._scheduler.deliver(port, batch, run_port, self._stopped)
+
+
+class Manual(Owning):
+    """Run everything in the thread that brings batches in, but for ports that were given a thread by hand.
+
+    The other ports are found when something is put into them.
+    """
+
+    helps: ClassVar[bool] = True
+
+    def _owned(self, stations: Iterable[Station]) -> list[InputPort]:
+        return threaded_ports(stations)
+
+    def deliver(self, port: InputPort, batch: Batch) -> None:
+        """Take a batch, and run operators until nothing waits any more."""
+        scheduler, stopped = self._scheduler, self._stopped
+        scheduler.deliver(port, batch, run_port, stopped)
+        while not stopped() and (found := scheduler.find()) is not None:
+            scheduler.drain(found, run_port, lambda: not stopped(), stopped)

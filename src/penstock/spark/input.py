@@ -1,0 +1,187 @@
+"""What the epochs of a run read: from feeds and streaming DataFrames, again where an epoch was begun before a crash."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.clock import monotonic
+from penstock.errors import CheckpointError
+from penstock.ingress.feeds import Feed, FileFeed, make_feed
+from penstock.kernels.intake import SourceMarks, raise_idle
+from penstock.kernels.taking import Taken, Taker
+from penstock.operators.base import Source
+from penstock.plan import Plan
+from penstock.read import Files, Frame
+from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
+from penstock.spark.staging import Staging, is_staged
+from penstock.store.checkpoint import Position
+from penstock.store.keeper import Keeper
+from penstock.timing import BEFORE, FOREVER, Ticks
+
+IDLE_SECONDS = 0.05
+
+
+@dataclass
+class EpochInput(Taken):
+    """What an epoch is to read."""
+
+    handed: dict[str, SparkBatch] = field(default_factory=dict)
+    """The batches of streaming DataFrames, by source."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the epoch will read, None where they are not counted."""
+        counts = [found.rows for found in self.slices.values()]
+        return None if self.handed or None in counts else sum(count or 0 for count in counts)
+
+    def intent(self) -> dict[str, Any]:
+        """Return what is logged before the epoch begins, as plain JSON."""
+        batches = {name: {"batch": handed.batch, **handed.places.to_json()} for name, handed in self.handed.items()}
+        return {**self.to_json(), "batches": batches}
+
+
+class RunInput:
+    """The sources of a run, each standing after what was committed."""
+
+    def __init__(
+        self, framed: Plan, plan: Plan, keeper: Keeper, position: Position, path: str, now: Callable[[], float]
+    ) -> None:
+        """Open the feeds of `plan`, and the streaming DataFrames of `framed`, which it was made from."""
+        self._position, self._path = position, path
+        streaming = [node.name for node in filter(is_streaming, framed.sources)]
+        counted = plan.layout.sequence != "own"
+        self.feeds: dict[str, Feed] = {
+            node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
+            for node in plan.sources
+            if isinstance(node.operator, Source) and node.name not in streaming
+        }
+        self.frames = FrameFeeds(framed, path) if streaming else None
+        self.staging: Staging | None = None
+        if self.frames is not None and is_staged(framed):
+            self.staging = Staging(framed, keeper, self.frames)
+            self.feeds.update(self.staging.feeds)
+        self._last_offsets: dict[str, Any] = {}
+        """The newest offset of each source that is not a directory: a manifest has all of them."""
+        for offsets in keeper.offsets(position):
+            for name, offset in offsets.items():
+                if name in self.feeds:
+                    self.feeds[name].restore(offset)
+                    self._last_offsets[name] = offset
+        self._taker = Taker(plan, self.feeds, now)
+        self._taker.restore(position.intake)
+        self.cut = self._taker.cut
+        self.marks = {node.name: SourceMarks(position.marks[node.name]) for node in plan.sources}
+        for name, parts in position.intake.get("parts", {}).items():
+            self.marks[name].parts = {int(part): mark for part, mark in parts.items()}
+        for node in filter(is_streaming, plan.sources):
+            if self.marks[node.name].parts == {0: BEFORE}:
+                self.marks[node.name].parts = {}  # its rows tell which parts it has
+
+    def start(self, every: float) -> None:
+        """Start the queries of streaming DataFrames, a batch each so many seconds at the most."""
+        if self.frames is not None:
+            self.frames.start(every, available_now=False)
+
+    def take(self, rows: int, end: bool) -> EpochInput | None:
+        """Take what is new from all sources, so many rows of each at most; None where nothing is."""
+        if self.staging is not None:
+            self.staging.take(0.0)
+        found = self._taker.take(rows, self.marks, self._position.ended)
+        taken = EpochInput(found.slices, found.ends, found.idle)
+        if self.frames is not None and self.staging is None:
+            # Where everything comes from Spark there is nothing to do but wait for it.
+            wait = 0.0 if taken.slices or self.feeds else IDLE_SECONDS
+            taken.handed = self.frames.poll(wait, self._position.batches)
+        if not end:
+            taken.ends = {}
+        rests = any(set(parts) - self.marks[name].idle for name, parts in taken.idle.items())
+        return taken if taken.slices or taken.handed or taken.ends or rests else None
+
+    def replay(self, intent: dict[str, Any]) -> EpochInput | None:
+        """Take exactly what an epoch that was begun before a crash was to read; None while Spark has not brought it."""
+        handed: dict[str, SparkBatch] = {}
+        if intent.get("batches"):
+            begun = f"epoch {self._position.epoch + 1} of {self._path}"
+            if self.staging is not None:
+                raise CheckpointError(
+                    f"{begun} was begun by an earlier release, which read streaming DataFrames with order_by in "
+                    f"another way; finish it with that release, or start with a new checkpoint"
+                )
+            if self.frames is None:
+                raise CheckpointError(
+                    f"{begun} was reading a streaming DataFrame, and the flow has none now; put it back, or start with "
+                    f"a new checkpoint"
+                )
+            again = self.frames.again(intent["batches"], IDLE_SECONDS, self._position.batches)
+            if again is None:
+                return None
+            handed = again
+        for name in intent["slices"]:
+            if name not in self.feeds:
+                raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
+        found = self._taker.replay(intent, self.marks)
+        return EpochInput(found.slices, found.ends, found.idle, handed)
+
+    def exhausted(self) -> bool:
+        """Tell whether nothing will come any more."""
+        return self.frames is None and self._taker.exhausted(self._position.ended)
+
+    def begin(self, taken: EpochInput) -> None:
+        """Learn of the parts of sources that an epoch has rows of, and of those that rest."""
+        for name, marks in self.marks.items():
+            marks.know(taken.slices[name].parts if name in taken.slices else ())
+            marks.know(taken.handed[name].places.parts() if name in taken.handed else ())
+            marks.idle = frozenset(taken.idle.get(name, ()))
+
+    def raise_marks(self, taken: EpochInput, told: dict[str, dict[int, Ticks]]) -> None:
+        """Note how far the parts of all sources have come, for the next epoch."""
+        for name, marks in self.marks.items():
+            marks.rise(told.get(name, {}))
+            if name in taken.handed:
+                self._taker.heard(name, told.get(name, {}))  # only its tasks have seen whose rows came
+        raise_idle(self.marks, taken.ends)
+        for name in taken.ends:
+            self.marks[name].water = FOREVER
+        self._position.marks = {name: marks.water for name, marks in self.marks.items()}
+        parts = {name: marks.parts for name, marks in self.marks.items()}
+        self._position.intake = {**self._taker.state(), "parts": parts}
+
+    def offsets(self, taken: EpochInput, full: bool) -> dict[str, Any]:
+        """Return the offsets to commit: of directories what is new, or all where it is to be `full`."""
+        offsets = {name: found.offset for name, found in taken.slices.items()}
+        directories = {name: feed for name, feed in self.feeds.items() if isinstance(feed, FileFeed)}
+        if full:
+            offsets.update({name: feed.full_offset() for name, feed in directories.items()})
+        self._last_offsets.update(offsets)
+        return {**{name: each for name, each in self._last_offsets.items() if name not in directories}, **offsets}
+
+    def give_back(self, taken: EpochInput, keep: bool) -> None:
+        """Let Spark go on after the batches of an epoch; again is no harm."""
+        for handed in taken.handed.values():
+            assert self.frames is not None
+            self.frames.finish(handed, keep)
+
+    def close(self) -> None:
+        """Close the feeds, and end the queries of streaming DataFrames."""
+        for feed in self.feeds.values():
+            feed.close()
+        if self.frames is not None:
+            self.frames.stop()
+
+
+def materialised(plan: Plan, keeper: Keeper, path: str) -> Plan:
+    """Write batch DataFrames once, with their order in the names of files: then an epoch can begin anywhere in them."""
+    nodes = {}
+    for node in plan.sources:
+        source = node.operator
+        assert isinstance(source, Source)
+        if isinstance(source.reader, Frame) and not source.reader.streaming:
+            frame = source.reader.frame
+            ordered = frame.orderBy(*source.order_by) if source.order_by else frame
+            keeper.keep(f"sources/{node.name}", ordered.write.mode("overwrite").parquet)
+            reader = Files(f"{path}/sources/{node.name}", "parquet", node.types[0], by_name=True)
+            nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
+    return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
