@@ -188,6 +188,19 @@ REFUSED = {
     "two sources of one name": (lambda: source(source().flow), "two operators named 'calls'"),
     "no name": (lambda: source().map(same, name=""), "an operator's name must be text"),
     "a name that is no text": (lambda: source().sink(7), "an operator's name must be text, not 7"),
+    "drop": (lambda: source().drop("nme", name="cut"), "operator 'cut'", "drop names the field 'nme'"),
+    "rename": (lambda: source().rename({"nme": "x"}), "operator 'rename'", "rename names the field 'nme'"),
+    "rename to a name that is there": (
+        lambda: source().rename({"name": "price"}),
+        "operator 'rename'",
+        "rename() gives two fields the name 'price'",
+    ),
+    "distinct": (lambda: source().distinct("nme"), "operator 'distinct'", "distinct names the field 'nme'"),
+    "distinct within a time without one": (
+        lambda: untimed().distinct("name", within=5),
+        "operator 'distinct'",
+        "within= needs event time",
+    ),
     "select one name twice": (
         lambda: source().select("price", price=pc.field("ts") + 1),
         "operator 'select'",

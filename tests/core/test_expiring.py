@@ -86,3 +86,21 @@ class TestRefused:
         )
         with pytest.raises(CheckpointError, match=r"'largest' had the window or time to live .*'ttl': 10"):
             check_fits("kept", first, second)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.integers(0, 3)), max_size=40),
+    st.sampled_from([None, 1, 10, 33, 100]),
+)
+def test_distinct_as_in_plain_python(rows, within):
+    flow = ps.Flow("distinct")
+    reader = ps.read.items([{"t": t, "k": k} for t, k in rows], schema={"t": int, "k": int})
+    flow.source("in", reader, time="t").distinct("k", within=within).sink("out")
+    mark, kept, meant = -(10**9), {}, []
+    for time, key in rows:
+        mark = max(mark, time)
+        known = kept.get(key)
+        if known is None or (within and known + within <= mark // max(1, within // 32) * max(1, within // 32)):
+            kept[key] = time
+            meant.append((time, key))
+    assert ps.run(flow, **how("sequential")).results["out"] == meant

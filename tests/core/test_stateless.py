@@ -1,10 +1,13 @@
 """Operators without memory, one row at a time."""
 
+from typing import ClassVar
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.errors import OperatorError
+import penstock as ps
+from penstock.errors import FlowError, OperatorError
 
 from .running import numbers, out, records, run
 
@@ -88,3 +91,24 @@ class TestMapBatches:
         with pytest.raises(OperatorError, match=r"operator 'b' failed") as caught:
             out(records(ROWS).map_batches(function, name="b"))
         assert message in str(caught.value)
+
+
+class TestFields:
+    ROWS: ClassVar = [{"a": 1, "b": "x", "c": 2.0}]
+
+    def names_and_rows(self, change):
+        stream = change(ps.Flow("fields").source("in", self.ROWS))
+        return stream.type.names, ps.run(stream.sink("out"), on=ps.Sequential()).results["out"]
+
+    def test_all_others(self):
+        assert self.names_and_rows(lambda s: s.select("b", "*", d=pc.field("a") + 1)) == (
+            ["b", "a", "c", "d"],
+            [("x", 1, 2.0, 2)],
+        )
+        assert self.names_and_rows(lambda s: s.select("*", a=pc.field("a") * 5)) == (["b", "c", "a"], [("x", 2.0, 5)])
+
+    def test_drop_and_rename(self):
+        assert self.names_and_rows(lambda s: s.drop("b")) == (["a", "c"], [(1, 2.0)])
+        assert self.names_and_rows(lambda s: s >> ps.rename({"b": "a", "a": "b"})) == (["b", "a", "c"], [(1, "x", 2.0)])
+        with pytest.raises(FlowError, match="leave at least one field"):
+            self.names_and_rows(lambda s: s >> ps.drop("a", "b", "c"))

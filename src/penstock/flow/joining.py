@@ -156,11 +156,11 @@ def _interval(within: Within, kind: TimeKind | None, name: str) -> Interval:
     return Interval(low, high)
 
 
-def lifetime(ttl: Duration, kind: TimeKind | None, name: str) -> Lifetime:
+def lifetime(span: Duration, kind: TimeKind | None, name: str, option: str = "ttl") -> Lifetime:
     """Return how long something is kept, or refuse a time of another unit than the rows'."""
-    amount = _distance(ttl, ttl, kind, name, "ttl")
+    amount = _distance(span, span, kind, name, option)
     if amount <= 0:
-        raise FlowError(f"operator {name!r}: ttl={ttl!r} keeps nothing; give more than 0")
+        raise FlowError(f"operator {name!r}: {option}={span!r} keeps nothing; give more than 0")
     return Lifetime(amount)
 
 

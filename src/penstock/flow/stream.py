@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.errors import FlowError
+from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
@@ -27,16 +28,14 @@ from penstock.operators.stateless import (
     FlatMap,
     Map,
     MapBatches,
-    Select,
     Split,
-    evaluate,
     refuse_async,
     rows_in_flight,
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
 from penstock.row_types import row_type
-from penstock.rows import Row, RowType, record_type
+from penstock.rows import Row, RowType
 from penstock.timing import Duration, TimeKind, ticks, unit_of
 from penstock.write import as_writer
 
@@ -171,25 +170,24 @@ class Stream:
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
     ) -> Stream:
-        """Keep fields, and compute others by `pyarrow.compute` expressions, whose fields may have any name."""
+        """Keep fields, "*" for all others, and compute some by `pyarrow.compute` expressions, under any name."""
         name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
-        name = self.flow._free_name(name, None, "select")
-        known = checks.known_type(self.type, name, "select")
-        for field in fields:
-            checks.field(known, field, name, "select")
-        for field, expression in expressions.items():
-            if not isinstance(expression, pc.Expression):
-                raise FlowError(
-                    f"operator {name!r}: {field}={expression!r} is no pyarrow.compute expression; write "
-                    f'pc.field("a") * 2, or use map() for a Python function'
-                )
-            checks.expression(known, expression, name)
-        pairs = (*((field, pc.field(field)) for field in fields), *expressions.items())
-        if not pairs:
-            raise FlowError(f"operator {name!r}: select() needs at least one field")
-        checks.distinct([field for field, _ in pairs], name, "select()")
-        result = record_type(evaluate(known.encode([]), pairs).schema)
-        return self._apply(name, Select(known, pairs, result, on_error=on_error), result)
+        return select(self, fields, expressions, name, on_error)
+
+    def drop(self, *fields: str, name: str | None = None) -> Stream:
+        """Leave fields out."""
+        return drop(self, fields, name)
+
+    def rename(self, fields: Mapping[str, str], *, name: str | None = None) -> Stream:
+        """Give fields other names: `rename({"old": "new"})`. They stay in their places."""
+        return rename(self, fields, name)
+
+    def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream:
+        """Keep the first row of those that are alike in the fields (in all, if none is named); drop the others.
+
+        With `within` a row counts for so long, in event time, from the row that was kept; without it, for ever.
+        """
+        return distinct(self, fields, within, name)
 
     def map_batches(
         self,

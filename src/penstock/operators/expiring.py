@@ -32,6 +32,8 @@ class Expiring(Logic):
     needs_time = True
     inner: Logic
     lifetime: Lifetime
+    renews: bool = True
+    """Whether each row counts, or only the one that the state began with."""
 
     @property
     def ports(self) -> int:  # type: ignore[override]
@@ -45,7 +47,7 @@ class Expiring(Logic):
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         time, value = context.time, None
         if state is not None and state.time >= self.lifetime.oldest(port, context.watermark):
-            value, time = state.state, max(state.time, time)
+            value, time = state.state, max(state.time, time) if self.renews else state.time
         made = self.inner.on_row(context, value, port, row)
         if made is None:
             return None

@@ -137,6 +137,11 @@ class FlatScan(Logic):
         return [self.function, self.initial]
 
 
+def keep_first(seen: Any, row: Row) -> tuple[bool, tuple[Row, ...]]:
+    """Emit the first row of a key alone."""
+    return True, () if seen else (row,)
+
+
 @dataclass(frozen=True)
 class Reduce(Logic):
     """Combine rows by `function(accumulated, row)`, beginning with the first row; emit the running value."""

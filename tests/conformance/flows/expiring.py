@@ -89,3 +89,11 @@ def process_whose_timers_are_just_when_it_forgets(s: Sources) -> None:
 @case(two(18, disorder=4), UNEVEN)
 def connected_streams_that_forget(s: Sources) -> None:
     s("a", time="t", slack=2).key_by("k").connect(s("b", time="t").key_by("k"), Remind, ttl=5).sink("out")
+
+
+@case(SPARSE)
+def the_first_of_rows_that_are_alike(s: Sources) -> None:
+    stream = s(time="t", slack=2)
+    stream.distinct("k", "v").sink("for ever")
+    stream.distinct("k", within=9).sink("within")
+    stream.distinct().sink("whole rows")
