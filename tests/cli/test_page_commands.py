@@ -16,7 +16,7 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli.page import page_line
-from penstock.dashboard.history import DISK, HistoryFile, Limits
+from penstock.dashboard.history import DISK, Bounds, HistoryFile
 from penstock.elastic.decisions import Decision, Pilot
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
@@ -108,7 +108,7 @@ def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
     assert page_line("http://127.0.0.1:5001/", 5001) == "page at http://127.0.0.1:5001/"
 
 
-def make_history(directory: Path, limits: Limits = DISK) -> list[tuple[float, Decision]]:
+def make_history(directory: Path, limits: Bounds = DISK) -> list[tuple[float, Decision]]:
     pilot, line = Pilot.begin("threads", ThreadLevel(high=8, initial=1), time=0.0)
     lines = [line]
     for step in range(12):
@@ -142,7 +142,7 @@ def test_replay_tells_a_decision_that_comes_out_otherwise(tmp_path, capsys):
 
 def test_replay_tells_what_of_a_long_log_is_gone(tmp_path, capsys):
     for _ in range(6):
-        lines = make_history(tmp_path, Limits(decision_bytes=20_000))
+        lines = make_history(tmp_path, Bounds(decision_bytes=20_000))
     assert main(["replay", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert 2 * 12 <= found["steps"] < 6 * 12  # the last runs'

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from penstock.clock import as_real
 from penstock.dashboard import history
-from penstock.dashboard.history import History, HistoryFile, Limits, Timed, read_history, replayable
+from penstock.dashboard.history import Bounds, History, HistoryFile, Timed, read_history, replayable
 from penstock.dashboard.recorder import wall_time
 from penstock.elastic.decisions import Decision, Journal, Pilot, replay, to_json
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
@@ -46,7 +46,7 @@ def add(writer: History, at: float, filler: int = 100) -> None:
     writer.add(sample, json.dumps(sample))
 
 
-def write(path: str, at: float, lines: list[Timed], limits: Limits = history.DISK) -> None:
+def write(path: str, at: float, lines: list[Timed], limits: Bounds = history.DISK) -> None:
     writer = HistoryFile(path, limits)
     writer.describe(GRAPH)
     add(writer, at)
@@ -77,7 +77,7 @@ def test_what_is_written_is_read_and_replayed_and_a_second_run_goes_on(tmp_path)
 
 def test_the_newest_part_of_a_long_log_is_kept_and_replayed_from_its_first_chapter_on(tmp_path):
     lines, most = decided(400), 40_000
-    write(str(tmp_path), 1, lines, Limits(decision_bytes=most))
+    write(str(tmp_path), 1, lines, Bounds(decision_bytes=most))
     found = read_history(str(tmp_path))
     kept = found.decisions()
     assert found.dropped > 0
@@ -90,14 +90,14 @@ def test_the_newest_part_of_a_long_log_is_kept_and_replayed_from_its_first_chapt
 
 
 def test_samples_are_bounded_by_number_and_by_bytes():
-    few = History(limits=Limits(samples=100))
+    few = History(limits=Bounds(samples=100))
     for at in range(1000):
         add(few, at)
     kept = times(few)
     assert len(kept) <= 100
     assert kept[0] == 0
     assert kept[-25:] == list(range(975, 1000))
-    small = History(limits=Limits(sample_bytes=5000))
+    small = History(limits=Bounds(sample_bytes=5000))
     for at in range(1000):
         add(small, at)
     assert len(times(small)) > 240  # the timeline is small, and stays

@@ -15,7 +15,7 @@ from penstock.ingress.feeds import make_feed
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.ingress import Cutter
 from penstock.local.pilot import Period
-from penstock.local.sizing import FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
+from penstock.local.worker_steering import FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats
 

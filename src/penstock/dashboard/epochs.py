@@ -150,7 +150,7 @@ class EpochView:
             "pressure": pressure_in_epochs(self._reach.look(graph), stats.backlog, mean_rows, seconds, fixed),
             "shards": self._shards.describe(lately),
             "order": {"depth": 0, "gap": 0.0, "operator": None},
-            "epochs": [describe_epoch(each, at) for at, each in epochs[-SHOWN:]],
+            "epochs": [epoch_as_json(each, at) for at, each in epochs[-SHOWN:]],
             "checkpoint": self._checkpoint(epochs, now, stats.state_bytes),
             "workers": [],
             "latencies": dict.fromkeys(operators, latencies),
@@ -192,7 +192,7 @@ def describe_operator(now: OperatorStats, lately: OperatorStats, span: float) ->
     }
 
 
-def describe_epoch(stats: FlowStats, at: float) -> Json:
+def epoch_as_json(stats: FlowStats, at: float) -> Json:
     """Return one epoch as plain JSON."""
     split = {part: round(seconds, 5) for part, seconds in stats.split.items()} or {"user": round(stats.seconds, 5)}
     return {

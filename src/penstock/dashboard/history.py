@@ -119,7 +119,7 @@ WHERE newer > ? ORDER BY number DESC LIMIT 1
 
 
 @dataclass(frozen=True)
-class Limits:
+class Bounds:
     """How much is kept."""
 
     samples: int = 1200
@@ -130,14 +130,14 @@ class Limits:
     """Whether steps that changed nothing are kept, which a replay needs; else they are counted only."""
 
 
-DISK = Limits()
-MEMORY = Limits(sample_bytes=16 << 20, decision_bytes=8 << 20, held=False)
+DISK = Bounds()
+MEMORY = Bounds(sample_bytes=16 << 20, decision_bytes=8 << 20, held=False)
 
 
 class History:
     """One database. One thread writes; any may read."""
 
-    def __init__(self, file: str = ":memory:", limits: Limits = MEMORY, copy_of: str | None = None) -> None:
+    def __init__(self, file: str = ":memory:", limits: Bounds = MEMORY, copy_of: str | None = None) -> None:
         self._limits, self._lock = limits, threading.Lock()
         self._db = sqlite3.connect(file, check_same_thread=False)
         if copy_of is not None:
@@ -261,7 +261,7 @@ class History:
 class HistoryFile(History):
     """The history of a run on disk, after that of earlier runs of the same checkpoint."""
 
-    def __init__(self, path: str, limits: Limits = DISK) -> None:
+    def __init__(self, path: str, limits: Bounds = DISK) -> None:
         system, inside = locate(path)
         self._path, self._copied = path, monotonic()
         self._remote = system.type_name != "local"

@@ -22,8 +22,7 @@ class PageServer:
 
     def __init__(self, page: Page, host: str = "127.0.0.1", port: int | None = None, token: str | None = None) -> None:
         try:
-            from penstock.dashboard.app import make_app
-            from penstock.dashboard.quiet import QuietServer
+            from penstock.dashboard.app import QuietServer, make_app
         except ImportError as error:
             raise PenstockError(
                 f"the page needs the package {error.name!r}; install penstock anew, or pip install uvicorn starlette"

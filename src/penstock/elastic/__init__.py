@@ -14,3 +14,7 @@
     batch_size           rows of a batch
     baselines            what the papers compare them with
 """
+
+from penstock.elastic.decisions import replay
+
+__all__ = ["replay"]

@@ -49,7 +49,7 @@ class AssignmentStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CoreStep:
     """Give one core of a node to an executor; `donor` is None if the core was idle."""
 
     node: int
@@ -59,10 +59,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CorePlan:
     """Hold the steps, the threshold they needed, and the executors that still lack cores."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[CoreStep, ...]
     threshold: float
     lacking: tuple[int, ...] = ()
 
@@ -85,7 +85,7 @@ class Assignment:
         return state, as_actions(statistics, plan, why)
 
 
-def as_actions(statistics: AssignmentStatistics, plan: Plan, why: str) -> Actions:
+def as_actions(statistics: AssignmentStatistics, plan: CorePlan, why: str) -> Actions:
     """Write a plan as an action for each executor and node that changes, and for each that lacks cores."""
     before, after = _held(statistics), apply(statistics, plan)
     executors = statistics.executors
@@ -101,7 +101,7 @@ def as_actions(statistics: AssignmentStatistics, plan: Plan, why: str) -> Action
     return tuple(actions)
 
 
-def apply(statistics: AssignmentStatistics, plan: Plan) -> Matrix:
+def apply(statistics: AssignmentStatistics, plan: CorePlan) -> Matrix:
     """Return the cores held on each node (rows) by each executor (columns) after a plan."""
     held = _held(statistics)
     for step in plan.steps:
@@ -111,7 +111,7 @@ def apply(statistics: AssignmentStatistics, plan: Plan) -> Matrix:
     return held
 
 
-def moved_bytes(statistics: AssignmentStatistics, plan: Plan) -> float:
+def moved_bytes(statistics: AssignmentStatistics, plan: CorePlan) -> float:
     """Return the state that leaves its node, with each executor's shards spread evenly over its cores."""
     before, after = _held(statistics).astype(float), apply(statistics, plan).astype(float)
     state = np.array([executor.state_bytes for executor in statistics.executors])
@@ -119,7 +119,7 @@ def moved_bytes(statistics: AssignmentStatistics, plan: Plan) -> float:
     return float((np.maximum(0.0, shares[0] - shares[1]) * state).sum())
 
 
-def assign(statistics: AssignmentStatistics, threshold: float) -> Plan:
+def assign(statistics: AssignmentStatistics, threshold: float) -> CorePlan:
     """Return a plan at the lowest threshold, doubled as often as needed, that gives every executor its cores.
 
     If the cores do not suffice at any threshold, the plan without locality is returned, with those that lack
@@ -138,11 +138,11 @@ def _held(statistics: AssignmentStatistics) -> Matrix:
     return np.array([executor.cores for executor in statistics.executors], dtype=np.int64).reshape(shape).T.copy()
 
 
-def _try(statistics: AssignmentStatistics, threshold: float) -> Plan:
+def _try(statistics: AssignmentStatistics, threshold: float) -> CorePlan:
     """Serve the executors that lack cores, one core at a time."""
     executors = statistics.executors
     cluster = _Cluster(statistics)
-    steps: list[Step] = []
+    steps: list[CoreStep] = []
     lacking = []
     order = sorted(range(len(executors)), key=lambda j: (-executors[j].intensity, j))
     for j in (each for each in order if cluster.total[each] < cluster.wanted[each]):
@@ -155,7 +155,7 @@ def _try(statistics: AssignmentStatistics, threshold: float) -> Plan:
                 break
             steps.append(found)
             cluster.take(found)
-    return Plan(tuple(steps), threshold, tuple(lacking))
+    return CorePlan(tuple(steps), threshold, tuple(lacking))
 
 
 class _Cluster:
@@ -170,10 +170,10 @@ class _Cluster:
         self.state = np.array([executor.state_bytes for executor in executors])
         self.total = self.held.sum(axis=0)
 
-    def cheapest(self, nodes: tuple[int, ...], taker: int) -> Step | None:
+    def cheapest(self, nodes: tuple[int, ...], taker: int) -> CoreStep | None:
         """Return the core that moves the least state; of equals, an idle one on the lowest node."""
         donors = np.flatnonzero(self.total > self.wanted)
-        best: Step | None = None
+        best: CoreStep | None = None
         have = self.total[taker]
         for node in nodes:
             # Taking a core on this node draws in the share of the state that is elsewhere.
@@ -182,7 +182,7 @@ class _Cluster:
             if best is not None and take >= best.cost:
                 continue
             if self.idle[node] > 0:
-                best = Step(node, None, taker, take)
+                best = CoreStep(node, None, taker, take)
                 continue
             here = donors[self.held[node, donors] > 0]
             if here.size:
@@ -192,10 +192,10 @@ class _Cluster:
                 cheapest = int(np.argmin(give))
                 cost = take + float(give[cheapest])
                 if best is None or cost < best.cost:
-                    best = Step(node, int(here[cheapest]), taker, cost)
+                    best = CoreStep(node, int(here[cheapest]), taker, cost)
         return best
 
-    def take(self, step: Step) -> None:
+    def take(self, step: CoreStep) -> None:
         if step.donor is None:
             self.idle[step.node] -= 1
         else:

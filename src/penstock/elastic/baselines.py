@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.elastic.assignment import AssignmentStatistics, Plan, Step, as_actions, moved_bytes
+from penstock.elastic.assignment import AssignmentStatistics, CorePlan, CoreStep, as_actions, moved_bytes
 from penstock.elastic.base import Action, Actions, NoState, clamp
 from penstock.elastic.rebinding import BindingStatistics
 from penstock.elastic.search import Record, ordered
@@ -158,9 +158,9 @@ class NaiveAssignment:
                     donor = int(np.flatnonzero(over & (held[:, node] > 0))[0])
                     held[donor, node] -= 1
                 held[j, node] += 1
-                steps.append(Step(node, donor, j, 0.0))
+                steps.append(CoreStep(node, donor, j, 0.0))
                 turn = (node + 1) % nodes
-        plan = Plan(tuple(steps), 0.0, tuple(lacking))
+        plan = CorePlan(tuple(steps), 0.0, tuple(lacking))
         why = f"the next free core in turn; state moved {moved_bytes(statistics, plan):.3g} B"
         return TurnState(turn), as_actions(statistics, plan, why)
 

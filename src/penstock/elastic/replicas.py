@@ -85,7 +85,7 @@ class ReplicaStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ReplicaTrial:
     """Keep what an operator did before its last change, until it is shown what the change did."""
 
     before: int
@@ -99,7 +99,7 @@ class OperatorMemory:
     """Keep what was learned about one operator under its present load."""
 
     name: str
-    trial: Trial | None = None
+    trial: ReplicaTrial | None = None
     at_most: int = 0
     """The size beyond which it did not gain; 0 if unknown."""
     at_least: int = 1
@@ -281,7 +281,7 @@ class Replicas:
         )
         return self._back(replace(own, at_most=trial.before), trial, why)
 
-    def _back(self, own: OperatorMemory, trial: Trial, why: str) -> tuple[OperatorMemory, Action]:
+    def _back(self, own: OperatorMemory, trial: ReplicaTrial, why: str) -> tuple[OperatorMemory, Action]:
         learned = replace(own, trial=None, throughput=trial.base.mean, suspects=0)
         return learned, Action("replicas", own.name, trial.after, trial.before, why)
 
@@ -310,7 +310,7 @@ class Replicas:
         )
         if operator.kind == PARTITIONED:
             why += f"; its {operator.shards} shards are spread over one replica more, state with them"
-        trial = Trial(replicas, replicas + 1, own.slow)
+        trial = ReplicaTrial(replicas, replicas + 1, own.slow)
         return replace(own, trial=trial), Action("replicas", operator.name, replicas, replicas + 1, why)
 
     def _shrink(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action]:
@@ -318,7 +318,7 @@ class Replicas:
         replicas = operator.replicas
         left = operator.busy * replicas / (replicas - 1)
         why = f"its input is free and {replicas - 1} would be {percent(left)} busy, not {percent(self.full)}"
-        trial = Trial(replicas, replicas - 1, own.idle)
+        trial = ReplicaTrial(replicas, replicas - 1, own.idle)
         learned = replace(own, trial=trial, throughput=own.idle.mean, suspects=0)
         return learned, Action("replicas", operator.name, replicas, replicas - 1, why)
 

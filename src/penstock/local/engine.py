@@ -24,8 +24,17 @@ from penstock.local.interpreter import fewer_collections, warn_of_gil
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot, Steering
 from penstock.local.replica_steering import CoreSteering, RebindingSteering, ReplicaSteering, ShardSteering
-from penstock.local.sizing import CALM_POLLS, FIRST_ROWS, PIECES, Sizing
-from penstock.local.worker_steering import BatchSteering, PoolSteering, ThreadSteering, WaitSteering, waiting_operators
+from penstock.local.worker_steering import (
+    CALM_POLLS,
+    FIRST_ROWS,
+    PIECES,
+    BatchSteering,
+    PoolSteering,
+    Sizing,
+    ThreadSteering,
+    WaitSteering,
+    waiting_operators,
+)
 from penstock.operators.base import Source
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
