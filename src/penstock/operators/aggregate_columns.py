@@ -50,7 +50,7 @@ def read_values(
     aggregation: Aggregation, columns: pa.RecordBatch | None, rows: Callable[[], Sequence[Row]]
 ) -> list[Values | None]:
     """Return the values that each aggregate takes, from the columns where they will do; None where it takes none."""
-    exact = columns is not None and _has_its_columns(aggregation.row)
+    exact = columns is not None and has_its_columns(aggregation.row)
     found: list[Values | None] = []
     for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
         if read is None:
@@ -62,7 +62,7 @@ def read_values(
     return found
 
 
-def _has_its_columns(row: RowType | None) -> bool:
+def has_its_columns(row: RowType | None) -> bool:
     """Tell whether rows surely have the values of their columns: a class of the user's may change them."""
     if row is None or row.form == "tuple":
         return row is not None and row.row_class.__bases__ == (tuple,)  # a named tuple, and nothing derived from one
