@@ -34,48 +34,72 @@ _EXACT = 1 << 53
 
 @dataclass(frozen=True)
 class Members:
-    """Rows by their group; groups are numbered in the order in which they first appear."""
+    """Rows by their group."""
 
-    codes: Ints
-    """The group of each row."""
-    count: int
+    order: Ints | None
+    """The rows, those of a group together and in order; None where they are."""
+    sizes: Ints
+    """How many rows each group has."""
+
+    @classmethod
+    def by_code(cls, codes: Ints, count: int) -> Members:
+        """Return groups that are numbered: each row has the number of its own."""
+        order = None if (codes[1:] >= codes[:-1]).all() else _sorting(codes, count - 1)
+        return cls(order, np.bincount(codes, minlength=count))
+
+    @classmethod
+    def by_number(cls, numbers: Ints) -> tuple[Members, Ints]:
+        """Return groups of equal numbers, and the number of each."""
+        low = int(numbers.min())
+        span = int(numbers.max()) - low
+        if span >= 1 << 32:
+            encoded = pa.array(numbers).dictionary_encode()
+            distinct: Ints = encoded.dictionary.to_numpy()
+            return cls.by_code(encoded.indices.to_numpy(), len(distinct)), distinct
+        order = _sorting(numbers - low, span)
+        numbers = numbers[order]
+        starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
+        return cls(order, np.diff(np.append(starts, len(numbers)))), numbers[starts]
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.sizes)
 
     @cached_property
-    def order(self) -> Ints | None:
-        """The rows, those of a group together and in order; None where they are."""
-        codes = self.codes
-        if (codes[1:] >= codes[:-1]).all():
-            return None
-        # NumPy sorts short numbers without comparing them.
-        low = np.argsort(codes.astype(np.uint16), kind="stable")
-        if self.count <= 1 << 16:
-            return low
-        return low[np.argsort((codes[low] >> 16).astype(np.uint16), kind="stable")]
-
-    @cached_property
-    def sizes(self) -> Ints:
-        """How many rows each group has."""
-        return np.bincount(self.codes, minlength=self.count)
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.sizes.sum())
 
     @cached_property
     def starts(self) -> Ints:
         """Where each group begins among the rows in order."""
         return np.cumsum(self.sizes) - self.sizes
 
+    @cached_property
+    def of(self) -> Ints:
+        """The group of each row in order."""
+        return np.repeat(np.arange(self.count), self.sizes)
+
+    @cached_property
+    def codes(self) -> Ints:
+        """The group of each row."""
+        return self.unsorted(self.of)
+
+    @property
+    def firsts(self) -> Ints:
+        """The first row of each group."""
+        return self.starts if self.order is None else self.order[self.starts]
+
     @property
     def last(self) -> Ints:
         """Where each group ends."""
         return self.starts + self.sizes - 1
 
-    @cached_property
-    def of(self) -> Ints:
-        """The group of each row in order."""
-        return self.codes if self.order is None else np.repeat(np.arange(self.count), self.sizes)
-
-    @cached_property
-    def firsts(self) -> Ints:
-        """The first row of each group."""
-        return self.starts if self.order is None else self.order[self.starts]
+    @property
+    def lasts(self) -> Ints:
+        """The last row of each group."""
+        return self.last if self.order is None else self.order[self.last]
 
     def sorted(self, values: Array) -> Array:
         """Return values of rows in order; always a copy."""
@@ -97,7 +121,7 @@ class Members:
         # How many groups have more rows than the index; after so many steps none is worth one more.
         longer = (self.count - np.cumsum(np.bincount(np.minimum(self.sizes, _MOST_STEPS))))[:_MOST_STEPS]
         taken = np.cumsum(longer)
-        cost = _STEP * np.arange(len(longer)) + _MEMBER * taken + _CALL * longer + _REST * (len(self.codes) - taken)
+        cost = _STEP * np.arange(len(longer)) + _MEMBER * taken + _CALL * longer + _REST * (self.rows - taken)
         return starts, starts + self.sizes[largest], longer[: int(cost.argmin()) + 1].tolist()
 
     def accumulate(self, operation: Any, values: Array) -> None:
@@ -118,6 +142,14 @@ class Members:
         return sums - before[self.of]
 
 
+def _sorting(numbers: Ints, most: int) -> Ints:
+    """Return the order of numbers from 0 to below 2**32: NumPy sorts short ones without comparing them."""
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")
+    if most < 1 << 16:
+        return order
+    return order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
+
+
 Found = tuple[pa.Array, Parts]
 """The result after each row, and the new states of the groups."""
 
@@ -131,7 +163,7 @@ def running(
     if made is not None:
         return made[0], form, made[1]
     states = [aggregate.start() if state is None else state for state in form.unpack(carried)]
-    values = [None] * len(members.codes) if column is None else column_values(column)
+    values = [None] * members.rows if column is None else column_values(column)
     step, found = aggregate.step, []
     for code, value in zip(members.codes.tolist(), values, strict=True):
         states[code] = state = step(states[code], value)
@@ -142,7 +174,7 @@ def running(
 
 
 def _count(carried: Parts, column: Any, members: Members, kind: pa.DataType) -> Found:
-    counts = members.unsorted((carried[0] - members.starts)[members.of] + np.arange(1, len(members.codes) + 1))
+    counts = members.unsorted((carried[0] - members.starts)[members.of] + np.arange(1, members.rows + 1))
     return pa.array(counts), (carried[0] + members.sizes,)
 
 
@@ -249,8 +281,16 @@ def _is_plain(values: Array) -> bool:
 
 
 def _last(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
-    rows = members.last if members.order is None else members.order[members.last]
-    return column, (value_list(column_values(column.take(pa.array(rows)))),)
+    return column, (value_list(column_values(column.take(pa.array(members.lasts)))),)
+
+
+def _last_number(form: Form) -> Callable[..., Found]:
+    def fold(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
+        values, valid = _numbers(column, 0, form)
+        lasts = members.lasts
+        return column, (values[lasts], np.ones(members.count, bool) if valid is None else valid[lasts])
+
+    return fold
 
 
 def _first(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
@@ -268,13 +308,13 @@ def _valid_rows(column: pa.Array, members: Members) -> Array:
 
 
 def _last_valid(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
-    places = np.arange(len(members.codes))
+    places = np.arange(members.rows)
     latest = np.maximum.accumulate(np.where(_valid_rows(column, members), places, -1))
     return _from(carried, column, members, kind, np.where(latest >= members.starts[members.of], latest, -1))
 
 
 def _first_valid(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
-    places = np.arange(len(members.codes))
+    places = np.arange(members.rows)
     earliest = np.minimum.reduceat(np.where(_valid_rows(column, members), places, len(places)), members.starts)
     earliest[np.fromiter((state is not None for state in carried[0].tolist()), bool, members.count)] = len(places)
     each = earliest[members.of]
@@ -287,8 +327,7 @@ def _from(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType,
     held = carried[0].tolist()
     picked = members.unsorted(np.where(places >= 0, members.count + rows, members.of))
     results = _taken(held, column, picked, kind)
-    last = members.last if members.order is None else members.order[members.last]
-    return results, (value_list(column_values(results.take(pa.array(last)))),)
+    return results, (value_list(column_values(results.take(pa.array(members.lasts)))),)
 
 
 def _taken(before: list[Any], column: pa.Array, picked: Ints, kind: pa.DataType) -> pa.Array:
@@ -309,6 +348,8 @@ _FOLDS: dict[tuple[Any, str], Callable[..., Found | None]] = {
     (aggregates.max_step, FLOAT.name): _best(np.maximum, FLOAT, -np.inf),
     (aggregates.first_step, "objects"): _first,
     (aggregates.last_step, "objects"): _last,
+    (aggregates.last_step, INT.name): _last_number(INT),
+    (aggregates.last_step, FLOAT.name): _last_number(FLOAT),
     (aggregates.first_valid_step, "objects"): _first_valid,
     (aggregates.last_valid_step, "objects"): _last_valid,
 }

@@ -109,13 +109,15 @@ MEAN_FLOAT = Form("mean of float", (np.float64, np.int64), (0.0, 0), _packing_me
 OBJECTS = Form("objects", (object,), (None,), lambda s: (value_list(s),), lambda parts: parts[0].tolist())
 FORMS = {form.name: form for form in (COUNT, INT, FLOAT, MEAN_INT, MEAN_FLOAT, OBJECTS)}
 
+_NUMBERS = {aggregates.min_step, aggregates.max_step, aggregates.last_step}
+
 
 def form_of(aggregate: Agg, kind: pa.DataType | None) -> Form:
     """Return how the states of an aggregate of values of a type are kept."""
     if aggregate.step is aggregates.count_step:
         return COUNT
     adds = aggregate.step in (aggregates.sum_step, aggregates.mean_step)
-    if kind is None or not (adds or aggregate.step in (aggregates.min_step, aggregates.max_step)):
+    if kind is None or not (adds or aggregate.step in _NUMBERS):
         return OBJECTS
     if kind == pa.float64():
         return MEAN_FLOAT if aggregate.step is aggregates.mean_step else FLOAT

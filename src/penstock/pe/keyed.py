@@ -151,13 +151,13 @@ class KeyedRunner:
         if closed is not None:
             made[0] = closed
         keep(arrived, groups, inside, ~due if closed is not None else np.ones(len(due), bool), self._epoch, logic)
-        self._account(keys, shards, (self._clock() - began) / max(1, len(chunk)))
+        self._account(lambda: keys, shards, (self._clock() - began) / max(1, len(chunk)))
         self._fire_due(marks, set(np.unique(shards).tolist()))
         return True
 
-    def _account(self, keys: CodedKeys, shards: Ints, seconds: float) -> None:
+    def _account(self, keys: Callable[[], CodedKeys], shards: Ints, seconds: float) -> None:
         """Say what each shard had of rows that took so many seconds each."""
-        by_shard = None if self._hot is None else keys.ordered(np.argsort(shards.astype(np.uint16), kind="stable"))
+        by_shard = None if self._hot is None else keys().ordered(np.argsort(shards.astype(np.uint16), kind="stable"))
         counts = np.bincount(shards)
         ends = np.cumsum(counts).tolist()
         for number in np.flatnonzero(counts).tolist():

@@ -6,7 +6,7 @@ finds the row that fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -71,17 +71,19 @@ class Running:
         self._node, self._operator, self._shards = node, node.operator, shards
         self._aggregation, self._key = node.operator.logic.aggregation, node.operator.logic.key
 
-    def run(self, chunk: Chunk, shards: Ints) -> tuple[Chunk, CodedKeys] | None:
-        """Take the rows, each with its shard; return the rows that come out, and the keys; None where that fails."""
+    def run(self, chunk: Chunk, shards: Ints) -> tuple[Chunk, Callable[[], CodedKeys]] | None:
+        """Take the rows, each with its shard; return the rows that come out, and how the keys are had.
+
+        None where columns will not do.
+        """
         if chunk.type is None:
             return None
         try:
             columns = chunk.get_columns()
-            found = self._keys(chunk, columns)
+            found = self._grouped(chunk, columns)
             if found is None:
                 return None
-            codes, keys = found
-            members = Members(codes, len(keys))
+            members, keys = found
             parts = list(self._by_shard(keys, shards[members.firsts]))
             if any(not isinstance(shard.states, ColumnStates) for shard, _, _ in parts):
                 return None
@@ -93,21 +95,20 @@ class Running:
         for (shard, which, mine), held in zip(parts, slots, strict=True):
             some = [tuple(_some(part, which) for part in column) for column in after]
             shard.states.scatter(mine, held, forms, some)  # type: ignore[attr-defined]
-        return Chunk(chunk.positions, chunk.times, self._declared, made), CodedKeys(codes, listed(keys))
+        return Chunk(chunk.positions, chunk.times, self._declared, made), lambda: CodedKeys(members.codes, listed(keys))
 
     @property
     def _declared(self) -> Any:
         return self._node.types[0]
 
-    def _keys(self, chunk: Chunk, columns: pa.RecordBatch) -> tuple[Ints, Keys] | None:
-        """Return the number of each row's key, and the keys."""
+    def _grouped(self, chunk: Chunk, columns: pa.RecordBatch) -> tuple[Members, Keys] | None:
+        """Return the rows by their key, and the keys."""
         if self._key is not None and len(self._key.fields) == 1:
             column = columns.column(self._key.fields[0])
             if _is_whole(column.type) and column.null_count == 0:
-                encoded = column.dictionary_encode()
-                return encoded.indices.to_numpy(), encoded.dictionary.to_numpy().astype(np.int64, copy=False)
+                return Members.by_number(column.to_numpy().astype(np.int64, copy=False))
         found = coded_keys(self._operator, chunk)
-        return None if found is None else (found.codes, found.keys)
+        return None if found is None else (Members.by_code(found.codes, len(found.keys)), found.keys)
 
     def _by_shard(self, keys: Keys, shard_of: Ints) -> Iterator[tuple[Shard, Ints | None, Keys]]:
         """Yield the shards, with the numbers of their keys (None for all), and these."""
