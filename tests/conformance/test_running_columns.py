@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -176,7 +177,7 @@ def run(
     return seen, shards.shown(), taken
 
 
-def node_of(schema: pa.Schema, aggregates: dict[str, agg.Agg], keys: list[str], on_error: OnError) -> Node:
+def node_of(schema: Any, aggregates: dict[str, agg.Agg], keys: list[str], on_error: OnError) -> Node:
     stream: Any = Flow("f").source("in", read.items([], schema=schema))
     stream = stream.key_by(*keys) if keys else stream
     made = stream.aggregate(**aggregates, name="sums", on_error=on_error)
@@ -220,6 +221,44 @@ def test_columns_give_what_rows_give(
     expected = run(node, pieces, [False], [None])
     found = run(node, pieces, by_columns, reloads)
     assert found[:2] == expected[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    k: int
+    v: float = 0.5
+
+
+@dataclass
+class Changing:
+    k: int
+    v: float
+
+    def __post_init__(self) -> None:
+        self.v += 1
+
+
+@dataclass
+class Reading:
+    k: int
+    v: float
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return found + 1 if name == "v" else found
+
+
+class Derived(Plain):
+    """Not made by `dataclass` itself: it might have anything."""
+
+
+@pytest.mark.parametrize(("row", "columns"), [(Plain, True), (Changing, False), (Reading, False), (Derived, False)])
+def test_dataclasses_that_keep_what_they_are_given_go_by_columns(row: type, columns: bool) -> None:
+    node = node_of(row, ADDING, ["k"], "fail")
+    pieces = cut([row(n % 3, n / 7) for n in range(50)], [50])
+    found = run(node, pieces, [True], [None])
+    assert found[:2] == run(node, pieces, [False], [None])[:2]
+    assert bool(found[2]) == columns
 
 
 @pytest.mark.parametrize("keys", [["k"], []])

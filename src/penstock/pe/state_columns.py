@@ -153,7 +153,7 @@ class ColumnStates(MutableMapping[Any, Any]):
         if len(new):
             slots = slots.copy()
             slots[new] = np.arange(self._size, self._size + len(new))
-            self._add([keys[i] for i in new.tolist()] if isinstance(keys, list) else np.asarray(keys)[new])
+            self._grow(self._size + len(new))
         self._touched[slots] = True
         for number, (form, parts) in enumerate(zip(forms, columns, strict=True)):
             if form is not self.forms[number]:
@@ -161,6 +161,8 @@ class ColumnStates(MutableMapping[Any, Any]):
             same = parts if form is self.forms[number] else (value_list(form.unpack(parts)),)
             for one, part in zip(self._columns[number], same, strict=True):
                 one[slots] = part
+        if len(new):  # last: until then, whoever looks from another thread sees the keys that were there
+            self._add([keys[i] for i in new.tolist()] if isinstance(keys, list) else np.asarray(keys)[new])
 
     def _loosen(self, number: int) -> None:
         """Keep the states of an aggregate as objects from now on: one does not fit."""
@@ -169,26 +171,29 @@ class ColumnStates(MutableMapping[Any, Any]):
             self._columns[number] = (value_list(form.unpack(self._columns[number])),)
             self.forms[number] = OBJECTS
 
-    def _add(self, keys: Keys) -> None:
-        first, self._size = self._size, self._size + len(keys)
-        self._index.add(keys, first)
-        if self._size > len(self._touched):
-            room = self._size + self._size // 8 + 16
-            self._keys, self._touched = _grown(self._keys, room), _grown(self._touched, room)
+    def _grow(self, size: int) -> None:
+        if size > len(self._touched):
+            room = size + size // 8 + 16
             self._columns = [tuple(_grown(part, room) for part in parts) for parts in self._columns]
+            self._keys, self._touched = _grown(self._keys, room), _grown(self._touched, room)
+
+    def _add(self, keys: Keys) -> None:
+        first, size = self._size, self._size + len(keys)
         if self._whole and isinstance(keys, list):
             for slot, key in enumerate(keys, first):
                 self._nulls = slot if key is None else self._nulls
                 self._keys[slot] = 0 if key is None else key
         else:
-            self._keys[first : self._size] = keys if self._whole else value_list(list(keys))
+            self._keys[first:size] = keys if self._whole else value_list(list(keys))
+        self._index.add(keys, first)
+        self._size = size
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[Any]:
         keys: list[Any] = self._keys[: self._size].tolist()
-        if self._nulls >= 0:
+        if 0 <= self._nulls < len(keys):
             keys[self._nulls] = None
         return iter(keys)
 
