@@ -1,29 +1,37 @@
 """Run W1 in one process: the threads engine, a bare Python loop, and Bytewax with one worker.
 
 `workers_ratio` is what a second worker brings: little where the interpreter has a GIL, much where it has none.
+`declared_polars_ratio` compares declared aggregates with Polars doing the same at once, Parquet to Parquet.
 """
 
 import argparse
 import itertools
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import penstock as ps
-from bench import local_side, measure
+from bench import data, local_side, measure
 from bench.peers.python_loop import LoopSide
 from bench.workload import Event, Running, running
 from penstock.local.engine import Options
 
 DESCRIPTION = "keyed running count and sum in one process: threads engine, bare loop, Bytewax"
 
+DECLARED_FILE_ROWS = 500_000
 PAIRS = {
     "loop_ratio": ("penstock", "loop"),
     "loop_no_gc_ratio": ("penstock", "loop_no_gc"),
     "ratio": ("penstock", "bytewax"),
     "workers_ratio": ("penstock_two_workers", "penstock"),
+    "declared_polars_ratio": ("penstock_declared", "polars"),
 }
 
 
@@ -35,6 +43,33 @@ def penstock_turn(folder: Path, rows: int, options: Options) -> float:
     engine, seconds = local_side.run_flow(flow, options)
     check(engine.results["out"], rows)
     return seconds
+
+
+def declared_turn(folder: Path, rows: int, options: Options) -> float:
+    """Run declared aggregates over the files, outputs to Parquet; check them; return the seconds."""
+    with tempfile.TemporaryDirectory(prefix="run-", dir=data.cache_directory()) as work:
+        flow = ps.Flow("declared")
+        events = flow.source("events", ps.read.parquet(str(folder), schema=data.SCHEMA))
+        aggregates = {"serial": ps.agg.last("serial"), "count": ps.agg.count(), "total": ps.agg.sum("value")}
+        events.key_by("key").aggregate(**aggregates).sink("out", ps.write.parquet(f"{work}/out"))
+        _, seconds = local_side.run_flow(flow, options)
+        check_columns(sorted(Path(work).glob("out/epoch=*/*.parquet")), folder, rows)
+    return seconds
+
+
+def check_columns(outputs: Sequence[Path], folder: Path, rows: int) -> None:
+    """Fail unless files have, in order, what a loop over the events gives, to the last bit."""
+    events = pa.concat_tables([pq.ParquetFile(path).read() for path in sorted(folder.glob("*.parquet"))])
+    found = pa.concat_tables([pq.ParquetFile(path).read() for path in outputs])
+    if not found["serial"].equals(events["serial"]) or not found["key"].equals(events["key"]):
+        raise AssertionError("the outputs are not in the order of the inputs")
+    keys, values = events["key"].to_numpy(), events["value"].to_numpy()
+    order = np.argsort(keys, kind="stable")
+    counts, totals = np.empty(rows, np.int64), np.empty(rows)
+    for mine in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        counts[mine], totals[mine] = np.arange(1, len(mine) + 1), np.add.accumulate(values[mine])
+    if (found["count"].to_numpy() != counts).any() or (found["total"].to_numpy() != totals).any():
+        raise AssertionError("the outputs are not those of a loop")
 
 
 def loop_turn(paths: Sequence[Path], collector: bool) -> float:
@@ -78,6 +113,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file-rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=20, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=2, help="turns of every side that are not counted")
+    parser.add_argument("--declared-files", type=int, default=8, help="files of 500,000 rows for declared aggregates")
+    parser.add_argument("--declared-rounds", type=int, default=7, help="measured turns of those")
+    parser.add_argument("--no-functions", dest="functions", action="store_false", help="declared aggregates only")
     local_side.add_engine_arguments(parser)
 
 
@@ -99,7 +137,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if bytewax is not None:
         turns["bytewax"] = bytewax.turn
     sides = {name: local_side.clocked(name, rows, turn) for name, turn in turns.items()}
-    speeds = measure.interleave(sides, args.rounds, args.warmup)
+    speeds = measure.interleave(sides, args.rounds, args.warmup) if args.functions else {}
+    polars = local_side.peer("polars_w1")
+    if args.declared_files:
+        many, paths = local_side.directory(args.seed, args.declared_files, DECLARED_FILE_ROWS)
+        rows_declared = args.declared_files * DECLARED_FILE_ROWS
+        declared: dict[str, Callable[[], float]] = {
+            "penstock_declared": partial(declared_turn, many, rows_declared, options)
+        }
+        if polars is not None:
+            declared["polars"] = partial(polars.run, paths)
+        sides = {name: local_side.clocked(name, rows_declared, turn) for name, turn in declared.items()}
+        speeds |= measure.interleave(sides, args.declared_rounds, 1)
     return {
         "rows": rows,
         **local_side.engine_figures(options),
@@ -108,5 +157,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **local_side.compare(speeds, PAIRS, args.seed),
         "in_order": True,
         "bytewax_inversions": None if bytewax is None else bytewax.inversions,
-        "skipped": [] if bytewax is not None else ["bytewax"],
+        "declared_rows": args.declared_files * DECLARED_FILE_ROWS,
+        "polars_threads": None if polars is None else polars.threads(),
+        "skipped": [name for name, there in (("bytewax", bytewax), ("polars", polars)) if there is None],
     }

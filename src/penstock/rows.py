@@ -152,7 +152,7 @@ class RowType:
         arrays = []
         for field, values in zip(self.schema, columns, strict=True):
             try:
-                arrays.append(_column(values, field.type))
+                arrays.append(column_of(values, field.type))
             except MISFITS:
                 raise self._misfit(rows, field, values) from None
         if not arrays:
@@ -288,7 +288,7 @@ class RowType:
         """Find the first value of a column that Arrow refuses."""
         for number, value in enumerate(values):
             try:
-                _column([value], field.type)
+                column_of([value], field.type)
             except MISFITS:
                 return RowTypeError(number, field.name, value, str(field.type))
         return RowTypeError(0, field.name, rows[0], str(field.type))
@@ -311,7 +311,7 @@ def _comes_back(values: Sequence[Any], kind: type | None) -> bool:
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Make a column, refusing what would lose something: Arrow by itself makes the integer 1 of 1.5."""
     if pa.types.is_integer(kind):
         return _integers(values, kind)

@@ -6,10 +6,12 @@ their rows, behind what the group had already. Everything else is a loop over th
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,7 @@ def read_values(
     aggregation: Aggregation, columns: pa.RecordBatch | None, rows: Callable[[], Sequence[Row]]
 ) -> list[Values | None]:
     """Return the values that each aggregate takes, from the columns where they will do; None where it takes none."""
-    exact = columns is not None and _has_its_columns(aggregation.row)
+    exact = columns is not None and has_its_columns(aggregation.row)
     found: list[Values | None] = []
     for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
         if read is None:
@@ -62,11 +64,34 @@ def read_values(
     return found
 
 
-def _has_its_columns(row: RowType | None) -> bool:
+def has_its_columns(row: RowType | None) -> bool:
     """Tell whether rows surely have the values of their columns: a class of the user's may change them."""
     if row is None or row.form == "tuple":
         return row is not None and row.row_class.__bases__ == (tuple,)  # a named tuple, and nothing derived from one
+    if row.form == "dataclass":
+        return row.cls is not None and _is_plain(row.cls)
     return row.form in ("record", "dict")
+
+
+def _is_plain(cls: type) -> bool:
+    """Tell whether a dataclass keeps what it is given: nothing of the user's is called when one is made or read."""
+    made = cls.__dict__.get("__dataclass_params__")  # of itself, not of a class that it is derived from
+    hooks = ("__post_init__", "__getattr__", "__new__", "__setattr__", "__getattribute__")
+    if made is None or not made.init or any(_is_own(cls, name) for name in hooks):
+        return False
+    fields = {field.name for field in dataclasses.fields(cls) if field.init}
+    if fields != cls.__dataclass_fields__.keys():  # type: ignore[attr-defined]
+        return False
+    read = (getattr(base, "__dict__", {}).get(name) for base in cls.__mro__ for name in fields)
+    return all(isinstance(each, MemberDescriptorType) or not hasattr(each, "__get__") for each in read)
+
+
+def _is_own(cls: type, name: str) -> bool:
+    """Tell whether a class has a method that no plain class has; one that is frozen refuses to be changed, no more."""
+    found = getattr(cls, name, None)
+    if name == "__setattr__" and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return False
+    return found is not getattr(object, name, None)
 
 
 def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:

@@ -7,7 +7,7 @@ or for the whole stream) and `Sink`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -235,14 +235,14 @@ class Logic:
     """(period, offset): only marks that cross a multiple of the period matter. None: every mark does."""
 
     def fold(
-        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+        self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
         """Run rows in order where `emits = "one"`: the tight loop. On an error len(out) tells the row."""
         raise NotImplementedError  # only logics that emit one row for a row are folded
 
     def fold_many(
         self,
-        states: dict[Any, Any],
+        states: MutableMapping[Any, Any],
         keys: Sequence[Any],
         rows: Sequence[Row],
         out: list[Row],

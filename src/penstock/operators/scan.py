@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -33,7 +33,7 @@ class Scan(Logic):
     returns: RowType | None = None
 
     def fold(
-        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+        self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
         function, initial, get, append = self.function, self.initial, states.get, out.append
         result: Any = None
@@ -87,7 +87,7 @@ class FlatScan(Logic):
 
     def fold_many(
         self,
-        states: dict[Any, Any],
+        states: MutableMapping[Any, Any],
         keys: Sequence[Any],
         rows: Sequence[Row],
         out: list[Row],
@@ -151,7 +151,7 @@ class Reduce(Logic):
     returns: RowType | None = None
 
     def fold(
-        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+        self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
         step, get, append = self.step, states.get, out.append
         for key, row in zip(keys, rows, strict=True):
@@ -186,7 +186,7 @@ class Aggregate(Logic):
     key: Key | None
 
     def fold(
-        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+        self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
         if self.aggregation.by_column and len(rows) > 1:
             try:
@@ -204,7 +204,7 @@ class Aggregate(Logic):
             states[key] = state
 
     def _columns(
-        self, states: dict[Any, Any], keys: Sequence[Any], rows: Sequence[Row]
+        self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row]
     ) -> tuple[list[Row], dict[Any, Any]]:
         """Fold aggregate by aggregate; return the outputs and the new states."""
         aggregation = self.aggregation

@@ -21,8 +21,10 @@ from penstock.pe.fused_station import FusedStation
 from penstock.pe.partitioned_station import QUEUES, PartitionedStation
 from penstock.pe.pausing_station import PausingStation
 from penstock.pe.replicas import Dealers
+from penstock.pe.running import new_states
 from penstock.pe.sink_station import SinkStation
 from penstock.pe.source_station import SourceStation
+from penstock.pe.state_columns import ColumnStates
 from penstock.pe.stations import (
     Link,
     StatefulStation,
@@ -96,7 +98,9 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
         return UnionStation(node, around)
     if isinstance(operator, Keyed):
         if operator.kind == "partitioned" and around.partitions > 1:
-            return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=alone)
+            # By columns one worker is faster than several with the parts.
+            whole = alone or isinstance(new_states(node), ColumnStates)
+            return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=whole)
         return PausingStation(node, around) if operator.logic.waits else StatefulStation(node, around)
     if rows_wait(operator):
         return WaitingStation(node, around) if alone else SpanningStation(node, around)

@@ -19,6 +19,7 @@ from penstock.checks import DEAD_LETTER
 from penstock.clock import perf_counter
 from penstock.graph import Node
 from penstock.operators.base import Context, Keyed
+from penstock.operators.scan import Aggregate
 from penstock.operators.windows import LATE, SessionWindows, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
 from penstock.pe.failures import Failures
@@ -26,6 +27,7 @@ from penstock.pe.folding import Folding
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys, coded_keys, row_keys
+from penstock.pe.running import Running
 from penstock.pe.session_columns import sessions
 from penstock.pe.shards import Position, Shard, Shards
 from penstock.pe.window_columns import time_windows
@@ -98,8 +100,16 @@ class KeyedRunner:
         if self._logic.emits != "timed":
             if not group:
                 return {}
+            chunk, numbers = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
+            if isinstance(self._logic, Aggregate) and len(chunk) > FEW_ROWS:
+                began = self._clock()
+                found = Running(self._node, self._shards).run(chunk, numbers)
+                if found is not None:
+                    made_rows, keys = found
+                    self._account(keys, numbers, (self._clock() - began) / len(chunk))
+                    return {0: made_rows}
             folding = Folding(self._node, self._shards, self._failures, self._clock, self._hot)
-            return folding.run(*_in_order([(chunk, shard) for _, chunk, shard in group], self._width))
+            return folding.run(chunk, numbers)
         self._emitted = {}
         self._before = watermark
         made: dict[int, Chunk] = {}
@@ -141,21 +151,20 @@ class KeyedRunner:
         if closed is not None:
             made[0] = closed
         keep(arrived, groups, inside, ~due if closed is not None else np.ones(len(due), bool), self._epoch, logic)
-        self._account(keys, shards, (self._clock() - began) / max(1, len(chunk)))
+        self._account(lambda: keys, shards, (self._clock() - began) / max(1, len(chunk)))
         self._fire_due(marks, set(np.unique(shards).tolist()))
         return True
 
-    def _account(self, keys: CodedKeys, shards: Ints, seconds: float) -> None:
+    def _account(self, keys: Callable[[], CodedKeys], shards: Ints, seconds: float) -> None:
         """Say what each shard had of rows that took so many seconds each."""
-        order = np.argsort(shards.astype(np.uint16), kind="stable")
-        by_shard = keys.ordered(order)
+        by_shard = None if self._hot is None else keys().ordered(np.argsort(shards.astype(np.uint16), kind="stable"))
         counts = np.bincount(shards)
         ends = np.cumsum(counts).tolist()
         for number in np.flatnonzero(counts).tolist():
             shard, count = self._shards.get(number), int(counts[number])
             shard.rows += count
             shard.seconds += count * seconds
-            if self._hot is not None:
+            if self._hot is not None and by_shard is not None:
                 self._hot.add(number, by_shard, ends[number] - count, ends[number])
 
     def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:

@@ -17,6 +17,9 @@ from penstock.read import FileFormat
 from penstock.row_types import infer_row_type
 from penstock.rows import RowType
 
+GROUP_ROWS = 131_072
+"""Rows of a row group of Parquet, at least, but for the last one."""
+
 
 def part_name(number: int, form: FileFormat) -> str:
     """Return the name of the file of a slice."""
@@ -71,6 +74,9 @@ class FileWriter:
         self._system, self._path, self._form, self._header = system, path, form, header
         self._out: Any = None
         self._writer: Any = None
+        self._waiting: list[pa.RecordBatch] = []
+        """What is to be one row group: many small ones take longer to write, and to read."""
+        self._rows = 0
 
     def __enter__(self) -> FileWriter:
         return self
@@ -80,7 +86,10 @@ class FileWriter:
         if self._out is None:
             self._open(batch.schema)
         if self._form == "parquet":
-            self._writer.write_batch(batch)
+            self._waiting.append(batch)
+            self._rows += batch.num_rows
+            if self._rows >= GROUP_ROWS:
+                self._write_group()
         elif self._form == "csv":
             self._writer.write(batch)
         else:
@@ -89,7 +98,7 @@ class FileWriter:
     def __exit__(self, kind: object, *_: object) -> None:
         """Close the file; one that failed is removed, because nothing is to see it."""
         try:
-            self._close()
+            self._close(failed=kind is not None)
         except Exception:
             if kind is None:
                 remove_quietly(self._system, self._path)
@@ -108,9 +117,15 @@ class FileWriter:
             options = pa.csv.WriteOptions(include_header=self._header)
             self._writer = pa.csv.CSVWriter(self._out, schema, write_options=options)
 
-    def _close(self) -> None:
+    def _write_group(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+        self._waiting, self._rows = [], 0
+
+    def _close(self, failed: bool) -> None:
         try:
             if self._writer is not None:
+                if self._waiting and not failed:
+                    self._write_group()
                 self._writer.close()
         finally:
             if self._form == "parquet" and self._writer is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.operators.base import Logic
+from penstock.pe.state_columns import ColumnStates
 from penstock.timing import Ticks
 
 Position = tuple[int, ...]
@@ -27,7 +28,7 @@ class Forgetting:
     seen: bool = False
     most_keys: int = FEW_KEYS
 
-    def look(self, states: dict[Any, Any]) -> None:
+    def look(self, states: MutableMapping[Any, Any]) -> None:
         """Look, if it is time to."""
         if self.seen or len(states) <= self.most_keys:
             return
@@ -44,7 +45,7 @@ class Forgetting:
 class Shard:
     """The state of one shard of one operator, as it is held in memory."""
 
-    states: dict[Any, Any] = field(default_factory=dict)
+    states: MutableMapping[Any, Any] = field(default_factory=dict)
     timers: list[tuple[Ticks, Position, int, Any]] = field(default_factory=list)
     touched: set[Any] = field(default_factory=set)
     all_touched: bool = False
@@ -53,6 +54,12 @@ class Shard:
     rows: int = 0
     seconds: float = 0.0
     forgetting: Forgetting = field(default_factory=Forgetting)
+
+    def begin(self) -> None:
+        """Note no change, and count no row, so far."""
+        self.touched, self.all_touched, self.rows, self.seconds = set(), False, 0, 0.0
+        if isinstance(self.states, ColumnStates):
+            self.states.settle()
 
     def load_timers(self, logic: Logic) -> None:
         """Build the heap of timers from the states."""
@@ -68,8 +75,8 @@ class Shard:
         heapq.heappush(self.timers, (fire, opened, self.registered, key))
 
     def touch(self, keys: Iterable[Any]) -> None:
-        """Note keys whose state changed."""
-        if not self.all_touched:
+        """Note keys whose state changed; columns note that themselves."""
+        if not self.all_touched and not isinstance(self.states, ColumnStates):
             self.touched.update(keys)
             self.all_touched = 2 * len(self.touched) > len(self.states)
 
@@ -78,6 +85,8 @@ class Shard:
 
         Others may have the dict, too, but no key in common with it.
         """
+        if isinstance(self.states, ColumnStates):
+            return  # whose keys are never forgotten
         self.forgetting.look(self.states)
         if self.forgetting.seen:
             for key in set(keys[start:stop]):

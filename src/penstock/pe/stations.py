@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -31,7 +31,9 @@ from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.row_keys import key_shards
+from penstock.pe.running import new_states
 from penstock.pe.shards import Forgetting, Shard
+from penstock.pe.state_columns import ColumnStates
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
 from penstock.policies import MeasuredFlow, MeasuredPort
@@ -368,20 +370,22 @@ class StatefulStation(Station):
         assert isinstance(operator, Keyed)
         self._operator = operator
         # Without timers all partitions share one dict: they have no key in common, and no need to be told apart.
-        self._one_dict = operator.logic.emits != "timed"
-        self._have(self._make_shards(1, {}))
+        # Columns are one worker's at a time, so each partition has its own.
+        states = new_states(node)
+        self._one_dict = operator.logic.emits != "timed" and not isinstance(states, ColumnStates)
+        self._have(self._make_shards(1, states))
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
         self._no_marks = Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
         self.hot: HotKeys | None = None
         """Samples keys for whoever has put it here."""
 
-    def _make_shards(self, count: int, states: dict[Any, Any]) -> dict[int, Shard]:
+    def _make_shards(self, count: int, states: MutableMapping[Any, Any]) -> dict[int, Shard]:
         """Make partitions that share their states if they may, and are empty if not."""
         # Nobody asks what has changed, so nobody notes it.
         known = Forgetting()
         return {
-            number: Shard(states if self._one_dict else {}, all_touched=True, forgetting=known)
+            number: Shard(states if self._one_dict else new_states(self.node), all_touched=True, forgetting=known)
             for number in range(count)
         }
 

@@ -1,6 +1,7 @@
 """State files: what one task changed in one epoch, named by its content.
 
 A file is a header (JSON: where each shard's block is) and the blocks, each a pickled (changed keys, forgotten keys).
+Changed keys are a dict, or columns (`pe/state_columns.py`); either is read into whatever the operator has today.
 The name is the driver's fence and the hash of the whole, so that a retried task writes the same file again, damage
 shows, and no driver writes or removes what another may need.
 """
@@ -12,6 +13,7 @@ import os
 import pickle
 import struct
 import uuid
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 from penstock.errors import CheckpointError
 from penstock.ingress.paths import locate, open_path
 from penstock.ingress.retries import remove_quietly, retried
+from penstock.pe.state_columns import ColumnStates, Saved, is_saved, saved_states
 from penstock.store.objects import sync_file
 from penstock.timing import Ticks
 
@@ -42,7 +45,7 @@ def make_block(
     operator: str,
     shard: int,
     full: bool,
-    changed: dict[Any, Any],
+    changed: dict[Any, Any] | Saved,
     forgotten: list[Any],
     keys: int,
     next_timer: Ticks | None,
@@ -120,7 +123,7 @@ def _read(path: str) -> bytes:
         raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
 
 
-def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) -> None:
+def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, where: str) -> None:
     """Apply the changes of a block."""
     try:
         changed, forgotten = pickle.loads(data)
@@ -129,7 +132,12 @@ def apply_block(states: dict[Any, Any], data: memoryview | bytes, where: str) ->
             f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "
             f"their old names"
         ) from None
-    states.update(changed)
+    if not is_saved(changed):
+        states.update(changed)
+    elif isinstance(states, ColumnStates):
+        states.load(changed)
+    else:
+        states.update(saved_states(changed))
     for key in forgotten:
         states.pop(key, None)
 

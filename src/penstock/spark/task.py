@@ -38,9 +38,11 @@ from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure
 from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
-from penstock.pe.merge import Run, merged
+from penstock.pe.merge import CHUNK_ROWS, Run, merged
 from penstock.pe.pausing import PausingRunner
+from penstock.pe.running import new_states
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
+from penstock.pe.state_columns import ColumnStates
 from penstock.spark.batches import FrameRows
 from penstock.spark.envelope import Envelope, Kind, Spool, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import TaskReport, write_part
@@ -49,6 +51,9 @@ from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
 from penstock.timing import BEFORE
+
+COLUMN_ROWS = 524_288
+"""Rows that go by columns at once: what each shard costs then counts for little, and they take 20 bytes or so each."""
 
 
 class Task:
@@ -251,7 +256,8 @@ class Task:
         if isinstance(runner, PausingRunner):
             runner.closed = closed_ports(shape.ports, waters)
         water = watermark(shape.marks, waters)
-        for group, bound in merged(self._runs(node, spool)):
+        limit = COLUMN_ROWS if isinstance(new_states(node), ColumnStates) else CHUNK_ROWS
+        for group, bound in merged(self._runs(node, spool), limit):
             now, marks = marks.before(bound)
             if isinstance(runner, PausingRunner):
                 runner.closing, closing = closing.before(bound)

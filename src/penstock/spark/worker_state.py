@@ -15,7 +15,9 @@ from penstock.graph import Node
 from penstock.keys import hash_value
 from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
+from penstock.pe.running import new_states
 from penstock.pe.shards import Shard
+from penstock.pe.state_columns import ColumnStates
 from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, StatePointers
@@ -105,13 +107,11 @@ class OperatorShards:
         chain = [self._pointers.files[i] for i in self._pointers.chains.get(number, ())]
         cached = self._cache.take((self._flow, self._node.name, number))
         if cached is not None and cached.version == (chain[-1] if chain else None):
-            cached.shard.touched, cached.shard.all_touched = set(), False
-            cached.shard.rows, cached.shard.seconds = 0, 0.0
+            cached.shard.begin()
             return cached
-        shard, size = Shard(), 0
+        shard, size = Shard(new_states(self._node)), 0
         if cached is not None and cached.version in chain:
             shard, size = cached.shard, cached.size
-            shard.touched, shard.all_touched, shard.rows, shard.seconds = set(), False, 0, 0.0
             chain = chain[chain.index(cached.version) + 1 :]
         for name in chain:
             full, data = self._files.block(name, self._node.name, number)
@@ -120,6 +120,7 @@ class OperatorShards:
                 size = 0
             apply_block(shard.states, data, name)
             size += len(data)
+        shard.begin()
         if self._logic.emits == "timed":
             shard.load_timers(self._logic)
         return _Cached(chain[-1] if chain else (cached.version if cached else None), shard, size)
@@ -127,7 +128,13 @@ class OperatorShards:
     def blocks(self) -> list[Block]:
         blocks = []
         for number, cached in sorted(self._open.items()):
-            shard = cached.shard
+            shard, chain = cached.shard, self._pointers.chains.get(number, ())
+            if isinstance(shard.states, ColumnStates):
+                touched, keys = shard.states.touched, len(shard.states)
+                if touched:
+                    full = 2 * touched > keys or number in self._pointers.full or not chain
+                    blocks.append(make_block(self._node.name, number, full, shard.states.saved(full), [], keys, None))
+                continue
             # A state of None is a key that the logic has forgotten.
             forgotten = [key for key in shard.touched if shard.states.get(key) is None]
             if shard.all_touched:
@@ -136,7 +143,6 @@ class OperatorShards:
                 shard.states.pop(key, None)
             if not shard.touched:
                 continue
-            chain = self._pointers.chains.get(number, ())
             full = shard.all_touched or number in self._pointers.full or not chain
             kept = shard.states if full else [key for key in shard.touched if key in shard.states]
             changed = {key: shard.states[key] for key in in_fixed_order(kept)}
