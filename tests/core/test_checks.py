@@ -307,7 +307,11 @@ REFUSED = {
         "does not fit rows with the fields",
     ),
     "select by a value": (lambda: source().select(x=3, name="cut"), "operator 'cut'", "x=3", "use map()"),
-    "select of nothing": (lambda: source().select(name="cut"), "operator 'cut'", "select() must leave at least one field"),
+    "select of nothing": (
+        lambda: source().select(name="cut"),
+        "operator 'cut'",
+        "select() must leave at least one field",
+    ),
     "an expression on undeclared rows": (
         lambda: undeclared().filter(pc.field("a") > 1, name="keep"),
         "operator 'keep'",
