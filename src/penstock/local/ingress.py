@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.clock import monotonic
-from penstock.graph import Node
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Piece, Split, read_split
 from penstock.kernels.intake import (
@@ -31,9 +30,10 @@ from penstock.kernels.intake import (
     source_steps,
     steps_at,
 )
-from penstock.kernels.order import Key, Part, below, bound, within
+from penstock.kernels.order import Key, Part, bound, within
+from penstock.local.source_streams import Given, SourceStream, count_before
 from penstock.operators.base import Source
-from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
+from penstock.pe.chunk import concat, sorting_order
 from penstock.pe.failures import Failure
 from penstock.pe.marks import Steps, joined
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
@@ -57,98 +57,6 @@ class Cut:
     """Rows of each source that could not be read or have no event time."""
 
 
-@dataclass
-class _Given:
-    """Rows of a source that are next, with the part of each."""
-
-    name: str
-    port: int
-    chunk: Chunk
-    parts: Ints | None = None
-
-
-@dataclass
-class _Stream:
-    """What one source has given and nobody has taken yet."""
-
-    node: Node
-    number: int
-    intake: SourceIntake
-    reading: Iterator[Arrived] = field(default_factory=lambda: iter(()))
-    held: dict[tuple[int, int], Chunk] = field(default_factory=dict)
-    """Rows that were read, by (part, output port)."""
-    rows: int = 0
-    """Rows that were read so far: the number of the next one."""
-    turns: bool = False
-    """Whether sources take turns: then each row counts, also one that cannot be read and is not told of."""
-    turned: int = 0
-    """Rows that were taken in turns."""
-    last: tuple[int, ...] | None = None
-    """The position of the last row that was taken since the last batch of this source."""
-    dry: bool = True
-    """Whether all that it has given was read."""
-    ended: bool = False
-    told: bool = False
-    """Whether its end is in a batch."""
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether rows were read that nobody has taken."""
-        return self.waiting > 0
-
-    @property
-    def waiting(self) -> int:
-        """Return how many rows were read and not taken."""
-        return self.rows - self.turned if self.turns else sum(map(len, self.held.values()))
-
-    @property
-    def over(self) -> bool:
-        """Tell whether it will give no more than what is held."""
-        return self.ended and self.dry
-
-    def fill(self) -> None:
-        """Read until something is held; of one that has ended until it is known whether more than one row is left."""
-        while self.waiting < (2 if self.ended else 1) and self.read():
-            pass
-
-    def read(self) -> bool:
-        """Read one more piece; False where there is none."""
-        arrived = next(self.reading, None)
-        if arrived is None:
-            self.dry = True
-            return False
-        for port, chunk, parts in arrived.chunks():
-            if parts is None:
-                self._hold(0, port, chunk)
-                continue
-            for part in np.unique(parts).tolist():
-                self._hold(part, port, chunk.select(np.flatnonzero(parts == part)))
-        return True
-
-    def _hold(self, part: int, port: int, chunk: Chunk) -> None:
-        before = self.held.get((part, port))
-        self.held[part, port] = chunk if before is None else concat([before, chunk])
-
-    def take(self, part: int, port: int, count: int) -> Iterator[_Given]:
-        """Take the first rows of a part."""
-        chunk = self.held[part, port]
-        if count < len(chunk):
-            self.held[part, port] = chunk.slice(count, len(chunk))
-        else:
-            del self.held[part, port]
-        if count:
-            taken = chunk.slice(0, count)
-            last = taken.position(count - 1)
-            self.last = last if self.last is None else max(self.last, last)
-            yield _Given(self.node.name, port, taken, np.full(count, part) if part else None)
-
-    def take_turns(self, count: int, stop: tuple[int, ...]) -> Iterator[_Given]:
-        """Take the next rows of a source that takes turns: all before a position."""
-        self.turned += count
-        for (part, port), chunk in list(self.held.items()):
-            yield from self.take(part, port, _before(chunk.positions, stop))
-
-
 class Cutter:
     """Cut what sources give in batches, keeping their watermarks."""
 
@@ -159,7 +67,7 @@ class Cutter:
         self.plan, self.batch_rows, self._tell_ends, self._clock = plan, batch_rows, tell_ends, clock
         self._marks = {node.name: SourceMarks() for node in plan.sources}
         self._streams = {
-            node.name: _Stream(node, number, SourceIntake(plan, node), turns=plan.layout.sequence == "turns")
+            node.name: SourceStream(node, number, SourceIntake(plan, node), turns=plan.layout.sequence == "turns")
             for number, node in enumerate(plan.sources)
         }
         self.most_rows: int | None = None
@@ -234,14 +142,14 @@ class Cutter:
     def taken(self, slices: Mapping[str, Slice]) -> Iterator[Cut]:
         """Cut rows that are known to be next, whatever others will give."""
         given = [
-            _Given(name, port, chunk, parts)
+            Given(name, port, chunk, parts)
             for name, found in slices.items()
             for arrived in self._arrived(self._streams[name], found.splits)
             for port, chunk, parts in arrived.chunks()
         ]
         yield from self._cut_merged(given, {})
 
-    def _arrived(self, stream: _Stream, splits: tuple[Split, ...]) -> Iterator[Arrived]:
+    def _arrived(self, stream: SourceStream, splits: tuple[Split, ...]) -> Iterator[Arrived]:
         source = stream.node.operator
         assert isinstance(source, Source)
         waits = self.plan.layout.sequence != "own"
@@ -288,14 +196,14 @@ class Cutter:
             for arrived in stream.reading:
                 chunks = list(arrived.chunks())
                 if len(chunks) > 1:  # among the others is what could not be read
-                    yield from self._cut_merged([_Given(name, *each) for each in chunks], {})
+                    yield from self._cut_merged([Given(name, *each) for each in chunks], {})
                     continue
                 for port, chunk, parts in chunks:
                     start = 0
                     while start < len(chunk):
                         stop = min(start + self._size, len(chunk))
                         some = None if parts is None else parts[start:stop]
-                        given = [_Given(name, port, chunk.slice(start, stop), some)]
+                        given = [Given(name, port, chunk.slice(start, stop), some)]
                         failure = self._failure(given)
                         if failure is not None:
                             yield from self._cut_failing(given, failure)
@@ -332,7 +240,7 @@ class Cutter:
             ]
             yield from self._cut_merged(given, ends)
 
-    def _new_ends(self, place: Callable[[_Stream], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    def _new_ends(self, place: Callable[[SourceStream], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """Return where sources end that have, of which no row is left and nobody was told yet."""
         ends = {}
         for name, stream in self._streams.items():
@@ -368,7 +276,7 @@ class Cutter:
             return []
         return [part for part in marks.parts if part not in marks.idle]
 
-    def _within(self, reached: tuple[Key, Part] | None) -> Iterator[_Given]:
+    def _within(self, reached: tuple[Key, Part] | None) -> Iterator[Given]:
         """Take the rows within a bound; all where there is none.
 
         Of a source that may end with what it has shown, one row stays: its end is just behind its last row.
@@ -386,10 +294,10 @@ class Cutter:
                     count -= 1
                 yield from stream.take(part, port, count)
 
-    def _end(self, stream: _Stream) -> tuple[int, ...]:
+    def _end(self, stream: SourceStream) -> tuple[int, ...]:
         return self.plan.layout.before_all(stream.number) if stream.last is None else behind_row(stream.last)
 
-    def _raise_floors(self, given: list[_Given]) -> None:
+    def _raise_floors(self, given: list[Given]) -> None:
         """Have idle parts know what was taken without them."""
         order = self.plan.layout.order
         tops = [each.chunk.position(len(each.chunk) - 1)[:order] for each in given]
@@ -405,7 +313,7 @@ class Cutter:
 
     # Batches ----------------------------------------------------------------------------------------------------
 
-    def _cut_merged(self, given: list[_Given], ends: Mapping[str, tuple[int, ...]]) -> Iterator[Cut]:
+    def _cut_merged(self, given: list[Given], ends: Mapping[str, tuple[int, ...]]) -> Iterator[Cut]:
         """Cut rows of several sources at common positions, and ends where they stand among them."""
         failure = self._failure(given)
         if failure is not None:
@@ -418,7 +326,7 @@ class Cutter:
         columns = [np.concatenate(parts) for parts in zip(*(each.chunk.positions for each in given), strict=True)]
         order = sorting_order(columns)
         order = np.arange(len(columns[0]), dtype=np.int64) if order is None else order
-        places = {name: _before(columns, position) for name, position in ends.items()}
+        places = {name: count_before(columns, position) for name, position in ends.items()}
         starts = np.cumsum([0, *(len(each.chunk) for each in given)])
         start = 0
         while start < len(order):
@@ -430,12 +338,12 @@ class Cutter:
                 if low < high:
                     first = int(taken[low] - starts[number])
                     parts = None if each.parts is None else each.parts[first : first + high - low]
-                    some.append(_Given(each.name, each.port, each.chunk.slice(first, first + high - low), parts))
+                    some.append(Given(each.name, each.port, each.chunk.slice(first, first + high - low), parts))
             here = {name: ends[name] for name, place in places.items() if start < place <= stop or place == start == 0}
             yield self._made(some, here)
             start = stop
 
-    def _failure(self, given: list[_Given]) -> Failure | None:
+    def _failure(self, given: list[Given]) -> Failure | None:
         """Return the first row that ends the flow: one that is late, or has no event time, where neither may be."""
         failures = []
         for each in given:
@@ -447,18 +355,18 @@ class Cutter:
                 failures.append(no_time_failure(node, each.chunk, int(missing[0])))
         return min(failures, key=lambda failure: failure.position, default=None)
 
-    def _cut_failing(self, given: list[_Given], first: Failure) -> Iterator[Cut]:
+    def _cut_failing(self, given: list[Given], first: Failure) -> Iterator[Cut]:
         """Cut what is before the row that ends the flow, and say so."""
         before = []
         for each in given:
-            count = _before(each.chunk.positions, first.position)
+            count = count_before(each.chunk.positions, first.position)
             if count:
                 parts = None if each.parts is None else each.parts[:count]
-                before.append(_Given(each.name, each.port, each.chunk.slice(0, count), parts))
+                before.append(Given(each.name, each.port, each.chunk.slice(0, count), parts))
         yield from self._cut_merged(before, {})
         yield Cut({}, self.marks, {}, 0, first)
 
-    def _usable(self, given: list[_Given], rows: dict[str, Rows], passed_over: dict[str, int]) -> Iterator[_Given]:
+    def _usable(self, given: list[Given], rows: dict[str, Rows], passed_over: dict[str, int]) -> Iterator[Given]:
         """Take out rows that could not be read or have no event time; dead letters, if wanted, go to `rows`."""
         for each in given:
             node = self.plan.nodes[each.name]
@@ -473,11 +381,9 @@ class Cutter:
                 ports, port = rows.setdefault(each.name, {}), node.operator.outputs.index("errors")
                 ports[port] = concat([ports[port], letters]).sorted() if port in ports else letters
             if not unreadable and len(chunk):
-                yield _Given(
-                    each.name, each.port, chunk, None if each.parts is None else np.delete(each.parts, missing)
-                )
+                yield Given(each.name, each.port, chunk, None if each.parts is None else np.delete(each.parts, missing))
 
-    def _made(self, given: list[_Given], ends: Mapping[str, tuple[int, ...]]) -> Cut:
+    def _made(self, given: list[Given], ends: Mapping[str, tuple[int, ...]]) -> Cut:
         """Put the marks to the rows, each just before the row that raises it."""
         before, rows, passed_over = self.marks, dict[str, Rows](), dict[str, int]()
         raised: dict[str, dict[int, Steps]] = {}
@@ -515,7 +421,3 @@ class Cutter:
 
 def _none(plan: Plan) -> Steps:
     return Steps([np.empty(0, np.int64)] * plan.layout.base, np.empty(0, np.int64))
-
-
-def _before(columns: list[Ints], position: tuple[int, ...]) -> int:
-    return int(below(columns, position).sum())
