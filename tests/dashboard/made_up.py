@@ -150,7 +150,7 @@ class MadeUpPage(Page):
 
     def put(self, sample: Json) -> None:
         """Make this the newest sample."""
-        self.history.add(sample, json.dumps(sample))
+        self.history.add(sample, json.dumps(sample).encode())
 
     def send(self, sample: Json) -> None:
         for listener in list(self.run.listeners):

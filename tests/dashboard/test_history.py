@@ -43,7 +43,7 @@ def short_chapters(monkeypatch):
 
 def add(writer: History, at: float, filler: int = 100) -> None:
     sample = {"at": at, "totals": {"rate": 1.0}, "filler": "x" * filler}
-    writer.add(sample, json.dumps(sample))
+    writer.add(sample, json.dumps(sample).encode())
 
 
 def write(path: str, at: float, lines: list[Timed], limits: Bounds = history.DISK) -> None:
@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_loses_only_what_it_was_writing(tmp_path):
         writer = HistoryFile({str(tmp_path)!r})
         writer.describe({GRAPH!r})
         for at in range(50):
-            writer.add({{"at": at, "totals": {{"rate": 1.0}}}}, "{{}}")
+            writer.add({{"at": at, "totals": {{"rate": 1.0}}}}, b"{{}}")
         writer._db.execute("BEGIN IMMEDIATE")
         writer._db.execute("DELETE FROM samples")
         os.kill(os.getpid(), signal.SIGKILL)

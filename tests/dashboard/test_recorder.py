@@ -62,4 +62,4 @@ def test_every_sample_is_encoded_once_for_all(tmp_path):
         recorder.listen(told.append)
     recorder.tick()
     assert told[0] is told[1] is told[2]
-    assert recorder.seen.sample_at(0.0) == told[0].decode() == read_history(str(tmp_path)).sample_at(0.0)
+    assert recorder.seen.sample_at(0.0) == told[0] == read_history(str(tmp_path)).sample_at(0.0)

@@ -103,7 +103,7 @@ COPY_SECONDS = 30.0
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (about TEXT);
-CREATE TABLE IF NOT EXISTS samples (number INTEGER PRIMARY KEY, at REAL, point TEXT, sample TEXT);
+CREATE TABLE IF NOT EXISTS samples (number INTEGER PRIMARY KEY, at REAL, point TEXT, sample BLOB);
 CREATE TABLE IF NOT EXISTS decisions (number INTEGER PRIMARY KEY, mark INTEGER, at REAL, line TEXT);
 CREATE INDEX IF NOT EXISTS marks ON decisions (mark);
 """
@@ -149,7 +149,8 @@ class History:
         lines, marks = self._one("SELECT coalesce(max(number), 0), coalesce(max(mark) + 1, 0) FROM decisions")
         self.total, self.held = int(marks), int(lines - marks)
         """How many decisions changed or reported something, and how many steps changed nothing."""
-        self._measure()
+        self._measure_samples()
+        self._measure_decisions()
 
     def _one(self, query: str, *values: Any) -> Any:
         with self._lock:
@@ -159,8 +160,11 @@ class History:
         with self._lock:
             return self._db.execute(query, values).fetchall()
 
-    def _measure(self) -> None:
+    def _measure_samples(self) -> None:
+        # The length of bytes is known without reading them; that of text is not.
         self._samples, self._sample_bytes = self._one("SELECT count(*), total(length(sample)) FROM samples")
+
+    def _measure_decisions(self) -> None:
         (self._decision_bytes,) = self._one("SELECT total(length(line)) FROM decisions")
 
     def describe(self, about: Json) -> None:
@@ -187,9 +191,9 @@ class History:
             with self._lock, self._db:
                 half = self._limits.decision_bytes // 2
                 self._db.execute(f"DELETE FROM decisions WHERE number <= ({_LONGER})", (half,))
-            self._measure()
+            self._measure_decisions()
 
-    def add(self, sample: Json, encoded: str) -> None:
+    def add(self, sample: Json, encoded: bytes) -> None:
         """Add a sample, also as it is written; thin out where there are too many."""
         with self._lock, self._db:
             values = (sample["at"], json.dumps(point(sample)), encoded)
@@ -205,7 +209,7 @@ class History:
     def _thin(self, statement: str, empty: bool, fresh: int) -> None:
         with self._lock, self._db:
             self._db.execute(statement, (empty, fresh))
-        self._measure()
+        self._measure_samples()
 
     def about(self) -> Json:
         """Return what stands above all samples; nothing where there is nothing yet."""
@@ -215,11 +219,11 @@ class History:
     def points(self) -> list[Json]:
         return [json.loads(each) for (each,) in self._all("SELECT point FROM samples ORDER BY number")]
 
-    def sample_at(self, at: float) -> str:
+    def sample_at(self, at: float) -> bytes:
         """Return the sample next to a time of day, as it was written."""
         query = "SELECT sample FROM samples WHERE sample IS NOT NULL ORDER BY abs(at - ?), number LIMIT 1"
         found = self._one(query, at)
-        return str(found[0]) if found else "{}"
+        return bytes(found[0]) if found else b"{}"
 
     def latest(self) -> Json:
         """Return the newest sample; nothing where there is none yet."""
@@ -278,7 +282,7 @@ class HistoryFile(History):
             os.replace(self._file, f"{self._file}.damaged")
             super().__init__(self._file, limits)
 
-    def add(self, sample: Json, encoded: str) -> None:
+    def add(self, sample: Json, encoded: bytes) -> None:
         super().add(sample, encoded)
         if self._remote and monotonic() - self._copied > COPY_SECONDS:
             self._copy()

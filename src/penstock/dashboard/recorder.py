@@ -102,15 +102,14 @@ class Recorder:
         found = [(wall_time(each), each) for each in decisions]
         self.seen.decide(found)
         sample = {**self._sampler.sample(self.seen.total, state), "held": self.seen.held}
-        encoded = json.dumps(sample, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        encoded = json.dumps(sample, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         self._graph_seen = self._describe(self.seen, self._graph_seen, sample)
         self.seen.add(sample, encoded)
         self._keep(lambda: self._write(found, sample, encoded))
         with self._lock:
             listeners = list(self._listeners)
-        told = encoded.encode()
         for listener in listeners:
-            listener(told)
+            listener(encoded)
 
     def _describe(self, history: History, known: int, sample: Json) -> int:
         """Write the graph where it is another one than the known."""
@@ -120,7 +119,7 @@ class Recorder:
             history.describe({**about, "graph": {**self._sampler.graph, "version": version}})
         return version
 
-    def _write(self, found: list[Timed], sample: Json, encoded: str) -> None:
+    def _write(self, found: list[Timed], sample: Json, encoded: bytes) -> None:
         if self._directory is None:
             return
         if self._kept is None:
