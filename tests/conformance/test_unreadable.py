@@ -224,6 +224,14 @@ class TestItems:
         ]
 
 
+def damage(path: Path, group: int) -> None:
+    """Spoil a row group of a file."""
+    content = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(group).column(0)
+    content[column.dictionary_page_offset or column.data_page_offset] ^= 0xFF
+    path.write_bytes(content)
+
+
 class TestParquet:
     @staticmethod
     def table(start: int, stop: int) -> pa.Table:
@@ -237,11 +245,7 @@ class TestParquet:
         written = Written(tmp_path / "in", "parquet")
         for start in (0, 10):
             pq.write_table(self.table(start, start + 10), written.write(b"."), row_group_size=5)
-        damaged = written.directory / "002.parquet"
-        content = bytearray(damaged.read_bytes())
-        group = pq.ParquetFile(damaged).metadata.row_group(1).column(0)
-        content[group.dictionary_page_offset or group.data_page_offset] ^= 0xFF
-        damaged.write_bytes(content)
+        damage(written.directory / "002.parquet", 1)
         written.write(b"this is no Parquet")
         pq.write_table(self.table(20, 25), written.write(b"."))
         for number, path in enumerate(sorted(written.directory.iterdir())):
@@ -256,6 +260,36 @@ class TestParquet:
             "003.parquet",
             *map(str, range(20, 25)),
         ]
+
+    @pytest.mark.parametrize("on_error", ["fail", "skip"])
+    def test_a_store_that_fails_for_a_moment_is_no_damage(self, on_error, tmp_path, monkeypatch):
+        """What stores answer has no number, and damage has none: the same bytes read again tell one from the other."""
+        written = Written(tmp_path / "in", "parquet")
+        pq.write_table(self.table(0, 10), written.write(b"."), row_group_size=5)
+        failures, read = [3], pq.ParquetFile.iter_batches
+
+        def flaky(self: Any, *arguments: Any, **options: Any) -> Any:
+            for batch in read(self, *arguments, **options):
+                if failures[0]:
+                    failures[0] -= 1
+                    raise OSError("SLOW_DOWN")
+                yield batch
+
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", flaky)
+        monkeypatch.setattr("penstock.ingress.retries.time.sleep", lambda seconds: None)
+        flow = ps.Flow("flaky")
+        written.source(flow, "in", on_error=on_error).map(lambda row: row.n, schema=int).sink("out")
+        assert run("threads", flow)["out"] == list(range(10))
+        assert failures == [0]
+
+    def test_damage_without_on_error_fails_at_once(self, tmp_path):
+        written = Written(tmp_path / "in", "parquet")
+        pq.write_table(self.table(0, 10), path := written.write(b"."), row_group_size=5)
+        damage(path, 1)
+        flow = ps.Flow("damaged")
+        written.source(flow, "in", on_error="fail").sink("out")
+        with pytest.raises(SourceError, match=r"001.parquet cannot be read as parquet: .*on_error="):
+            run("threads", flow)
 
     @pytest.mark.parametrize("engine", ENGINES)
     def test_values_that_do_not_fit(self, engine, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -261,7 +261,7 @@ def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterat
     except FileNotFoundError:
         raise gone(source, split.path) from None
     except (pa.ArrowInvalid, OSError) as error:
-        if not blames_content(error, split.path):
+        if isinstance(error, OSError) and (reader.format != "parquet" or not blames_content(error, split.path)):
             raise
         reason = str(error).splitlines()[0]
         if not reader.passes_over:
@@ -276,17 +276,27 @@ def _read_file(reader: Files, row: RowType, split: Split, source: str) -> Iterat
 PASS_OVER = '; repair it, or give the source on_error="skip" or "dead_letter"'
 
 
-def blames_content(error: Exception, path: str) -> bool:
-    """Tell whether an error of reading a file comes from what is in it, and not from the disk or the network."""
+def blames_content(
+    error: Exception, path: str, groups: Sequence[int] = (), columns: Sequence[str] | None = None
+) -> bool:
+    """Tell whether an error of reading a file of Parquet comes from what is in it, and not from disk or network.
+
+    Arrow reports damaged pages, and what a store answers, alike: as OSError without a number. So all of the file is
+    fetched, and read from memory.
+    """
     if isinstance(error, pa.ArrowInvalid):
         return True
     if not isinstance(error, OSError) or error.errno is not None:
         return False
-    # Arrow reports damaged pages, and what a store answers, as OSError without a number: can all of it be fetched?
     with open_path(path) as file:
-        while file.read(1 << 24):
-            pass
-    return True
+        content = file.read()
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(content))
+        if groups:
+            parquet.read_row_groups(list(groups), columns=columns, use_threads=False)
+    except (pa.ArrowInvalid, OSError):
+        return True
+    return False
 
 
 def _unreadable_rows(row: RowType, split: Split, rows: range, first: int, why: Unreadable) -> Piece:
@@ -344,8 +354,10 @@ def _read_parquet(reader: Files, row: RowType, file: Any, split: Split, source: 
                     yield from _fitted(reader, row, rows, split, first, source)
                     low = last
         except (pa.ArrowInvalid, OSError) as error:
-            if not reader.passes_over or not blames_content(error, str(split.path)):
+            if not blames_content(error, str(split.path), groups, names):
                 raise
+            if not reader.passes_over:
+                raise pa.ArrowInvalid(str(error)) from None
             why = Unreadable(f"{split.path}, rows {begin} to {ends[groups[-1]]}", str(error).splitlines()[0], "")
             yield _unreadable_rows(row, split, range(low, high), begin, why)
 
