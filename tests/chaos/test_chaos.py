@@ -15,6 +15,8 @@ from .killing import Chaos, Victim
 
 ORDINARY: list[tuple[Victim, int, int]] = [("driver", 1, 1), ("worker", 2, 2), ("executor", 3, 1)]
 """(victim, seed, kills) of the ordinary suite: one run of each kind."""
+FEW_EPOCHS = 11
+"""Of the ordinary suite: Spark takes a while to start, and an epoch on a cluster takes seconds."""
 ALL: list[tuple[Victim, int, int]] = [
     *[("driver", 100 + seed, 4) for seed in range(8)],
     *[("worker", 200 + seed, 6) for seed in range(3)],
@@ -33,8 +35,8 @@ def check(chaos: Chaos) -> None:
     assert state == {"running": expected.state("running"), "windows": {}}
 
 
-def run(work: Path, victim: Victim, seed: int, kills: int, count: Any, rate: float = 0.0) -> None:
-    chaos = Chaos(work, victim, seed, kills, rate)
+def run(work: Path, victim: Victim, seed: int, kills: int, count: Any, rate: float = 0.0, epochs: int = 0) -> None:
+    chaos = Chaos(work, victim, seed, kills, rate, epochs=epochs)
     write_files(work / "data", make_rows(chaos.epochs * driver.EPOCH_ROWS, keys=driver.KEYS), driver.FILE_ROWS)
     try:
         chaos.run()
@@ -50,7 +52,7 @@ def run(work: Path, victim: Victim, seed: int, kills: int, count: Any, rate: flo
 @pytest.mark.spark
 @pytest.mark.parametrize(("victim", "seed", "kills"), ORDINARY)
 def test_one_seed_of_each_kind(tmp_path, victim, seed, kills, count_kills):
-    run(tmp_path, victim, seed, kills, count_kills)
+    run(tmp_path, victim, seed, kills, count_kills, epochs=FEW_EPOCHS)
 
 
 @pytest.mark.slow

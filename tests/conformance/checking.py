@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from random import Random
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.testing.exact import assert_same
 
-from .engines import REFERENCE, Engine, Epochs, at_most, one_by_one, whole
+from .engines import ENGINES, REFERENCE, Engine, Epochs, at_most, one_by_one, whole
 from .flows import CASES, Case
 
 
@@ -46,10 +48,20 @@ def meant(name: str, label: str, most_epochs: int | None, alone: bool) -> dict[s
     return outcome(REFERENCE, case.flow(), at_most(cuts(case)[label], most_epochs), alone=alone)
 
 
-def check_case(engine: Engine, name: str, alone: bool = False) -> None:
-    """Hold an engine to the reference on a case, with all cuts that its speed allows."""
+def drawn_cuts(engine: Engine, name: str) -> list[str]:
+    """Return the cuts of a case for an engine: its own, and of the others those that it has drawn among its kind.
+
+    So each cut of each case is run by one engine of Spark's kind and by one with threads.
+    """
+    kind = [each for each in ENGINES if each.every_cut and each.name.split("-")[0] == engine.name.split("-")[0]]
+    others = [label for label in cuts(CASES[name]) if label != "own"]
+    return ["own", *(label for label in others if kind and Random(f"{name} {label}").choice(kind) is engine)]
+
+
+def check_case(engine: Engine, name: str, labels: Iterable[str], alone: bool = False) -> None:
+    """Hold an engine to the reference on a case, with some of its cuts."""
     case = CASES[name]
     for label, epochs in cuts(case).items():
-        if label == "own" or engine.every_cut:
+        if label in labels:
             found = outcome(engine, case.flow(), at_most(epochs, engine.most_epochs), alone=alone)
             compare(meant(name, label, engine.most_epochs, alone), found)

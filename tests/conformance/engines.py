@@ -32,7 +32,7 @@ class Engine:
     run: Callable[..., Results]
     """Runs a flow on epochs; with `alone=True`, each source ends behind its own last row."""
     every_cut: bool = True
-    """Whether each named flow runs with every cut, or with its own only."""
+    """Whether each named flow runs with other cuts than its own; `make chaos` has them all."""
     examples: int = 100
     """How many random flows to draw."""
     shrinks: bool = True

@@ -13,7 +13,7 @@ from penstock import read
 from penstock.policies import POLICIES
 from penstock.testing.exact import assert_same
 
-from .checking import check, check_case, cuts, outcome
+from .checking import check, check_case, cuts, drawn_cuts, outcome
 from .engines import ENGINES, REFERENCE, Engine, one_by_one, whole
 from .flows import CASES
 from .kinds import WRITABLE, Wide
@@ -76,7 +76,14 @@ def named() -> list:
 class TestNamedFlows:
     @pytest.mark.parametrize(("name", "engine"), named())
     def test_as_the_sequential_engine(self, name, engine):
-        check_case(engine, name)
+        check_case(engine, name, drawn_cuts(engine, name))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("alone", [False, True])
+    @pytest.mark.parametrize("engine", [e for e in ENGINES if e.every_cut], ids=lambda engine: engine.name)
+    @pytest.mark.parametrize("name", CASES)
+    def test_with_every_cut(self, name, engine, alone):
+        check_case(engine, name, cuts(CASES[name]), alone=alone)
 
     @pytest.mark.parametrize(
         "engine", [e for e in ENGINES if e.name in ("inline-3", "threads-dynamic-3")], ids=lambda e: e.name
@@ -97,7 +104,7 @@ class TestNamedFlows:
     @pytest.mark.parametrize(("name", "engine"), ends_alone())
     def test_where_each_source_ends_alone(self, name, engine):
         """A source that has ended holds nobody back, and the ports behind it close, at its place in the input."""
-        check_case(engine, name, alone=True)
+        check_case(engine, name, drawn_cuts(engine, name), alone=True)
 
     @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.expects is not None])
     def test_as_worked_out_by_hand(self, name):

@@ -36,7 +36,9 @@ ENGINES = [
     Engine("partitions", Threads(7, workers=2, partitions=3)),
     Engine("inline", Inline(tasks=2, seed=3)),
 ]
-quick = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+FEW, MORE = (8, 20) if settings.default.derandomize else (25, 60)
+"""Examples of a property; more of them where they are new each time."""
+quick = settings(max_examples=FEW, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def hold(flow: Flow, epochs: Epochs) -> dict[str, list[Any]] | str:
@@ -263,7 +265,7 @@ class TestTimes:
         if on_error == "dead_letter":
             assert rows_of(found, "all") == [("error", None) if t is None else ("row", t) for t in times]
 
-    @settings(quick, max_examples=40)
+    @settings(quick, max_examples=MORE)
     @given(data=st.data(), order=st.sampled_from(["k", "t"]), diverts=st.booleans())
     def test_order_by(self, data: Any, order: str, diverts: bool) -> None:
         table = data.draw(tables(null_times=True, key=data.draw(st.sampled_from(ORDERABLE))))

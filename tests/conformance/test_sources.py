@@ -45,7 +45,7 @@ def compare(run: Any, meant: Any) -> None:
         assert_same(*results)
 
 
-MOST_EPOCHS, MOST_JOBS = 10, 4
+MOST_EPOCHS, MOST_JOBS = 6, 3
 """Epochs in process and on Spark, about: more show nothing new, and each of them is a commit."""
 
 

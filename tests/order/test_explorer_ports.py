@@ -189,9 +189,11 @@ def test_two_workers_on_two_operators_of_which_one_is_put_aside(sound: Any) -> N
     sound(explore(chain(before=1, workers=2, entry="first", parts=2)))
 
 
-@pytest.mark.parametrize("capacity", [1, 2])
-def test_a_source_drains_an_operator_that_is_put_aside(capacity: int, sound: Any) -> None:
-    sound(explore(chain(pushed=2, workers=1, capacity=capacity, parts=2)))
+@pytest.mark.parametrize(
+    ("capacity", "preemptions"), [(1, 2), pytest.param(1, None, marks=pytest.mark.slow), (2, None)]
+)
+def test_a_source_drains_an_operator_that_is_put_aside(capacity: int, preemptions: int | None, sound: Any) -> None:
+    sound(explore(chain(pushed=2, workers=1, capacity=capacity, parts=2), preemptions=preemptions))
 
 
 def test_an_operator_with_two_ports_is_put_aside(sound: Any) -> None:
@@ -202,8 +204,9 @@ def test_two_workers_on_an_operator_with_two_ports_that_is_put_aside(sound: Any)
     sound(explore(two_ports(parts=2), preemptions=2))
 
 
-def test_a_source_and_two_workers_on_an_operator_that_is_put_aside_with_two_preemptions(sound: Any) -> None:
-    sound(explore(chain(pushed=2, workers=2, parts=2), preemptions=2))
+@pytest.mark.parametrize("preemptions", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_source_and_two_workers_on_an_operator_that_is_put_aside(preemptions: int, sound: Any) -> None:
+    sound(explore(chain(pushed=2, workers=2, parts=2), preemptions=preemptions))
 
 
 @pytest.mark.parametrize("permits", [1, None])

@@ -215,9 +215,12 @@ def stopping(make: type[Binding[str]], *, workers: int = 2) -> Callable[[World],
     return build
 
 
-@pytest.mark.parametrize("make", [Binding, BarrierBinding])
-def test_a_stop_in_the_middle_of_a_move(make: type[Binding[str]], sound: Any) -> None:
-    sound(explore(stopping(make), preemptions=3))
+@pytest.mark.parametrize(
+    ("make", "preemptions"),
+    [(Binding, 3), (BarrierBinding, 2), pytest.param(BarrierBinding, 3, marks=pytest.mark.slow)],
+)
+def test_a_stop_in_the_middle_of_a_move(make: type[Binding[str]], preemptions: int, sound: Any) -> None:
+    sound(explore(stopping(make), preemptions=preemptions))
 
 
 @pytest.mark.parametrize(("make", "symptom"), [(NeverReleases, "gate"), (RunsWhenReleased, "may run")])

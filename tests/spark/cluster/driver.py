@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-EPOCHS, EPOCH_ROWS, KEYS = 29, 50, 37
-MOVED_AT, KILLED_IN, RETURNED_AT, ASKED_AT = 12, 16, 21, 24
+EPOCHS, EPOCH_ROWS, KEYS = 20, 50, 37
+MOVED_AT, KILLED_IN, RETURNED_AT, ASKED_AT = 4, 7, 12, 15
 
 
 def rows() -> list[dict[str, Any]]:
