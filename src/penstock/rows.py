@@ -203,7 +203,7 @@ class RowType:
         width = len(self._python_types)
         if self.form == "scalar":
             return _comes_back(rows, self._python_types[0])
-        if self.form in ("record", "tuple") and width and set(map(type, rows)) == {self.row_class}:
+        if self.form in ("record", "tuple") and width and _all_of(self.row_class, rows):
             # Much faster than `zip(*rows)`; rows of other lengths are no rows of this class, or their types tell.
             flat = list(chain.from_iterable(rows))
         else:
@@ -292,6 +292,14 @@ class RowType:
             except MISFITS:
                 return RowTypeError(number, field.name, value, str(field.type))
         return RowTypeError(0, field.name, rows[0], str(field.type))
+
+
+def _all_of(kind: type, rows: Sequence[Row]) -> bool:
+    """Tell whether all rows are of a class.
+
+    `type(row)` in bytecode, not by `map`: threads that run at once would all count references to the class.
+    """
+    return not [None for row in rows if type(row) is not kind]
 
 
 def _comes_back(values: Sequence[Any], kind: type | None) -> bool:

@@ -128,6 +128,9 @@ class Parker(Protocol):
 class Primitives(Protocol):
     """Make primitives; names appear in the explorer's traces and nowhere else."""
 
+    takes_turns: bool
+    """Whether one thread runs at a time: then what several write to costs none of them more."""
+
     def try_lock(self, name: str, permits: int | None = 1) -> TryLock:
         """Make a try-lock for `permits` holders at once; None admits any number."""
 

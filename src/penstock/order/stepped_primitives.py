@@ -158,6 +158,8 @@ class SteppedLog(Stepped):
 class SteppedPrimitives(ABC):
     """Make primitives whose steps are given to `perform`, and know the value of all of them."""
 
+    takes_turns = False
+
     def __init__(self) -> None:
         self._objects: list[Stepped] = []
         self._made: dict[int, int] = {}

@@ -35,7 +35,7 @@ class Threads:
     """Make primitives for real threads."""
 
     def __init__(self, *, gil: bool | None = None) -> None:
-        self._gil = gil_enabled() if gil is None else gil
+        self.takes_turns = gil_enabled() if gil is None else gil
 
     def try_lock(self, name: str, permits: int | None = 1) -> TryLock:
         """Make a try-lock for `permits` holders at once; None admits any number."""
@@ -53,15 +53,15 @@ class Threads:
 
     def cell(self, name: str, initial: T) -> Cell[T]:
         """Make a cell."""
-        return _BareCell(initial) if self._gil else _GuardedCell(initial)
+        return _BareCell(initial) if self.takes_turns else _GuardedCell(initial)
 
     def ring(self, name: str, size: int, initial: T) -> Ring[T]:
         """Make `size` cells."""
-        return _BareRing(size, initial) if self._gil else _GuardedRing(size, initial)
+        return _BareRing(size, initial) if self.takes_turns else _GuardedRing(size, initial)
 
     def fifo(self, name: str) -> Fifo[Any]:
         """Make a queue."""
-        return _BareFifo() if self._gil else _GuardedFifo()
+        return _BareFifo() if self.takes_turns else _GuardedFifo()
 
     def table(self, name: str) -> Table[Any, Any]:
         """Make a table; its one owner at a time is handed it through another primitive."""

@@ -62,6 +62,8 @@ class Chunk:
     type: RowType | None
     columns: pa.RecordBatch | None = None
     rows: list[Row] | Unread | None = None
+    fits: bool = False
+    """Whether columns are known to give back the same rows; see `fitting.py`."""
 
     def __len__(self) -> int:
         return len(self.positions[0])
@@ -107,6 +109,7 @@ class Chunk:
             self.type,
             None if columns is None else columns.take(pa.array(index)),
             rows.select(index) if isinstance(rows, Unread) else rows and [rows[i] for i in index.tolist()],
+            self.fits,
         )
 
     def slice(self, start: int, stop: int) -> Chunk:
@@ -118,6 +121,7 @@ class Chunk:
             self.type,
             None if columns is None else columns.slice(start, stop - start),
             rows.slice(start, stop) if isinstance(rows, Unread) else rows and rows[start:stop],
+            self.fits,
         )
 
     def reordered(self, index: Ints) -> Chunk:
@@ -212,7 +216,7 @@ def concat(chunks: Sequence[Chunk]) -> Chunk:
     rows: list[Any] = []
     for chunk in chunks:
         rows.extend(chunk.get_rows())
-    return Chunk(positions, times, row_type, None, rows)
+    return Chunk(positions, times, row_type, None, rows, all(chunk.fits for chunk in chunks))
 
 
 def _times(chunk: Chunk) -> Ints:

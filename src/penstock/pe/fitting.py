@@ -26,6 +26,10 @@ def in_columns(node: Node, chunk: Chunk, failures: Failures) -> Chunk:
 
 def fitted(node: Node, chunk: Chunk, failures: Failures) -> Chunk:
     """Return the rows as they would come out of columns; the same where nothing would change."""
-    if chunk.type is None or chunk.rows is None or chunk.type.all_arrive_as_is(chunk.get_rows()):
-        return chunk
-    return in_columns(node, chunk, failures)
+    note_fit(chunk)
+    return chunk if chunk.fits else in_columns(node, chunk, failures)
+
+
+def note_fit(chunk: Chunk) -> None:
+    """Look whether rows fit as they are, and note it: best done by the worker that has just made them."""
+    chunk.fits = chunk.fits or chunk.type is None or chunk.rows is None or chunk.type.all_arrive_as_is(chunk.get_rows())

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import get_ident
+from typing import Any
 
 from penstock.clock import perf_counter, thread_time
 from penstock.errors import FlowError
@@ -26,10 +27,12 @@ from penstock.order.reorder import Reorder
 from penstock.pe.batch import Batch, Header
 from penstock.pe.chunk import concat
 from penstock.pe.failures import Failures
+from penstock.pe.fitting import note_fit
 from penstock.pe.marks import Steps
 from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.replicas import CALL, URGENT, CalledPort, Replica, Squad
 from penstock.pe.row_keys import key_shards
+from penstock.pe.shards import Shard
 from penstock.pe.stations import Group, InputPort, PartRows, Rows, StatefulStation, Station, Surroundings, offer
 from penstock.plan import Plan
 
@@ -85,13 +88,36 @@ class PartitionedStation(StatefulStation):
             return
         old, find = self._shards[0], partial(self._operator.shard, count=self._count)
         shards = self._make_shards(self._count, old.states)
-        for key, state in old.states.items() if not self._one_dict else ():
-            shards[find(key)].states[key] = state
+        if not self._one_dict:
+            self._spread(old.states, shards)
         for timer in old.timers:
             shards[find(timer[3])].timers.append(timer)
         for shard in shards.values():
             heapq.heapify(shard.timers)
             shard.registered = old.registered
+        self._have(shards)
+
+    def _spread(self, states: Mapping[Any, Any], shards: Mapping[int, Shard]) -> None:
+        """Give each partition the state of its keys."""
+        assert self._operator.keys is not None
+        found = self._operator.keys[0].shards(list(states), self._count).tolist()
+        for number, (key, state) in zip(found, states.items(), strict=True):
+            shards[number].states[key] = state
+
+    def _separate(self) -> None:
+        """Give each partition a dict of its own: workers that run at once would wait for each other to write to one.
+
+        For whoever cuts batches, before the first part: until then nobody else has any of the state.
+        """
+        if not self._one_dict or self._around.primitives.takes_turns:
+            return
+        before = self.whole.states
+        shards = {
+            number: replace(shard, states={}, forgetting=replace(shard.forgetting))
+            for number, shard in self._shards.items()
+        }
+        self._spread(before, shards)
+        self._one_dict = False
         self._have(shards)
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
@@ -111,6 +137,7 @@ class PartitionedStation(StatefulStation):
             yield from self._drain()
             return
         wall, cpu = self._around.clock(), thread_time()
+        self._separate()
         marks = self._marks(header)
         cut = self._cut(group, every=len(marks) > 0)
         self.counts.add(
@@ -189,7 +216,11 @@ class PartitionedStation(StatefulStation):
             yield from self._drain()
 
     def _run_part(self, partition: int, part: Part, header: Header, group: Group, failures: Failures) -> Rows:
-        return self._run_on(self._each[partition], part.header, part.parts, part.marks, failures)
+        made = self._run_on(self._each[partition], part.header, part.parts, part.marks, failures)
+        # Here, not for the whole batch: it is taken on by one worker at a time, which did not make most of its rows.
+        for output in {link.output for link in self.links if link.declared is not None} & made.keys():
+            note_fit(made[output])
+        return made
 
     def _merged(self, results: Sequence[Rows]) -> Rows:
         ports = {port for result in results for port in result}

@@ -369,7 +369,7 @@ class StatefulStation(Station):
         operator = node.operator
         assert isinstance(operator, Keyed)
         self._operator = operator
-        # Without timers all partitions share one dict: they have no key in common, and no need to be told apart.
+        # Without timers all partitions may share one dict: they have no key in common, and no need to be told apart.
         # Columns are one worker's at a time, so each partition has its own.
         states = new_states(node)
         self._one_dict = operator.logic.emits != "timed" and not isinstance(states, ColumnStates)
@@ -410,7 +410,7 @@ class StatefulStation(Station):
 
     def state(self) -> list[Mapping[Any, Any]]:
         """Return the state of all keys, as it is: it may change while it is looked at."""
-        return [self.whole.states] if self._one_dict else [shard.states for shard in self._shards.values()]
+        return list({id(shard.states): shard.states for shard in self._shards.values()}.values())
 
     def partitions(self) -> tuple[tuple[int, float], ...]:
         """Return the rows and seconds of each partition, without those that one worker took whole."""
