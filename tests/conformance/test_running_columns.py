@@ -310,3 +310,18 @@ def test_only_what_changed_is_saved() -> None:
     assert states.touched == 1
     del states[3]
     assert sorted(states) == [0, 1, 2, 4]
+
+
+def test_keys_that_come_one_by_one_are_found_with_the_others() -> None:
+    node = node_of(pa.schema([("k", pa.int64()), ("v", pa.float64())]), {"n": agg.count()}, ["k"], "fail")
+    states = new_states(node)
+    states.update({key: [key] for key in range(0, 6000, 3)})
+    for key in [*range(1, 6000, 3), None]:
+        states[key] = [key or 0]
+    expected = {key: [key] for key in range(6000) if key % 3 < 2} | {None: [0]}
+    assert dict(states.items()) == expected
+    assert {key: states[key] for key in expected} == expected
+    assert 2 not in states
+    states.update({key: [-1] for key in expected})
+    assert len(states) == len(expected)
+    assert set(map(tuple, states.values())) == {(-1,)}

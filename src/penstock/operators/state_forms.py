@@ -80,8 +80,9 @@ def _packing(kind: type, zero: Any) -> Callable[[Sequence[Any]], Parts | None]:
 
 def _unpack_numbers(parts: Parts) -> list[Any]:
     values: list[Any] = parts[0].tolist()
-    for index in np.flatnonzero(~parts[1]).tolist():
-        values[index] = None
+    if not parts[1].all():
+        for index in np.flatnonzero(~parts[1]).tolist():
+            values[index] = None
     return values
 
 

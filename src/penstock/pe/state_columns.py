@@ -19,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 Keys = Ints | Sequence[Any]
 _FEW = 1024
 """So many new keys wait before they are merged with the others."""
+_BY_ONE = 32
+"""For as many keys, those that came one by one are not merged with the others: that would cost more."""
 Saved = tuple[str, Any, list[tuple[str, list[tuple[str, Any]]]]]
 """A mark, the keys, and for each aggregate the name of its form and its arrays; of plain types, for it is pickled."""
 _MARK = "columns"
@@ -34,18 +36,24 @@ class WholeNumbers:
 
     def find(self, keys: Keys) -> Ints:
         """Return the slot of each key, -1 where it has none."""
-        if isinstance(keys, list):
-            if None in keys:
-                found = np.full(len(keys), -1, np.int64)
-                there = np.fromiter((key is not None for key in keys), bool, len(keys))
-                found[there] = self.find([key for key in keys if key is not None])
-                found[~there] = self._single.get(None, -1)
-                return found
-            keys = np.array(keys, np.int64)
+        if not isinstance(keys, list):
+            self._merge()
+            return self._sought(np.asarray(keys))
+        if len(keys) > _BY_ONE:
+            self._merge()
+        found = self._sought(np.array([0 if key is None else key for key in keys], np.int64))
+        for number, key in enumerate(keys) if self._single or None in keys else ():
+            found[number] = self._single.get(key, -1 if key is None else found[number])
+        return found
+
+    def _merge(self) -> None:
+        """Put keys that came one by one to the others, but for null."""
         if len(self._single) > (None in self._single):
             null = self._single.pop(None, None)
             self._add(np.fromiter(self._single, np.int64), np.fromiter(self._single.values(), np.int64))
             self._single = {} if null is None else {None: null}
+
+    def _sought(self, keys: Ints) -> Ints:
         found = np.full(len(keys), -1, np.int64)
         for known, slots in self._levels:
             if len(known):
@@ -68,6 +76,8 @@ class WholeNumbers:
         """Give new keys the slots from `first` on."""
         if isinstance(keys, list):
             self._single.update(zip(keys, range(first, first + len(keys)), strict=True))
+            if len(self._single) > _FEW:
+                self._merge()
         else:
             self._add(np.asarray(keys), np.arange(first, first + len(keys)))
 
@@ -204,7 +214,9 @@ class ColumnStates(MutableMapping[Any, Any]):
         slot = self._index.get(key)
         if slot < 0:
             raise KeyError(key)
-        return self._states(np.array([slot]))[0]
+        here = slice(slot, slot + 1)  # a view: far less than to gather
+        columns = zip(self.forms, self._columns, strict=True)
+        return [form.unpack(tuple(part[here] for part in parts))[0] for form, parts in columns]
 
     def _states(self, slots: Ints) -> list[list[Any]]:
         columns = [form.unpack(parts) for form, parts in zip(self.forms, self.gather(slots), strict=True)]
