@@ -15,6 +15,8 @@ from typing import Any
 from penstock.clock import monotonic, shared_time, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
+from penstock.ingress.feeds import Feed, make_feed
+from penstock.operators.base import Source
 from penstock.options import Options, Spark
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
@@ -150,7 +152,9 @@ class SparkEngine(Engine):
         self._keeper.acquire()
         try:
             self._open()
-            self._input = RunInput(self._framed, self._plan, self._keeper, self._position, self._path, self._now)
+            self._input = RunInput(
+                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, self._now
+            )
             self._input.start(self._every)
             self._loop(self._input)
         except CheckpointError:
@@ -188,6 +192,20 @@ class SparkEngine(Engine):
             tables=position.tables if known else {},
             epoch=position.epoch,
         )
+
+    def _feeds(self) -> dict[str, Feed]:
+        """Make the feeds of what tasks read themselves, each standing after what was committed."""
+        counted = self._plan.layout.sequence != "own"
+        streaming = {node.name for node in filter(is_streaming, self._framed.sources)}
+        feeds: dict[str, Feed] = {
+            node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
+            for node in self._plan.sources
+            if isinstance(node.operator, Source) and node.name not in streaming
+        }
+        for offsets in self._keeper.offsets(self._position):
+            for name in offsets.keys() & feeds.keys():
+                feeds[name].restore(offsets[name])
+        return feeds
 
     def _wishes(self) -> Wishes:
         """Return what the user set."""

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.clock import monotonic
 from penstock.errors import CheckpointError
-from penstock.ingress.feeds import Feed, FileFeed, make_feed
+from penstock.ingress.feeds import Feed, FileFeed
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
 from penstock.operators.base import Source
@@ -47,17 +46,19 @@ class RunInput:
     """The sources of a run, each standing after what was committed."""
 
     def __init__(
-        self, framed: Plan, plan: Plan, keeper: Keeper, position: Position, path: str, now: Callable[[], float]
+        self,
+        framed: Plan,
+        plan: Plan,
+        feeds: dict[str, Feed],
+        keeper: Keeper,
+        position: Position,
+        path: str,
+        now: Callable[[], float],
     ) -> None:
-        """Open the feeds of `plan`, and the streaming DataFrames of `framed`, which it was made from."""
+        """Take the feeds of `plan`, and open the streaming DataFrames of `framed`, which it was made from."""
         self._position, self._path = position, path
         streaming = [node.name for node in filter(is_streaming, framed.sources)]
-        counted = plan.layout.sequence != "own"
-        self.feeds: dict[str, Feed] = {
-            node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
-            for node in plan.sources
-            if isinstance(node.operator, Source) and node.name not in streaming
-        }
+        self.feeds = dict(feeds)
         self.frames = FrameFeeds(framed, path) if streaming else None
         self.staging: Staging | None = None
         if self.frames is not None and is_staged(framed):
@@ -68,8 +69,9 @@ class RunInput:
         for offsets in keeper.offsets(position):
             for name, offset in offsets.items():
                 if name in self.feeds:
-                    self.feeds[name].restore(offset)
                     self._last_offsets[name] = offset
+                    if name not in feeds:
+                        self.feeds[name].restore(offset)
         self._taker = Taker(plan, self.feeds, now)
         self._taker.restore(position.intake)
         self.cut = self._taker.cut
