@@ -7,7 +7,6 @@ it; the error is the one that a one-row-at-a-time run would have met first.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -42,8 +41,8 @@ from penstock.policies import MeasuredFlow, Policy
 from penstock.statistics import FlowStats
 from penstock.timing import Ticks
 
-QUEUE_PARTITIONS = min(8, max(4, 2 * (os.cpu_count() or 1)))
-"""Parts of a keyed operator whose workers take what waits longest: some more than cores, for each part costs time."""
+QUEUE_PARTITIONS = 8
+"""Parts of a keyed operator whose workers take what waits longest: some more than workers, for each part costs time."""
 
 
 @dataclass(frozen=True)
