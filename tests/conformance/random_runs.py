@@ -115,10 +115,10 @@ class LoggedEngine(SparkEngine):
 
     log: dict[int, Taken]
 
-    def _log_intent(self, taken: Any) -> None:
-        super()._log_intent(taken)
+    def _epoch(self, source: Any, taken: Any, began: float) -> None:
         rows = {name: _count(found) for name, found in taken.slices.items()}
         self.log[self._position.epoch + 1] = Taken(rows, tuple(taken.ends))
+        super()._epoch(source, taken, began)
 
 
 def _count(found: Any) -> int:
