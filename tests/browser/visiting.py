@@ -15,7 +15,7 @@ FLAGS = [
     "--disable-sync",
 ]
 MISSING = "NO CHROMIUM: THE PAGE WAS NOT TESTED IN A BROWSER (apt-get install chromium)"
-PATIENCE = 30_000
+PATIENCE = 300_000
 """Milliseconds: machines are slow and shared."""
 
 

@@ -86,28 +86,30 @@ def soak(model: str, seconds: float, seed: int) -> tuple[int, int, float]:
     done: list[Checked] = []
     changes = 0
     began, early = time.monotonic(), resident_mb()
-    while time.monotonic() - began < seconds and run.running:
-        choice = draw.random()
-        if choice < 0.2:
-            run.set_replicas(draw.choice(["work", "count"]), draw.randint(1, 5))
-        elif choice < 0.4 and model == "dynamic":
-            run.set_threads(draw.randint(1, 6))
-        elif choice < 0.4:
-            run.engine.element.model.rebind(draw.choice(["work", "count", "main"]), draw.randrange(2))
-        elif choice < 0.7 and len(queries) < 5:
-            name, checked = f"query {changes}", Checked()
-            worked.filter(lambda row: True, name=f"all {changes}").sink(name, checked.passed)
-            run.add_query(name)
-            queries[name] = checked
-        elif queries:
-            name = draw.choice(sorted(queries))
-            run.cancel_query(name)
-            done.append(queries.pop(name))
-        changes += 1
-        run.await_end(draw.uniform(0.0, 0.02))
-        if time.monotonic() - began < seconds / 5:
-            early = resident_mb()
-    run.stop()
+    try:
+        while time.monotonic() - began < seconds and run.running:
+            choice = draw.random()
+            if choice < 0.2:
+                run.set_replicas(draw.choice(["work", "count"]), draw.randint(1, 5))
+            elif choice < 0.4 and model == "dynamic":
+                run.set_threads(draw.randint(1, 6))
+            elif choice < 0.4:
+                run.engine.element.model.rebind(draw.choice(["work", "count", "main"]), draw.randrange(2))
+            elif choice < 0.7 and len(queries) < 5:
+                name, checked = f"query {changes}", Checked()
+                worked.filter(lambda row: True, name=f"all {changes}").sink(name, checked.passed)
+                run.add_query(name)
+                queries[name] = checked
+            elif queries:
+                name = draw.choice(sorted(queries))
+                run.cancel_query(name)
+                done.append(queries.pop(name))
+            changes += 1
+            run.await_end(draw.uniform(0.0, 0.02))
+            if time.monotonic() - began < seconds / 5:
+                early = resident_mb()
+    finally:  # threads that go on would be found by whatever test comes next
+        run.stop()
     run.await_end()
     grown = resident_mb() - early
     assert [each.problem for each in [main, *done, *queries.values()] if each.problem] == []

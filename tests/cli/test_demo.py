@@ -71,15 +71,15 @@ class TestCheck:
         load = Load(tmp_path / "readings", [rows])
         load.run()
         flow = make_flow(tmp_path / "readings", tmp_path)
-        options = Options(on=Spark(epoch_rows=700), checkpoint=str(tmp_path / "kept"))
+        options = Options(on=Spark(epoch_rows=9_000), checkpoint=str(tmp_path / "kept"))
         engine = SparkEngine(make_plan(flow), InlineBackend(3, 0), options, lambda stats: stop(engine, stats, rows))
         engine.run()
         return check_order(flow, rows, tmp_path, self.told.append)
 
     def test_passes_over_the_real_output(self, tmp_path):
-        verdicts = self.run(tmp_path, 120_000)
+        verdicts = self.run(tmp_path, 45_000)
         assert [(verdict.sink, verdict.difference) for verdict in verdicts] == [("tracked", None), ("counts", None)]
-        assert verdicts[0].rows == 120_000
+        assert verdicts[0].rows == 45_000
         assert verdicts[1].rows > 1
 
     def test_tells_what_it_does(self, tmp_path, monkeypatch):

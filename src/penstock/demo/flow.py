@@ -24,7 +24,7 @@ HOT_ROWS = 40_000
 """For how many readings they stay hot."""
 SPACING = dt.timedelta(microseconds=100)
 """From one reading to the next, by their own time."""
-WINDOW = "5 s"
+WINDOW = "2 s"
 FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SCHEMA = {"at": pa.timestamp("us", "UTC"), "sensor": pa.int64(), "value": pa.float64()}
 # A model of two inputs and some hidden units: enough plain Python for one core to be too little.
