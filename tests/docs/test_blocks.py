@@ -14,6 +14,8 @@ PEERS = {"bytewax"}
 """What is shown beside Penstock and has no wheels for every Python."""
 BROKER = "localhost:9092"
 """Where pages have their broker of Kafka; the tests' own has another port."""
+DATA = "/data/"
+"""Where pages have files that Spark reads, which does not stand where the blocks run."""
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in TEXTS if _BLOCK.search(page.read_text())]
@@ -35,6 +37,7 @@ def test_blocks_of(page: Path, spark: Any, tmp_path: Path, request: pytest.Fixtu
     text = page.read_text()
     if BROKER in text:
         text = text.replace(BROKER, request.getfixturevalue("kafka").address)
+    text = text.replace(DATA, f"{tmp_path}/")
     before = Path.cwd()
     os.chdir(tmp_path)
     try:

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-EPOCHS, EPOCH_ROWS = 6, 60
+EPOCHS, EPOCH_ROWS = 4, 60
 PATIENCE = 60.0
+"""Seconds that all waiting takes at the most, for what does not go by itself."""
 MOST_FILES = 6
-"""Three of the two anchors, and three of the epoch just done; six epochs would leave eighteen."""
+"""Three of the two anchors, and three of the epoch just done; four epochs would leave twelve."""
 
 
 def count(state: int, row: Any) -> tuple[int, int]:
@@ -54,10 +55,13 @@ def main(sources: str, work: Path, mode: str) -> None:
     def tell(when: str) -> None:
         print(json.dumps({"when": when, **left()}), flush=True)
 
+    patience = PATIENCE
+
     def settle(name: str, wanted: int) -> None:
-        until = time.monotonic() + PATIENCE
-        while left()[name] > wanted and time.monotonic() < until:
+        nonlocal patience
+        while left()[name] > wanted and patience > 0:
             time.sleep(0.1)
+            patience -= 0.1
 
     flow = ps.Flow("leftovers")
     if mode == "frame":
