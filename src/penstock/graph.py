@@ -94,14 +94,15 @@ class Graph:
 def marks_keep_up(nodes: Mapping[str, Node], port: Port) -> bool:
     """Tell whether the watermark at each row of a stream is surely not behind the row's own time.
 
-    It is not where the rows come from one source without slack, by operators without memory alone.
+    It is not where the rows come from one source of one part without slack, by operators without memory alone.
     """
     ports, sources = {port}, set()
     while ports:
         read = ports.pop()
         node = nodes[read.node]
         if isinstance(node.operator, Source):
-            if read.index != 0 or node.operator.time is None or node.operator.slack != 0:
+            source = node.operator
+            if read.index != 0 or source.time is None or source.slack != 0 or source.reader.has_parts:
                 return False  # rows that came against `order_by` raise no mark
             sources.add(node.name)
         elif node.operator.kind != "stateless" or not node.inputs:

@@ -1,7 +1,8 @@
 """Say where rows come from. A reader describes; the engine reads.
 
 A reader that `goes_on` has rows that come with time: nobody knows which source has the next one. All others have every
-row at hand, so that several of them can take turns.
+row at hand, so that several of them can take turns. One that `has_parts` has several watermarks, and its own is the
+lowest: a row may be ahead of it even where the source has no slack.
 
 The order of a source without `order_by` is its own: for directories the files by modification time and then
 name, rows as they stand in the file; for items their index; for a batch DataFrame its partitions and rows; for a
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -28,6 +29,7 @@ _SAMPLE = 1000
 class Files:
     """Files in a directory. `follow` waits for more; otherwise the source ends with what is there."""
 
+    has_parts: ClassVar[bool] = False
     path: str
     format: FileFormat | Literal["text"]
     schema: Any = None
@@ -48,6 +50,7 @@ class Files:
 class Items:
     """A Python iterable. It is read again from its start after a restart, so it must give the same rows."""
 
+    has_parts: ClassVar[bool] = False
     items: Iterable[Any]
     schema: Any = None
     passes_over: bool = False
@@ -63,6 +66,7 @@ class Items:
 class Generated:
     """Rows made by `function(start, stop) -> table` for a growing range of row numbers."""
 
+    has_parts: ClassVar[bool] = False
     function: Callable[[int, int], pa.Table]
     schema: Any
     rows_per_second: float | None = None
@@ -78,6 +82,7 @@ class Generated:
 class Socket:
     """Lines of text from a TCP server. What an epoch takes is logged; a crash loses what was only received."""
 
+    has_parts: ClassVar[bool] = False
     host: str
     port: int
 
@@ -109,6 +114,11 @@ class Frame:
         from penstock.spark.places import find_places
 
         return find_places(self.frame)
+
+    @property
+    def has_parts(self) -> bool:
+        """Tell whether rows are of several parts: partitions of Kafka."""
+        return self.streaming and self.places.kind == "kafka"
 
     @property
     def own_width(self) -> int:

@@ -150,6 +150,7 @@ class Parted(read.Items):
 
     asked: Any = ()
     ends: bool = True
+    has_parts = True  # type: ignore[misc]
     goes_on = True  # type: ignore[assignment]
 
 

@@ -55,6 +55,11 @@ def parts(engine: str, ordered: bool, *given: dict[int, list[int]]) -> Whole:
 
 
 WINDOWS = Step("windowed", (-1,), 0, 0, False)
+SESSIONS = Whole(  # rows of a part that is ahead of the source's watermark
+    (Origin("parts", 0, (*[(0, 0, 0)] * 2, *[(3, 1, 0)] * 2, *[(0, 0, 0)] * 3, (4, 0, 0), *[(0, 0, 0)] * 3, (1, 0, 0)),
+            parts=(((0, 1),), ((0, 1),), ((0, 1), (1, 2), (7, 3)), ((0, 1), (1, 2)), ((0, 1),))),),
+    False, True, (Step("windowed", (-1,), 0, 2, False),), "inline", (Life(2, 3),),
+)  # fmt: skip
 MANY_FILES = Whole(
     (Origin("items", 0, ((0, 0, 0),)), Origin("json", 0, tuple((0, 0, v) for v in range(30)))),
     True, True, (Step("united", (1, 3), 0, 0, False),), "threads", (Life(1, 3),), (("batch_rows", 2), ("threads", 2)),
@@ -69,6 +74,7 @@ FOUND = {
     "a part that comes last": parts("inline", True, {0: [0, 3], 1: [0, 5]}, {7: [1, 1, 9]}, {0: [4, 9], 1: [8, 20]}),
     "rows that wait while the next files are read": MANY_FILES,
     "parts wait for another of the same source": parts("threads", True, {0: [0], 1: [0, 0], 7: [0, 0, 0]}),
+    "sessions over parts": SESSIONS,
     "a part that gives nothing at first": parts("sequential", False, {0: [0]}, {0: [0]}, {0: [2], 1: [0, 0]}),
 }
 """Flows that were found, made as small as they can be."""

@@ -171,7 +171,8 @@ def check_fits(path: str, old: Json, new: Json) -> None:
             raise CheckpointError(
                 f"the sessions of the operator {name!r} are {'with' if kept else 'without'} their rows in {path}, and "
                 f"the flow now keeps them {'with' if keeps else 'without'}, because the slack of their source, or what "
-                f"is between the two, is another; change it back, {other}"
+                f"is between the two, is another, or an earlier release did not see its partitions; "
+                f"change it back, {other}"
             )
 
 
