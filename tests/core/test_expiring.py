@@ -51,7 +51,7 @@ def test_memory_is_given_back():
     keyed = flow.source("in", ps.read.items(rows), time="t").key_by("k")
     keyed.scan(lambda n, row: (n + 1, n), 0, name="count", ttl=10).sink("out")
     run = ps.start(flow, on=ps.Threads(), end=False)
-    assert run.await_end(60)
+    assert run.await_end(300)
     kept = run.engine.element.stations["count"].states()
     assert sorted(kept) == list(range(190, 200))
 
