@@ -12,7 +12,7 @@ from penstock import checks
 from penstock.errors import FlowError
 from penstock.flow.naming import AutomaticName, automatic_name, numbered
 from penstock.flow.stream import Stream
-from penstock.graph import Graph, Node, Port
+from penstock.graph import Graph, Node, Port, kind_of_node
 from penstock.keys import SHARDS
 from penstock.operators.base import OnError, Operator, Source, Union
 from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
@@ -121,7 +121,9 @@ class Flow:
             inputs = self._give_way(name, inputs)
         checks.operator_name(self._nodes, name)
         name = str(name)
-        self._nodes[name] = Node(name, operator, inputs, types, time, self.shards, naming)
+        self._nodes[name] = kind_of_node(operator)(
+            name, operator, inputs, types, time, shards=self.shards, naming=naming
+        )
         return Stream(self, Port(name))
 
     def _free_name(self, given: str | None, function: Any, kind: str) -> str:
@@ -169,5 +171,5 @@ class Forward(Stream):
         if node.inputs:
             raise FlowError(f"stream {node.name!r} is connected already, to {node.inputs[0].node!r}")
         checks.one_flow((self, stream), node.name)
-        changed = Node(node.name, node.operator, (stream.port,), (stream.type,), stream.time, node.shards)
+        changed = replace(node, inputs=(stream.port,), types=(stream.type,), time=stream.time, naming=None)
         self.flow._nodes[node.name] = changed
