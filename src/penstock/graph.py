@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.errors import FlowError
 from penstock.keys import SHARDS
@@ -49,6 +49,8 @@ class Node:
     """Into how many shards the keys of the flow are cut, where that is kept or moves."""
     naming: Naming | None = None
     """None where the user gave the name."""
+    where: str = field(default="", compare=False)
+    """The file and line of the user's that made it."""
 
 
 @dataclass(frozen=True)

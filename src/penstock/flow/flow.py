@@ -9,12 +9,12 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from penstock import checks
-from penstock.errors import FlowError
+from penstock.errors import FlowError, users_line
 from penstock.flow.naming import AutomaticName, automatic_name, numbered
 from penstock.flow.stream import Stream
 from penstock.graph import Graph, Node, Port
 from penstock.keys import SHARDS
-from penstock.operators.base import OnError, Operator, Source, Union
+from penstock.operators.base import OnError, Operator, Sink, Source, Union
 from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
 from penstock.row_types import OutT, Schema, row_type
 from penstock.rows import RowType
@@ -121,7 +121,7 @@ class Flow:
             inputs = self._give_way(name, inputs)
         checks.operator_name(self._nodes, name)
         name = str(name)
-        self._nodes[name] = Node(name, operator, inputs, types, time, self.shards, naming)
+        self._nodes[name] = Node(name, operator, inputs, types, time, self.shards, naming, users_line())
         return Stream(self, Port(name))
 
     def _free_name(self, given: str | None, function: Any, kind: str) -> str:
@@ -148,7 +148,12 @@ class Flow:
         return renamed(inputs)
 
     def __repr__(self) -> str:
-        return f"Flow({self.name!r}, {len(self._nodes)} operators)"
+        kinds: dict[str, list[str]] = {"sources": [], "operators": [], "sinks": []}
+        for name, node in self._nodes.items():
+            kind = {Source: "sources", Sink: "sinks"}.get(type(node.operator), "operators")
+            kinds[kind].append(name)
+        inside = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+        return f"<Flow {self.name!r}: {inside or 'empty; begin with flow.source(name, reader)'}>"
 
     def _repr_svg_(self) -> str | None:
         """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""
@@ -169,5 +174,7 @@ class Forward(Stream):
         if node.inputs:
             raise FlowError(f"stream {node.name!r} is connected already, to {node.inputs[0].node!r}")
         checks.one_flow((self, stream), node.name)
-        changed = Node(node.name, node.operator, (stream.port,), (stream.type,), stream.time, node.shards)
+        changed = Node(
+            node.name, node.operator, (stream.port,), (stream.type,), stream.time, node.shards, None, node.where
+        )
         self.flow._nodes[node.name] = changed
