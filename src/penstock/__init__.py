@@ -116,3 +116,4 @@ __all__ = [
     "window",
     "write",
 ]
+__dir__ = __all__.copy
