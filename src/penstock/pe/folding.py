@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import RowTypeError
-from penstock.graph import Node
-from penstock.operators.base import Keyed
+from penstock.graph import KeyedNode
 from penstock.operators.stateless import SKIPPED
 from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.failures import Failures
@@ -29,14 +28,13 @@ class Folding:
 
     def __init__(
         self,
-        node: Node,
+        node: KeyedNode,
         shards: Shards,
         failures: Failures,
         clock: Callable[[], float],
         hot: HotKeys | None = None,
     ) -> None:
         operator = node.operator
-        assert isinstance(operator, Keyed)
         self._hot = hot
         self._node, self._operator, self._shards, self._failures, self._clock = node, operator, shards, failures, clock
         self._many = operator.logic.emits == "many"
