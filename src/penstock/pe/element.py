@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from penstock.clock import perf_counter
 from penstock.errors import FlowError, PenstockError
@@ -60,6 +60,7 @@ class Settings:
     """Batches that an input port holds."""
     in_flight: int = 64
     """Batches that may be in the element at once."""
+    _: KW_ONLY
     fuse: bool = True
     """Whether consecutive maps and filters are run as one, in the dynamic and the manual model, and sinks are run with
     what they read, in these and the bound one."""
@@ -102,16 +103,16 @@ class Element:
             self._take,
             clock,
             settings.capacity,
-            settings.in_flight,
-            self._partitions(plan),
-            min(SOON, settings.quantum),
-            settings.reorder(self._primitives, settings.in_flight + 1, first=first),
-            lambda: self.model.active,
-            MeasuredFlow(clock),
-            first,
-            settings.partitioned,
-            settings.reorder,
-            settings.keeps_frames,
+            in_flight=settings.in_flight,
+            partitions=self._partitions(plan),
+            turn=min(SOON, settings.quantum),
+            published=settings.reorder(self._primitives, settings.in_flight + 1, first=first),
+            active=lambda: self.model.active,
+            measured=MeasuredFlow(clock),
+            first=first,
+            partitioned=settings.partitioned,
+            reorder=settings.reorder,
+            keeps_frames=settings.keeps_frames,
         )
         check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"

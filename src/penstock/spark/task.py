@@ -244,7 +244,7 @@ class Task:
         # Processor time: other load on the machine must not make a shard look heavy.
         clock, failures = thread_time, self._failures
         kind = PausingRunner if node.operator.logic.waits else KeyedRunner
-        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
+        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, hot=shards.hot)
         steps = self._steps(spool)
         waters = self._spec.waters
         marks = arrival(shape.marks, steps, waters, shape.width)
