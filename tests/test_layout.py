@@ -40,6 +40,7 @@ CORE = {
     "stages",
     "statistics",
     "timing",
+    "value_columns",
     "write",
 }
 """What a flow is and means, and how its rows come in: below every engine."""

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from penstock.operators import aggregates
 from penstock.operators.aggregates import Agg, Aggregation
-from penstock.rows import Row, RowType, column_values
+from penstock.rows import Row, RowType
+from penstock.value_columns import column_values
 
 Ints = npt.NDArray[np.int64]
 

@@ -261,18 +261,22 @@ class Task:
             count(self._main.rows_in, node.name, sum(len(chunk) for _, chunk in group))
             with self._spent.on("user", node.name):
                 made = runner.run(parts, now, water)
-            for port, out in made.items():
-                self._passages.take(node, port, out)
+            self._take_on(node, made)
             water = int(now.values[-1]) if len(now) else water
+            del parts, group[:]
             yield
         if len(marks) or len(closing):
             if isinstance(runner, PausingRunner):
                 runner.closing = closing
             with self._spent.on("user", node.name):
                 made = runner.run([], marks, water)
-            for port, out in made.items():
-                self._passages.take(node, port, out)
+            self._take_on(node, made)
             yield
+
+    def _take_on(self, node: Node, made: dict[int, Chunk]) -> None:
+        """Take rows on that an operator made, and let them go: the collector looks at all that are still there."""
+        for port in list(made):
+            self._passages.take(node, port, made.pop(port))
 
     def _steps(self, spool: Spool) -> dict[str, Steps]:
         """Return the marks of all sources in this epoch, ends included."""
