@@ -245,14 +245,13 @@ def same_time(left: Stream, right: Stream, operator: str) -> None:
         )
 
 
-def merge_time(graph: Graph, node: str, by: str, operator: str) -> None:
-    """Check that the sources above a merged stream have their event time in the field it merges by."""
+def merge_time(graph: Graph, node: str, by: str, operator: str, what: str) -> None:
+    """Check that the sources above a stream have their event time in the field that an operator names as its time."""
     for name, other in graph.nodes.items():
         source = other.operator
         if isinstance(source, Source) and node in graph.below(name) and source.time != by:
             raise FlowError(
-                f"operator {operator!r}: merge(by={by!r}) needs time={by!r} on source {name!r}, which has "
-                f"time={source.time!r}"
+                f"operator {operator!r}: {what} needs time={by!r} on source {name!r}, which has time={source.time!r}"
             )
 
 

@@ -115,6 +115,10 @@ class Frame:
 
         return find_places(self.frame)
 
+    def collect(self) -> pa.Table:
+        """Bring all rows of a batch DataFrame here."""
+        return self.frame.toArrow()
+
     @property
     def has_parts(self) -> bool:
         """Tell whether rows are of several parts: partitions of Kafka."""

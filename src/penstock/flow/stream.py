@@ -12,6 +12,7 @@ from penstock import checks, hints
 from penstock.errors import FlowError
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
+from penstock.flow.looking_up import AsOf, Fields, lookup
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
@@ -19,6 +20,7 @@ from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, 
 from penstock.operators.expiring import Expiring
 from penstock.operators.initial import state_maker
 from penstock.operators.join import Combine, How
+from penstock.operators.lookup import LookupHow
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.sort import Sort
@@ -241,7 +243,7 @@ class Stream:
         streams = (self, *others)
         checks.one_flow(streams, name)
         for stream in streams:
-            checks.merge_time(self.flow.graph(), stream.port.node, by, name)
+            checks.merge_time(self.flow.graph(), stream.port.node, by, name, f"merge(by={by!r})")
         return self.union(*others, name=f"{name}.union").sort(name=name)
 
     def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream:
@@ -271,6 +273,30 @@ class Stream:
         """Join rows of two streams that agree `on` a field, several, {left: right}, or a function; see KeyedStream."""
         left, right = key_both(self, other, on)
         return join(left, right, window, combine, within, ttl, how, schema, name, on_error)
+
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: On,
+        as_of: AsOf = False,
+        how: LookupHow = "left",
+        fields: Fields = None,
+        prefix: str | None = None,
+        refresh: str | float | None = None,
+        ttl: Duration | None = None,
+        schema: Any = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Add to each row the fields of the row that a table, or another stream, has for its key.
+
+        A table is a dict, a list of rows, the path of Parquet files, a reader, a batch DataFrame, or a function that
+        returns one of these; it is read once, or again every `refresh`. Of a stream the latest row counts. `on` is a
+        field of both, several, or {field of the row: field of the table}. With `as_of` the row counts that is the
+        latest by time, not after the row's. A row that finds nothing gets nulls, or is dropped with `how="inner"`.
+        `fields` says which fields come along, `prefix` what their names begin with.
+        """
+        return lookup(self, table, on, as_of, how, fields, prefix, refresh, ttl, schema, name)
 
     # With memory --------------------------------------------------------------------------------------------
 

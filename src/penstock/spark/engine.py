@@ -307,6 +307,7 @@ class SparkEngine(Engine):
             threads=self._threads,
             name_keys=self._options.name_keys,
             solo=choice.solo,
+            contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )
 
