@@ -16,7 +16,7 @@ from penstock.elastic.decisions import Decision
 from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.feeds import Feed, Slice, make_feed
 from penstock.ingress.refreshing import loaded
 from penstock.local.brakes import Brakes
@@ -38,7 +38,6 @@ from penstock.local.worker_steering import (
     WaitSteering,
     waiting_operators,
 )
-from penstock.operators.base import Source
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
@@ -247,12 +246,10 @@ class LocalEngine(Engine):
         return {
             node.name: make_feed(node.operator.reader, node.name, monotonic, aligned=True)
             for node in self._plan.sources
-            if isinstance(node.operator, Source)
         }
 
-    def _limit(self, node: Node) -> int:
+    def _limit(self, node: SourceNode) -> int:
         """Return how many rows to ask a source for at once: files are opened for each time, so more of them."""
-        assert isinstance(node.operator, Source)
         rows = self._cutter.batch_rows
         return max(rows, FILE_ROWS) if isinstance(node.operator.reader, Files) else rows
 

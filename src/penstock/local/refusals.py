@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock.errors import FlowError
-from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Frame
 
@@ -11,7 +10,6 @@ from penstock.read import Frame
 def refuse_frames(plan: Plan, engine: str) -> None:
     """Refuse sources that only Spark can read."""
     for node in plan.sources:
-        assert isinstance(node.operator, Source)
         if isinstance(node.operator.reader, Frame):
             raise FlowError(
                 f"source {node.name!r} is a Spark DataFrame, which on={engine} cannot read; use "
