@@ -20,6 +20,7 @@ from penstock.errors import (
 from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
+from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
@@ -59,6 +60,7 @@ from penstock.stages import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "CheckpointError",
     "DeadLetter",
     "Flow",

@@ -34,6 +34,8 @@ class DeadLetter(NamedTuple):
     error: str
     where: str
     row: str
+    attempts: int = 1
+    """How often the call was made; once, but for functions with `retries=`."""
 
 
 DEAD_LETTER = typing.cast(RowType, type_from_annotation(DeadLetter))

@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 from penstock.flow import Flow, Stream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
+from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Tumbling
 
+from .flows.calls import count_attempt
 from .strategies import FIELDS, KINDS, Build, Kind, Step, again, declared
 
 ODD = {"t": pa.int64(), "x": pa.float64(), "v": pa.int64()}
@@ -120,6 +122,21 @@ def gated(step: Step, streams: list[Stream]) -> list[Stream]:
 def throttled(step: Step, streams: list[Stream]) -> list[Stream]:
     gate = library.Throttle(1 + step.a % 2, per=2 + step.b) if step.choice else library.Throttle(every=2 + step.a)
     return [operate(gate, streams[0])]
+
+
+@kind()
+def called(step: Step, streams: list[Stream]) -> list[Stream]:
+    """Fail at each row's first attempts, in the thread that makes all of them."""
+    tries, fails = step.a % 3, step.b
+
+    def ask(row: Any) -> Any:
+        count_attempt(row, (row.v + fails) % 4)
+        return {"t": row.t, "k": row.k, "v": row.v + 1}
+
+    made = streams[0].map(ask, schema=FIELDS, on_error="dead_letter", retries=tries, backoff="1 ms")
+    letters = made.errors.map(lambda e: {"t": 0, "k": e.attempts, "v": len(e.error)}, schema=FIELDS)
+    cache: Any = {"cache": Cache(3, by="v")} if step.choice else {}
+    return [made, letters.map(lambda r: {"t": r.t, "k": r.k, "v": -r.v}, schema=FIELDS, **cache)]
 
 
 def odd(stream: Stream) -> Stream:

@@ -182,7 +182,7 @@ class TestTypes:
 
     def test_of_dead_letters(self):
         letters = source().map(str, on_error="dead_letter").errors
-        assert letters.type.names == ["operator", "error", "where", "row"]
+        assert letters.type.names == ["operator", "error", "where", "row", "attempts"]
 
 
 class TestComposing:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.checks import DeadLetter
 from penstock.errors import FlowError
+from penstock.flow.calling import calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.looking_up import AsOf, Fields, lookup
 from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
+from penstock.operators.calls import CallOptions
 from penstock.operators.expiring import Expiring
 from penstock.operators.join import How
 from penstock.operators.lookup import LookupHow
@@ -29,7 +31,6 @@ from penstock.operators.stateless import (
     MapBatches,
     Split,
     refuse_async,
-    rows_in_flight,
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
@@ -120,16 +121,18 @@ class Stream(Stateful[RowT_co]):
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
+        **options: Unpack[CallOptions],
     ) -> Stream[OutT]:
         """Replace each row by `function(row)`.
 
         An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
-        for at most `in_flight`; outputs keep the order of the rows.
+        for at most `in_flight`; outputs keep the order of the rows. `timeout=`, `retries=`, `backoff=`, `rate=` and
+        `cache=` are for calls of a service.
         """
         name = self.flow._free_name(name, function, "map")
         returns = checks.returns(function, schema, name)
-        rows = rows_in_flight(function, waits, in_flight, name)
-        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows), returns)
+        rows, how = calls_of(self.type, function, waits, in_flight, options, name)
+        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def filter(
         self,
@@ -139,19 +142,21 @@ class Stream(Stateful[RowT_co]):
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
+        **options: Unpack[CallOptions],
     ) -> Stream[RowT_co]:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
+        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may call as in `map`."""
         if isinstance(predicate, pc.Expression):
             name = self.flow._free_name(name, None, "filter")
-            if waits or in_flight is not None:
-                raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")
+            if waits or in_flight is not None or options:
+                given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
+                raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
             known = checks.known_type(self.type, name, "a filter expression")
             checks.predicate(known, predicate, name)
             return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
         checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
-        rows = rows_in_flight(predicate, waits, in_flight, name)
-        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows), self.type)
+        rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
+        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
     def flat_map(
         self,
@@ -164,12 +169,13 @@ class Stream(Stateful[RowT_co]):
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
+        **options: Unpack[CallOptions],
     ) -> Stream[OutT]:
-        """Replace each row by the rows that `function(row)` returns or yields; it may wait as in `map`."""
+        """Replace each row by the rows that `function(row)` returns or yields; it may call as in `map`."""
         name = self.flow._free_name(name, function, "flat_map")
         returns = checks.returns(function, schema, name, item=True)
-        rows = rows_in_flight(function, waits, in_flight, name, yields=True)
-        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
+        rows, how = calls_of(self.type, function, waits, in_flight, options, name, yields=True)
+        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any

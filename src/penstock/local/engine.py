@@ -215,6 +215,7 @@ class LocalEngine(Engine):
 
     def stop(self) -> None:
         self._stop.set()
+        self.element.hurry()
 
     def stop_now(self) -> None:
         """End at once: what came in and is not out yet is dropped."""

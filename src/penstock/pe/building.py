@@ -27,10 +27,10 @@ from penstock.pe.running import new_states
 from penstock.pe.sink_station import SinkStation
 from penstock.pe.source_station import SourceStation
 from penstock.pe.state_columns import ColumnStates
+from penstock.pe.stateless_station import StatelessStation
 from penstock.pe.stations import (
     Link,
     StatefulStation,
-    StatelessStation,
     Station,
     Surroundings,
     UnionStation,
