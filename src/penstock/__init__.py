@@ -120,3 +120,4 @@ __all__ = [
     "window",
     "write",
 ]
+__dir__ = __all__.copy

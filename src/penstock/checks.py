@@ -58,7 +58,8 @@ def operator_name(nodes: Mapping[str, Node], name: str) -> None:
     if not isinstance(name, str) or not name:
         raise FlowError(f"an operator's name must be text, not {name!r}")
     if name in nodes:
-        raise FlowError(f"the flow has two operators named {name!r}; give one of them another name=")
+        where = f", the first made at {nodes[name].where}" if nodes[name].where else ""
+        raise FlowError(f"the flow has two operators named {name!r}{where}; give one of them another name=")
 
 
 def wrap(name: str, convert: Callable[[Any], Any], value: Any) -> Any:

@@ -15,6 +15,7 @@ from penstock.flow.calling import calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.looking_up import AsOf, Fields, lookup
+from penstock.flow.missing import missing_method
 from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
@@ -91,6 +92,19 @@ class Stream(Stateful[RowT_co]):
         if port not in outputs:
             raise FlowError(f"operator {self.node.name!r} has no output {port!r}: {hint}")
         return Stream(self.flow, Port(self.node.name, outputs.index(port)))
+
+    def __repr__(self) -> str:
+        node, output = self.node, self.node.operator.outputs[self.port.index]
+        of = "" if output == "out" else f".{output}"
+        fields = "rows of any kind" if self.type is None else ", ".join(f"{f.name}: {f.type}" for f in self.type.schema)
+        keyed = "" if self._key is None else f"; by {self._key}"
+        time = "" if self.time is None else f"; event time: {self.time}"
+        return f"<Stream {node.name!r}{of} of flow {self.flow.name!r}: {fields}{keyed}{time}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
 
     def __rshift__(self, stage: Callable[[Stream[RowT_co]], Result]) -> Result:
         """Apply a stage (`ps.map(f)`, ...) or any composite, which is a plain function of a stream."""

@@ -11,7 +11,8 @@ from penstock.operators.lookup import Lookup
 from penstock.pe.batch import Header
 from penstock.pe.failures import Failures
 from penstock.pe.stateless import run_stateless
-from penstock.pe.stations import Group, Rows, StatelessStation, Surroundings
+from penstock.pe.stateless_station import StatelessStation
+from penstock.pe.stations import Group, Rows, Surroundings
 
 
 class LookupStation(StatelessStation):
