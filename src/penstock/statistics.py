@@ -89,6 +89,10 @@ class Totals:
     """Seconds that they stood still because another producer was at a queue below."""
     errors: int = 0
     """Rows that failed and were passed over."""
+    retries: int = 0
+    """Attempts of its calls after the first of each."""
+    timeouts: int = 0
+    """Attempts that took longer than they may."""
 
 
 @dataclass(slots=True)
@@ -175,6 +179,8 @@ class OperatorStats(Totals):
             self.below_full + sign * other.below_full,
             below_taken=self.below_taken + sign * other.below_taken,
             errors=self.errors + sign * other.errors,
+            retries=self.retries + sign * other.retries,
+            timeouts=self.timeouts + sign * other.timeouts,
             name=self.name,
             kind=self.kind,
             came=self.came + sign * other.came,

@@ -31,6 +31,8 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                 totals.below_full,
                 below_taken=totals.below_taken,
                 errors=totals.errors,
+                retries=totals.retries,
+                timeouts=totals.timeouts,
                 name=node.name,
                 kind=node.operator.kind,
                 full=(0.0,),
