@@ -15,8 +15,10 @@ from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.windowed import WindowedStream
 from penstock.graph import Node, Port
 from penstock.operators import aggregates
+from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.expiring import Expiring
+from penstock.operators.expressions import bound_predicate, is_expression
 from penstock.operators.initial import state_maker
 from penstock.operators.join import Combine, How
 from penstock.operators.process import ProcessLike, process_logic
@@ -139,13 +141,13 @@ class Stream:
         in_flight: int | None = None,
     ) -> Stream:
         """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
-        if isinstance(predicate, pc.Expression):
+        if is_expression(predicate):
             name = self.flow._free_name(name, None, "filter")
             if waits or in_flight is not None:
                 raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")
             known = checks.known_type(self.type, name, "a filter expression")
-            checks.predicate(known, predicate, name)
-            return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
+            holds = bound_predicate(predicate, known, name, "a filter")
+            return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
         checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
         rows = rows_in_flight(predicate, waits, in_flight, name)
@@ -352,7 +354,7 @@ class Stream:
         if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
             ttl, results = None, {"ttl": ttl, **results}
         name = self.flow._free_name(name, None, "aggregate")
-        bundle = aggregates.aggregation(results, name, self.type)
+        bundle = aggregation(results, name, self.type)
         key = self._key
         checks.aggregate_fields(bundle, self.type, name, key.names if key else ())
         return self._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
