@@ -21,6 +21,7 @@ from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
@@ -86,6 +87,7 @@ __all__ = [
     "count_window",
     "distinct",
     "drop",
+    "expr",
     "feedback",
     "filter",
     "flat_map",

@@ -161,7 +161,7 @@ def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, it
 
 
 def options_or_results(
-    kind: type, name: Any, on_error: Any, results: dict[str, Any]
+    kind: type | tuple[type, ...], name: Any, on_error: Any, results: dict[str, Any]
 ) -> tuple[str | None, OnError, dict[str, Any]]:
     """Tell the options of an operator from computed fields that are called as they are."""
     named: dict[str, Any] = {}

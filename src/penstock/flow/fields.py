@@ -39,7 +39,7 @@ def select(
         if not is_expression(expression):
             raise FlowError(
                 f"operator {name!r}: {field}={expression!r} is no expression; write "
-                f'pc.field("a") * 2, or use map() for a Python function'
+                f'ps.expr("a * 2") or pc.field("a") * 2, or use map() for a Python function'
             )
     computed = ((field, bound(each, known, name, "select")[0]) for field, each in expressions.items())
     pairs = (*((field, pc.field(field)) for field in fields), *computed)

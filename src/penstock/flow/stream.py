@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow.compute as pc
-
 from penstock import checks, hints
 from penstock.errors import FlowError
 from penstock.flow.fields import distinct, drop, rename, select
@@ -18,7 +16,7 @@ from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.expiring import Expiring
-from penstock.operators.expressions import bound_predicate, is_expression
+from penstock.operators.expressions import EXPRESSIONS, bound_predicate, is_expression
 from penstock.operators.initial import state_maker
 from penstock.operators.join import Combine, How
 from penstock.operators.process import ProcessLike, process_logic
@@ -140,7 +138,7 @@ class Stream:
         waits: bool | None = None,
         in_flight: int | None = None,
     ) -> Stream:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
+        """Keep the rows for which a function, or an expression, holds; a function may wait as in `map`."""
         if is_expression(predicate):
             name = self.flow._free_name(name, None, "filter")
             if waits or in_flight is not None:
@@ -149,7 +147,7 @@ class Stream:
             holds = bound_predicate(predicate, known, name, "a filter")
             return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
-        checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
+        checks.is_callable(predicate, name, "a function of the row, or an expression (ps.expr, pyarrow.compute)")
         rows = rows_in_flight(predicate, waits, in_flight, name)
         return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows), self.type)
 
@@ -172,8 +170,8 @@ class Stream:
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
     ) -> Stream:
-        """Keep fields, "*" for all others, and compute some by `pyarrow.compute` expressions, under any name."""
-        name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
+        """Keep fields, "*" for all others, and compute some by expressions (`ps.expr(...)`, `pyarrow.compute`)."""
+        name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
         return select(self, fields, expressions, name, on_error)
 
     def drop(self, *fields: str, name: str | None = None) -> Stream:

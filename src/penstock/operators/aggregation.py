@@ -131,7 +131,7 @@ def _bound(aggregate: Agg, name: str, operator: str, row: RowType | None) -> Agg
         if isinstance(value.where, str):
             raise FlowError(
                 f"operator {operator!r}: {name} has where={value.where!r}; give an expression, for example "
-                f'where=pc.field("price") > 5, or a function of the row'
+                f'where=ps.expr("price > 5"), or a function of the row'
             )
         aggregate = replace(aggregate, value=value.bound(row, operator, f"{name}={aggregate.label}(...)"))
     kind = kind_of(aggregate.value, row)

@@ -8,13 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import FlowError
+from penstock.operators.expression_functions import Expr
 from penstock.operators.stateless import evaluate
 from penstock.rows import RowType, normalize_schema
+
+EXPRESSIONS = (pc.Expression, Expr)
+"""Arrow's, and those that are written as text."""
 
 
 def is_expression(value: Any) -> bool:
     """Tell an expression from a field's name and a function."""
-    return isinstance(value, pc.Expression)
+    return isinstance(value, EXPRESSIONS)
 
 
 def value_column(rows: pa.RecordBatch | None, expression: pc.Expression) -> pa.Array:
@@ -33,8 +37,9 @@ def bound(value: Any, row: RowType | None, operator: str, what: str) -> tuple[pc
             f"operator {operator!r}: {what} needs to know the rows' type; annotate what the function before "
             f"it returns (a dataclass, NamedTuple or TypedDict), or give schema="
         )
+    made = value.bound(row, operator) if isinstance(value, Expr) else value
     try:
-        return value, evaluate(row.encode([]), (("value", value),)).schema.field(0).type
+        return made, evaluate(row.encode([]), (("value", made),)).schema.field(0).type
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise FlowError(
