@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,37 @@ import pyarrow as pa
 
 from penstock.errors import FlowError, RowTypeError
 from penstock.rows import MISFITS, Form, Record, Row, RowType, arrow_type, record_type
+
+if typing.TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # What a checker cannot know is Any: `ps.Stream` alone is a stream of any rows.
+    RowT_co = TypeVar("RowT_co", covariant=True, default=Any)
+    OutT = TypeVar("OutT", default=Any)
+    StateT = TypeVar("StateT", default=Any)
+else:
+    RowT_co = typing.TypeVar("RowT_co", covariant=True)
+    OutT, StateT = typing.TypeVar("OutT"), typing.TypeVar("StateT")
+
+
+class ArrowSchema(typing.Protocol):
+    """A `pyarrow.Schema`, of which a checker knows nothing."""
+
+    @property
+    def names(self) -> list[str]:
+        """The fields."""
+
+    @property
+    def metadata(self) -> Any:
+        """What else Arrow keeps of them."""
+
+
+Schema: typing.TypeAlias = type[OutT] | Mapping[str, Any] | ArrowSchema | RowType
+"""What may be declared of rows: their class, fields with their types, or a schema of Arrow's."""
+Returned: typing.TypeAlias = typing.Union[Mapping[str, Any], OutT]  # noqa: UP007
+"""What functions return for a row: the row, or a dict of its fields, which does not tell a checker what the row is."""
+UNSET: Any = None
+"""The default of an argument whose type is to be found by others."""
 
 
 def row_type(declared: Any, operator: str) -> RowType | None:

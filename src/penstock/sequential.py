@@ -71,9 +71,8 @@ class SequentialEngine:
 
     def row(self, source: str, row: Row, part: int = 0) -> None:
         """Take the next row of the input sequence, of some part of its source, through the whole graph."""
-        node = self.plan.nodes[source]
+        node = self.plan.source(source)
         operator = node.operator
-        assert isinstance(operator, Source)
         if isinstance(row, Unreadable):
             self._drain(self._unreadable(node, operator, row))
             return
@@ -108,9 +107,8 @@ class SequentialEngine:
 
     def late(self, source: str, row: Row) -> None:
         """Take a row that came against the order of an epoch that is done."""
-        node = self.plan.nodes[source]
+        node = self.plan.source(source)
         operator = node.operator
-        assert isinstance(operator, Source)
         if not operator.diverts:
             raise SourceError(late_row_message(source, row))
         time = self._time(node, operator, row)
@@ -128,7 +126,6 @@ class SequentialEngine:
     def close(self) -> None:
         """Close what waits: no more rows come."""
         for node in self.plan.keyed:
-            assert isinstance(node.operator, Keyed)
             for state in self._keyed[node.name].states.values():
                 node.operator.logic.let_go(state)
 

@@ -105,7 +105,7 @@ REFUSED = {
     "key_by of several": (lambda: source().key_by("name", "prices"), "did you mean 'price'?"),
     "key_by nothing": (
         lambda: source().key_by(),
-        "key_by behind operator 'calls'",
+        "key_by after operator 'calls'",
         "needs field names or one function",
     ),
     "key_by a number": (lambda: source().key_by(3), "needs field names or one function, got (3,)"),

@@ -3,52 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from penstock.flow.joining import Within, connect, join
+from penstock.flow.stateful import Stateful
 from penstock.flow.stream import Stream
 from penstock.operators.base import Key, OnError
-from penstock.operators.join import Combine, How
+from penstock.operators.join import How
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import WindowSpec
+from penstock.row_types import OutT, RowT_co, Schema
 from penstock.timing import Duration
 
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def _keyed(method: Callable[Concatenate[Stream, P], Result]) -> Callable[Concatenate[KeyedStream, P], Result]:
-    """Make the method of a keyed stream that does for each key what the stream's does for all rows."""
-
-    @wraps(method)
-    def made(self: KeyedStream, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return method(self.stream._with_key(self.key), *args, **kwargs)
-
-    return made
-
-
-class KeyedStream:
+class KeyedStream(Stateful[RowT_co]):
     """Rows partitioned by a key: each key has state of its own, and its rows come in order."""
 
-    def __init__(self, stream: Stream, key: Key) -> None:
+    def __init__(self, stream: Stream[RowT_co], key: Key) -> None:
         self.stream, self.key = stream, key
 
-    def __rshift__(self, stage: Callable[[KeyedStream], Result]) -> Result:
+    def __rshift__(self, stage: Callable[[KeyedStream[RowT_co]], Result]) -> Result:
         return stage(self)
 
-    scan = _keyed(Stream.scan)
-    flat_scan = _keyed(Stream.flat_scan)
-    reduce = _keyed(Stream.reduce)
-    aggregate = _keyed(Stream.aggregate)
-    process = _keyed(Stream.process)
-    window = _keyed(Stream.window)
+    @property
+    def _keyed_rows(self) -> Stream[RowT_co]:
+        return self.stream._with_key(self.key)
 
     def join(
         self,
-        other: KeyedStream,
+        other: KeyedStream[OutT],
         window: WindowSpec | Duration | None = None,
-        combine: Combine | None = None,
+        combine: Callable[[RowT_co, OutT], Any] | None = None,
         *,
         within: Within | None = None,
         ttl: Duration | None = None,
@@ -69,11 +56,11 @@ class KeyedStream:
         other: KeyedStream,
         process: ProcessLike,
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
         ttl: Duration | None = None,
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Give the rows of two keyed streams to one class of your own, with one state and timers for each key.
 
         Rows of this stream go to its `on_left`, rows of the other to its `on_right`, in the order of both.

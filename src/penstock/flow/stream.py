@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow.compute as pc
+
 from penstock import checks, hints
+from penstock.checks import DeadLetter
 from penstock.errors import FlowError
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
-from penstock.flow.windowed import WindowedStream
+from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
-from penstock.operators import aggregates
-from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.expiring import Expiring
+from penstock.operators.expression_functions import Expr
 from penstock.operators.expressions import EXPRESSIONS, bound_predicate, is_expression
-from penstock.operators.initial import state_maker
-from penstock.operators.join import Combine, How
-from penstock.operators.process import ProcessLike, process_logic
-from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
+from penstock.operators.join import How
 from penstock.operators.sort import Sort
 from penstock.operators.stateless import (
     Filter,
@@ -34,8 +33,8 @@ from penstock.operators.stateless import (
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
-from penstock.row_types import row_type
-from penstock.rows import Row, RowType
+from penstock.row_types import OutT, Returned, RowT_co, Schema, row_type
+from penstock.rows import RowType
 from penstock.timing import Duration, TimeKind, ticks, unit_of
 from penstock.write import as_writer
 
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream
 
 Result = TypeVar("Result")
-Predicate = Callable[[Row], Any]
 
 
-class Stream:
+class Stream(Stateful[RowT_co]):
     """Rows on their way from one operator to the next."""
 
     def __init__(self, flow: Flow, port: Port, key: Key | None = None) -> None:
@@ -56,6 +54,10 @@ class Stream:
         self.port = port
         self._key = key
         flow._streams.add(self)
+
+    @property
+    def _keyed_rows(self) -> Stream[RowT_co]:
+        return self
 
     @property
     def node(self) -> Node:
@@ -74,12 +76,12 @@ class Stream:
         return None if unread else self.node.time
 
     @property
-    def late(self) -> Stream:
+    def late(self) -> Stream[Any]:
         """Return the rows that came too late for their window, or against `order_by`; of a join those of both sides."""
         return self._other_port("late", 'windows, joins, sort, merge and sources with on_late="divert" have one')
 
     @property
-    def errors(self) -> Stream:
+    def errors(self) -> Stream[DeadLetter]:
         """Return the dead letters of an operator with `on_error="dead_letter"`."""
         return self._other_port("errors", 'operators with on_error="dead_letter" have one')
 
@@ -89,7 +91,7 @@ class Stream:
             raise FlowError(f"operator {self.node.name!r} has no output {port!r}: {hint}")
         return Stream(self.flow, Port(self.node.name, outputs.index(port)))
 
-    def __rshift__(self, stage: Callable[[Stream], Result]) -> Result:
+    def __rshift__(self, stage: Callable[[Stream[RowT_co]], Result]) -> Result:
         """Apply a stage (`ps.map(f)`, ...) or any composite, which is a plain function of a stream."""
         if not callable(stage):
             raise FlowError(
@@ -98,11 +100,11 @@ class Stream:
             )
         return stage(self)
 
-    def threaded(self) -> Stream:
+    def threaded(self) -> Stream[RowT_co]:
         """Give what reads this stream a thread of its own for it; `ps.Threads` only, others pass over it."""
         return Stream(self.flow, replace(self.port, threaded=True))
 
-    def parallel(self, replicas: int) -> Stream:
+    def parallel(self, replicas: int) -> Stream[RowT_co]:
         """Begin with so many replicas of the operator that reads this stream; `ps.Threads` only."""
         count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
@@ -111,14 +113,14 @@ class Stream:
 
     def map(
         self,
-        function: Callable[[Row], Any],
+        function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Replace each row by `function(row)`.
 
         An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
@@ -131,13 +133,13 @@ class Stream:
 
     def filter(
         self,
-        predicate: Any,
+        predicate: Callable[[RowT_co], Any] | pc.Expression | Expr,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
-    ) -> Stream:
+    ) -> Stream[RowT_co]:
         """Keep the rows for which a function, or an expression, holds; a function may wait as in `map`."""
         if is_expression(predicate):
             name = self.flow._free_name(name, None, "filter")
@@ -153,14 +155,16 @@ class Stream:
 
     def flat_map(
         self,
-        function: Callable[[Row], Any],
+        function: Callable[
+            [RowT_co], Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]]
+        ],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Replace each row by the rows that `function(row)` returns or yields; it may wait as in `map`."""
         name = self.flow._free_name(name, function, "flat_map")
         returns = checks.returns(function, schema, name, item=True)
@@ -182,7 +186,7 @@ class Stream:
         """Give fields other names: `rename({"old": "new"})`. They stay in their places."""
         return rename(self, fields, name)
 
-    def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream:
+    def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream[RowT_co]:
         """Keep the first row of those that are alike in the fields (in all, if none is named); drop the others.
 
         With `within` a row counts for so long, in event time, from the row that was kept; without it, for ever.
@@ -193,10 +197,10 @@ class Stream:
         self,
         function: Callable[[Any], Any],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Replace an Arrow batch by what the function returns: as many rows, or (rows, input indexes)."""
         name = self.flow._free_name(name, function, "map_batches")
         known = checks.known_type(self.type, name, "map_batches")
@@ -208,7 +212,9 @@ class Stream:
             )
         return self._apply(name, MapBatches(known, function, returns), returns or known)
 
-    def split(self, *predicates: Predicate, name: str | None = None, on_error: OnError = "fail") -> tuple[Stream, ...]:
+    def split(
+        self, *predicates: Callable[[RowT_co], Any], name: str | None = None, on_error: OnError = "fail"
+    ) -> tuple[Stream[RowT_co], ...]:
         """Split in one stream a predicate, each row going to the first that holds, and one for the rest."""
         name = self.flow._free_name(name, None, "split")
         for predicate in predicates:
@@ -220,7 +226,7 @@ class Stream:
 
     # Fan-in -------------------------------------------------------------------------------------------------
 
-    def union(self, *others: Stream, name: str | None = None) -> Stream:
+    def union(self, *others: Stream[OutT], name: str | None = None) -> Stream[RowT_co | OutT]:
         """Join streams into one; rows come in the order that a one-row-at-a-time run gives."""
         name = self.flow._free_name(name, None, "union")
         streams = (self, *others)
@@ -235,7 +241,7 @@ class Stream:
             kinds.pop() if len(kinds) == 1 else None,
         )
 
-    def merge(self, *others: Stream, by: str, name: str | None = None) -> Stream:
+    def merge(self, *others: Stream[OutT], by: str, name: str | None = None) -> Stream[RowT_co | OutT]:
         """Join streams in the order of their event time; rows wait until no earlier one can come."""
         name = self.flow._free_name(name, None, "merge")
         streams = (self, *others)
@@ -244,7 +250,7 @@ class Stream:
             checks.merge_time(self.flow.graph(), stream.port.node, by, name)
         return self.union(*others, name=f"{name}.union").sort(name=name)
 
-    def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream:
+    def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream[RowT_co]:
         """Release rows in event-time order, each once the watermark is `slack` past it."""
         name = self.flow._free_name(name, None, "sort")
         amount, unit = ticks(slack, name, "slack") if slack else (0, unit_of(self.time))
@@ -256,13 +262,13 @@ class Stream:
 
     def join(
         self,
-        other: Stream,
+        other: Stream[OutT],
         *,
-        on: On,
+        on: On = None,
         window: WindowSpec | Duration | None = None,
         within: Within | None = None,
         ttl: Duration | None = None,
-        combine: Combine | None = None,
+        combine: Callable[[RowT_co, OutT], Any] | None = None,
         how: How = "inner",
         schema: Any = None,
         name: str | None = None,
@@ -274,7 +280,9 @@ class Stream:
 
     # With memory --------------------------------------------------------------------------------------------
 
-    def key_by(self, *keys: Any, ranges: Iterable[Any] | None = None) -> KeyedStream:
+    def key_by(
+        self, *keys: str | Callable[[RowT_co], Any], ranges: Iterable[Any] | None = None
+    ) -> KeyedStream[RowT_co]:
         """Partition by fields, or by a function of the row, for what follows.
 
         Keys are spread by their hash, or in `ranges`: the bounds between them, ascending, each the least key of the
@@ -285,96 +293,11 @@ class Stream:
         where = self.node.name
         if len(keys) == 1 and callable(keys[0]):
             return KeyedStream(self, Key(function=keys[0], ranges=make_ranges(ranges, None, (), where)))
-        if not keys or not all(isinstance(key, str) for key in keys):
-            raise FlowError(f"key_by behind operator {where!r} needs field names or one function, got {keys!r}")
-        checks.key_fields(self.type, keys, where)
-        return KeyedStream(self, Key(tuple(keys), ranges=make_ranges(ranges, self.type, keys, where)))
-
-    def scan(
-        self,
-        function: Callable[[Any, Row], tuple[Any, Row]],
-        initial: Any = None,
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Keep running state: `function(state, row) -> (state, output)`; `initial`: a value or a factory.
-
-        With `ttl` a key that had no row for so long, by event time, is forgotten: its next row begins anew. So it is
-        for all operators with `ttl`.
-        """
-        name = self.flow._free_name(name, function, "scan")
-        returns = checks.returns(function, schema, name, pair=True)
-        return self._stateful(name, Scan(function, state_maker(initial), returns), self._key, on_error, ttl=ttl)
-
-    def flat_scan(
-        self,
-        function: Callable[[Any, Row], tuple[Any, Iterable[Row]]],
-        initial: Any = None,
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
-        name = self.flow._free_name(name, function, "flat_scan")
-        returns = checks.returns(function, schema, name, pair=True, item=True)
-        return self._stateful(name, FlatScan(function, state_maker(initial), returns), self._key, on_error, ttl=ttl)
-
-    def reduce(
-        self,
-        function: Callable[[Any, Row], Any],
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
-        name = self.flow._free_name(name, function, "reduce")
-        returns = checks.returns(function, schema, name)
-        return self._stateful(name, Reduce(function, returns), self._key, on_error, ttl=ttl)
-
-    def aggregate(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-        **results: aggregates.Agg,
-    ) -> Stream:
-        """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
-        name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
-        if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
-            ttl, results = None, {"ttl": ttl, **results}
-        name = self.flow._free_name(name, None, "aggregate")
-        bundle = aggregation(results, name, self.type)
-        key = self._key
-        checks.aggregate_fields(bundle, self.type, name, key.names if key else ())
-        return self._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
-
-    def process(
-        self,
-        process: ProcessLike,
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Run a class of your own with state and timers; see `penstock.Process`."""
-        process = process() if isinstance(process, type) else process
-        name = self.flow._free_name(name, type(process), "process")
-        logic = process_logic(process, row_type(schema, name), name, ("on_row",))
-        return self._stateful(name, logic, self._key, on_error, ttl=ttl)
-
-    def window(self, spec: WindowSpec | Duration) -> WindowedStream:
-        """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
-        return WindowedStream(self, self._key, spec)
+        fields = tuple(key for key in keys if isinstance(key, str))
+        if not keys or len(fields) < len(keys):
+            raise FlowError(f"key_by after operator {where!r} needs field names or one function, got {keys!r}")
+        checks.key_fields(self.type, fields, where)
+        return KeyedStream(self, Key(fields, ranges=make_ranges(ranges, self.type, fields, where)))
 
     def sink(self, name: str, writer: Any = None) -> Flow:
         """Take rows out under a name; without a writer they are kept in memory. Returns the flow."""
@@ -384,7 +307,7 @@ class Stream:
 
     # Building -----------------------------------------------------------------------------------------------
 
-    def _with_key(self, key: Key) -> Stream:
+    def _with_key(self, key: Key) -> Stream[RowT_co]:
         return Stream(self.flow, self.port, key)
 
     def _apply(self, name: str, operator: Operator, *types: RowType | None) -> Stream:

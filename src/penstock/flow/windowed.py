@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock import checks
 from penstock.errors import FlowError
@@ -22,7 +22,7 @@ from penstock.operators.windows import (
     as_spec,
     window_logic,
 )
-from penstock.rows import Row
+from penstock.row_types import OutT, Returned, RowT_co, Schema
 from penstock.timing import Duration, unit_of
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class WindowedStream:
+class WindowedStream(Generic[RowT_co]):
     """Rows grouped in windows; say what comes out of each."""
 
-    def __init__(self, stream: Stream, key: Key | None, spec: WindowSpec | Duration) -> None:
+    def __init__(self, stream: Stream[RowT_co], key: Key | None, spec: WindowSpec | Duration) -> None:
         self.stream, self.key, self.spec = stream, key, as_spec(spec)
 
-    def __rshift__(self, stage: Callable[[WindowedStream], Result]) -> Result:
+    def __rshift__(self, stage: Callable[[WindowedStream[RowT_co]], Result]) -> Result:
         return stage(self)
 
     def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
@@ -73,24 +73,24 @@ class WindowedStream:
 
     def reduce(
         self,
-        function: Callable[[Any, Row], Any],
+        function: Callable[[Any, RowT_co], Returned[OutT]],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Combine the rows of each window: `function(accumulated, row)`, beginning with the first row."""
         name = self.stream.flow._free_name(name, function, "window")
         return self._close(name, ReduceFold(function, checks.returns(function, schema, name)), on_error)
 
     def apply(
         self,
-        function: Callable[[Window, list[Row]], Row],
+        function: Callable[[Window, list[RowT_co]], Returned[OutT]],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Emit `function(window, rows)` for each window; window has key, start and end."""
         name = self.stream.flow._free_name(name, function, "window")
         return self._close(name, ApplyFold(function, checks.returns(function, schema, name)), on_error)

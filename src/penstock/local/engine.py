@@ -16,7 +16,7 @@ from penstock.elastic.decisions import Decision
 from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.feeds import Feed, Slice, make_feed
 from penstock.local.brakes import Brakes
 from penstock.local.ingress import Cut, Cutter
@@ -35,7 +35,6 @@ from penstock.local.worker_steering import (
     WaitSteering,
     waiting_operators,
 )
-from penstock.operators.base import Source
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
@@ -242,12 +241,10 @@ class LocalEngine(Engine):
         return {
             node.name: make_feed(node.operator.reader, node.name, monotonic, aligned=True)
             for node in self._plan.sources
-            if isinstance(node.operator, Source)
         }
 
-    def _limit(self, node: Node) -> int:
+    def _limit(self, node: SourceNode) -> int:
         """Return how many rows to ask a source for at once: files are opened for each time, so more of them."""
-        assert isinstance(node.operator, Source)
         rows = self._cutter.batch_rows
         return max(rows, FILE_ROWS) if isinstance(node.operator.reader, Files) else rows
 
@@ -442,7 +439,6 @@ class LocalEngine(Engine):
 def refuse_frames(plan: Plan, engine: str) -> None:
     """Refuse sources that only Spark can read."""
     for node in plan.sources:
-        assert isinstance(node.operator, Source)
         if isinstance(node.operator.reader, Frame):
             raise FlowError(
                 f"source {node.name!r} is a Spark DataFrame, which on={engine} cannot read; use "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.kernels.intake import Arrived, SourceIntake
 from penstock.kernels.order import below
 from penstock.pe.chunk import Chunk, Ints, concat
@@ -27,7 +27,7 @@ class Given:
 class SourceStream:
     """What one source has given and nobody has taken yet."""
 
-    node: Node
+    node: SourceNode
     number: int
     intake: SourceIntake
     reading: Iterator[Arrived] = field(default_factory=lambda: iter(()))

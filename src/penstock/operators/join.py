@@ -16,7 +16,8 @@ from penstock.rows import Record, Row, RowType, record_class
 from penstock.timing import Ticks, TimeKind
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
-Combine = Callable[[Row | None, Row | None], Row]
+Combine = Callable[[Any, Any], Row]
+"""Of a left and a right row; None stands for the one that is missing."""
 
 
 @dataclass(frozen=True)

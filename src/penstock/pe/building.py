@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
-from penstock.graph import Edge, Node
+from penstock.graph import Edge, KeyedNode, Node
 from penstock.hints import is_placed
-from penstock.operators.base import Keyed, Sink, Union
+from penstock.operators.base import Sink, Union
 from penstock.operators.stateless import rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
@@ -96,12 +96,12 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
         return SinkStation(node, around)
     if isinstance(operator, Union):
         return UnionStation(node, around)
-    if isinstance(operator, Keyed):
-        if operator.kind == "partitioned" and around.partitions > 1:
+    if isinstance(node, KeyedNode):
+        if node.operator.kind == "partitioned" and around.partitions > 1:
             # By columns one worker is faster than several with the parts.
             whole = alone or isinstance(new_states(node), ColumnStates)
             return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=whole)
-        return PausingStation(node, around) if operator.logic.waits else StatefulStation(node, around)
+        return PausingStation(node, around) if node.operator.logic.waits else StatefulStation(node, around)
     if rows_wait(operator):
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:

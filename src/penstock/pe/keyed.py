@@ -17,8 +17,8 @@ import numpy as np
 
 from penstock.checks import DEAD_LETTER
 from penstock.clock import perf_counter
-from penstock.graph import Node
-from penstock.operators.base import Context, Keyed
+from penstock.graph import KeyedNode
+from penstock.operators.base import Context
 from penstock.operators.scan import Aggregate
 from penstock.operators.windows import LATE, SessionWindows, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
@@ -72,7 +72,7 @@ class KeyedRunner:
 
     def __init__(
         self,
-        node: Node,
+        node: KeyedNode,
         width: int,
         epoch: int,
         shards: Shards,
@@ -81,7 +81,6 @@ class KeyedRunner:
         hot: HotKeys | None = None,
     ) -> None:
         operator = node.operator
-        assert isinstance(operator, Keyed)
         self._hot = hot
         self._node, self._operator, self._logic = node, operator, operator.logic
         self._width, self._epoch, self._shards, self._failures, self._clock = width, epoch, shards, failures, clock

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.graph import Node
+from penstock.graph import KeyedNode
 from penstock.operators.aggregate_columns import has_its_columns
 from penstock.operators.aggregate_values import Taken, kind_of
 from penstock.operators.base import Keyed
@@ -26,12 +26,11 @@ from penstock.pe.shards import Shard, Shards
 from penstock.pe.state_columns import ColumnStates, Keys, listed
 
 
-def new_states(node: Node) -> MutableMapping[Any, Any]:
+def new_states(node: KeyedNode) -> MutableMapping[Any, Any]:
     """Return what the states of a keyed operator's keys are kept in: columns where its rows are taken by columns."""
     operator = node.operator
     if not _by_columns(node):
         return {}
-    assert isinstance(operator, Keyed)
     assert isinstance(operator.logic, Aggregate)
     aggregation, key = operator.logic.aggregation, operator.logic.key
     assert aggregation.row is not None
@@ -40,7 +39,7 @@ def new_states(node: Node) -> MutableMapping[Any, Any]:
     return ColumnStates(forms, key is not None and len(key.fields) == 1 and _is_whole(schema.field(key.fields[0]).type))
 
 
-def _by_columns(node: Node) -> bool:
+def _by_columns(node: KeyedNode) -> bool:
     """Tell whether an operator's rows may be taken by columns: it reads fields of known types and gives such."""
     operator = node.operator
     if not isinstance(operator, Keyed) or not isinstance(operator.logic, Aggregate) or node.types[0] is None:
@@ -75,8 +74,7 @@ def _is_whole(kind: pa.DataType) -> bool:
 class Running:
     """Run one operator over one chunk, its rows in order."""
 
-    def __init__(self, node: Node, shards: Shards) -> None:
-        assert isinstance(node.operator, Keyed)
+    def __init__(self, node: KeyedNode, shards: Shards) -> None:
         assert isinstance(node.operator.logic, Aggregate)
         self._node, self._operator, self._shards = node, node.operator, shards
         self._aggregation, self._key = node.operator.logic.aggregation, node.operator.logic.key

@@ -17,8 +17,8 @@ import numpy as np
 
 from penstock.clock import thread_time
 from penstock.errors import PenstockError
-from penstock.graph import Node
-from penstock.operators.base import Keyed, Source
+from penstock.graph import KeyedNode, Node
+from penstock.operators.base import Source
 from penstock.order.fanin import BatchFanIn
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import MakeReorder, Reorder, ReorderBuffer
@@ -167,7 +167,8 @@ class Station:
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name = self.label = node.name
-        self.node, self._around = node, around
+        self.node: Node = node
+        self._around = around
         self.nodes: tuple[Node, ...] = (node,)
         """The operators that run here: several where they are fused."""
         self.counts = around.measured.add(
@@ -364,10 +365,11 @@ class Partitions:
 class StatefulStation(Station):
     """Run a keyed operator as a whole, one batch after the other."""
 
-    def __init__(self, node: Node, around: Surroundings) -> None:
+    node: KeyedNode
+
+    def __init__(self, node: KeyedNode, around: Surroundings) -> None:
         super().__init__(node, around)
         operator = node.operator
-        assert isinstance(operator, Keyed)
         self._operator = operator
         # Without timers all partitions may share one dict: they have no key in common, and no need to be told apart.
         # Columns are one worker's at a time, so each partition has its own.

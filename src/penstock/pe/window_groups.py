@@ -18,7 +18,7 @@ import numpy.typing as npt
 from penstock.graph import Node
 from penstock.operators.aggregate_columns import fold_groups, picked, read_values, segments
 from penstock.operators.aggregates import results_of
-from penstock.operators.base import Keyed, Logic, Position
+from penstock.operators.base import Logic, Position
 from penstock.operators.windows import AggregateFold, ApplyFold, Fold, SessionWindows, TimeWindows, Windowed
 from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.marks import Steps
@@ -133,7 +133,6 @@ class Closing:
     """Close the new windows of a chunk that are due at its marks."""
 
     def __init__(self, node: Node, fold: Fold, epoch: int, marks: Steps) -> None:
-        assert isinstance(node.operator, Keyed)
         self._node, self._fold, self._epoch, self._marks = node, fold, epoch, marks
 
     def due(self, groups: Groups) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,6 @@ from penstock.errors import CheckpointError
 from penstock.ingress.feeds import Feed, FileFeed
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
-from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
@@ -179,7 +178,6 @@ def materialised(plan: Plan, keeper: Keeper, path: str) -> Plan:
     nodes = {}
     for node in plan.sources:
         source = node.operator
-        assert isinstance(source, Source)
         if isinstance(source.reader, Frame) and not source.reader.streaming:
             frame = source.reader.frame
             ordered = frame.orderBy(*source.order_by) if source.order_by else frame

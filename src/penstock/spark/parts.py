@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from penstock.graph import Node
+from penstock.graph import SinkNode
 from penstock.ingress.paths import locate
 from penstock.ingress.retries import retried
-from penstock.operators.base import Sink
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
@@ -86,11 +85,10 @@ def frame_staging(sink: str, epoch: int, fence: int) -> str:
 
 
 def write_part(
-    node: Node, number: int, chunks: Callable[[], Iterator[Chunk]], row: RowType | None, spec: EpochSpec
+    node: SinkNode, number: int, chunks: Callable[[], Iterator[Chunk]], row: RowType | None, spec: EpochSpec
 ) -> Part:
     """Write one slice of a sink's rows; `chunks` gives them from the beginning each time that it is called."""
     operator = node.operator
-    assert isinstance(operator, Sink)
     if isinstance(operator.writer, Directory):
         return _write_file(
             node,
@@ -129,7 +127,7 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def _write_file(
-    node: Node,
+    node: SinkNode,
     number: int,
     chunks: Callable[[], Iterator[Chunk]],
     row: RowType | None,
@@ -149,7 +147,7 @@ def _write_file(
 
 
 def _write_once(
-    node: Node,
+    node: SinkNode,
     number: int,
     chunks: Iterator[Chunk],
     row: RowType | None,
@@ -180,6 +178,6 @@ def _write_once(
     return Part(node.name, number, rows, schema=schema)
 
 
-def _known_schema(node: Node, spec: EpochSpec) -> pa.Schema | None:
+def _known_schema(node: SinkNode, spec: EpochSpec) -> pa.Schema | None:
     data = spec.sink_schemas.get(node.name)
     return None if data is None else pa.ipc.read_schema(pa.py_buffer(data))

@@ -14,8 +14,7 @@ import numpy as np
 
 from penstock.clock import perf_counter, process_time
 from penstock.errors import PenstockError, operator_error
-from penstock.graph import Edge, Node
-from penstock.operators.base import Keyed, Sink
+from penstock.graph import Edge, KeyedNode, Node, SinkNode
 from penstock.operators.stateless import PerRow
 from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
@@ -100,7 +99,7 @@ class Passage:
                 if node.name in self._plan.layout.fanouts:
                     out = chunk.extended(np.full(len(chunk), edge.index, np.int64))
                 target = self._plan.nodes[edge.target]
-                if self._plan.is_cut(edge):
+                if isinstance(target, (KeyedNode, SinkNode)):  # where rows leave their process
                     with self.spent.on("shuffle"):
                         self._post(edge, target, out)
                     continue
@@ -133,7 +132,7 @@ class Passage:
             rows = out
         return made
 
-    def _post(self, edge: Edge, target: Node, chunk: Chunk) -> None:
+    def _post(self, edge: Edge, target: KeyedNode | SinkNode, chunk: Chunk) -> None:
         """Send rows across a shuffle, each to the task of its shard or slice."""
         chunk = chunk.sorted()
         times = chunk.times if target.name in self._plan.timed else None
@@ -141,7 +140,7 @@ class Passage:
         chunk = in_columns(source, dataclasses.replace(chunk, times=times), self.failures)
         if not len(chunk):
             return
-        if isinstance(target.operator, Sink):
+        if isinstance(target, SinkNode):
             bounds = np.array(self._spec.slices[target.name], np.int64)
             slices = np.searchsorted(bounds, chunk.positions[0], "right")
             for number in range(len(bounds) + 1):
@@ -149,7 +148,6 @@ class Passage:
                 if low < high:
                     self._envelope(edge, self._spec.tables[target.name][number], chunk.slice(low, high), None)
             return
-        assert isinstance(target.operator, Keyed)
         table = np.array(self._spec.tables[target.name], np.int64)
         keys = target.operator.keys
         shards = np.zeros(len(chunk), np.int64) if keys is None else key_shards(keys[edge.port], chunk, len(table))

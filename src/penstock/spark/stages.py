@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.errors import FlowError
-from penstock.graph import Edge, Node
+from penstock.graph import Edge, KeyedNode, Node, SinkNode
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Split
 from penstock.kernels.intake import SourceMarks
@@ -57,12 +57,12 @@ class Stages:
         shapes = self.plan.layout.shapes
         return {nodes[0].name: make_chain(nodes, shapes[nodes[0].name].width) for nodes in find_chains(self.plan)}
 
-    def entries(self, level: int) -> list[Node]:
+    def entries(self, level: int) -> list[KeyedNode | SinkNode]:
         """Return the keyed operators and sinks that a level begins with."""
         return [
             node
             for name, node in self.plan.nodes.items()
-            if self.levels[name] == level and isinstance(node.operator, (Keyed, Sink))
+            if self.levels[name] == level and isinstance(node, (KeyedNode, SinkNode))
         ]
 
     @cached_property
@@ -73,7 +73,6 @@ class Stages:
         for name, node in self.plan.nodes.items():
             if not takes_marks(node):
                 continue
-            assert isinstance(node.operator, Keyed)
             grid = node.operator.logic.mark_grid
             for route in self.plan.layout.shapes[name].marks:
                 levels = found[route.source]
@@ -109,13 +108,12 @@ def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None
         )
 
 
-def slice_bounds(plan: Plan, node: Node, slices: dict[str, Slice], tasks: int) -> list[int]:
+def slice_bounds(plan: Plan, node: SinkNode, slices: dict[str, Slice], tasks: int) -> list[int]:
     """Return the positions at which the slices of a sink begin, but for the first; none where one slice must do.
 
     Slices are cut by the place of source rows, so it must be known before the epoch is read.
     """
     row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-    assert isinstance(node.operator, Sink)
     if row is None and isinstance(node.operator.writer, (Directory, FrameCallback)):
         return []  # the schema of undeclared rows is found in one place
     counted = [found.rows for found in slices.values()]

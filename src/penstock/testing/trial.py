@@ -13,7 +13,6 @@ from penstock.ingress.feeds import Slice
 from penstock.ingress.sequence import InputSequence
 from penstock.ingress.splits import Split
 from penstock.local.ingress import Cut, Cutter
-from penstock.operators.base import Source
 from penstock.order.primitives import TryLock
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header
@@ -81,7 +80,6 @@ def input_sequence(plan: Plan) -> InputRows:
     sequence = InputSequence(plan, written)
     for node in plan.sources:
         source = node.operator
-        assert isinstance(source, Source)
         for row in source.reader.items:
             sequence.give(node.name, row if node.types[0] is None else node.types[0].roundtrip(row))
         sequence.end(node.name)
