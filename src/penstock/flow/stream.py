@@ -18,7 +18,7 @@ from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.expiring import Expiring
 from penstock.operators.expression_functions import Expr
-from penstock.operators.expressions import EXPRESSIONS, bound_predicate, is_expression
+from penstock.operators.expressions import EXPRESSIONS, bound_predicate
 from penstock.operators.join import How
 from penstock.operators.sort import Sort
 from penstock.operators.stateless import (
@@ -141,7 +141,7 @@ class Stream(Stateful[RowT_co]):
         in_flight: int | None = None,
     ) -> Stream[RowT_co]:
         """Keep the rows for which a function, or an expression, holds; a function may wait as in `map`."""
-        if is_expression(predicate):
+        if isinstance(predicate, EXPRESSIONS):
             name = self.flow._free_name(name, None, "filter")
             if waits or in_flight is not None:
                 raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")

@@ -96,7 +96,14 @@ class _Binding:
         try:
             return Value(made, evaluate(self._none, (("value", made),)).schema.field(0).type, part)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            self._refuse(part, f"{_name(part)} does not take what it is given: {str(error).splitlines()[0]}")
+            self._refuse(part, self._misfit(part, error))
+
+    def _misfit(self, part: Part, error: Exception) -> str:
+        """Say what an operator or function does not take, by types where Arrow would name its own functions."""
+        reason = str(error).splitlines()[0]
+        if "no kernel" in reason:
+            reason = " and ".join(str(self.value(each).type) for each in part.arguments)
+        return f"{_name(part)} does not take what it is given: {reason}"
 
     def _call(self, part: Part) -> pc.Expression:
         found = CALLS.get(part.value)
@@ -114,7 +121,7 @@ class _Binding:
         except _Refusal as error:
             self._refuse(part, f"{_name(part)} {error}")
         except (pa.ArrowException, TypeError, ValueError) as error:
-            self._refuse(part, f"{_name(part)} does not take what it is given: {str(error).splitlines()[0]}")
+            self._refuse(part, self._misfit(part, error))
 
     def _refuse(self, part: Part, problem: str) -> NoReturn:
         refuse(self._text, part.at, problem, self._operator)

@@ -54,10 +54,14 @@ class Token(NamedTuple):
 
 def refuse(text: str, at: int, problem: str, operator: str | None = None) -> NoReturn:
     """Say what is wrong with an expression, and show where."""
-    line = text[text.rfind("\n", 0, at) + 1 :].split("\n", 1)[0]
-    column = at - (text.rfind("\n", 0, at) + 1)
-    where = "ps.expr" if operator is None else f"operator {operator!r}: ps.expr"
-    raise FlowError(f"{where}: {problem}, at character {at + 1} of the text:\n    {line}\n    {' ' * column}^")
+    whose = "ps.expr" if operator is None else f"operator {operator!r}: ps.expr"
+    rest, before = " ".join(text[at:].split()), " ".join(text[:at].split())
+    shown = f"where it says {_cut(rest)!r}" if rest else f"after {_cut(before[::-1])[::-1]!r}"
+    raise FlowError(f"{whose}: {problem}; at character {at + 1} of the text, {shown}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def parse(text: str) -> Part:
