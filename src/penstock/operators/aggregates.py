@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.operators import decimals, quantiles
 from penstock.operators.aggregate_values import ABSENT, Taken, field_reader, taken
+from penstock.public import makers
 from penstock.rows import Row, RowType, arrow_type
 
 Value = Any
@@ -367,3 +368,7 @@ def median(value: Value, *, where: Where = None) -> Agg:
 
 def _float_type(_: pa.DataType | None) -> pa.DataType:
     return pa.float64()
+
+
+def __dir__() -> list[str]:
+    return makers(globals(), "Agg")
