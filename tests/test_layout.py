@@ -32,6 +32,7 @@ CORE = {
     "operators",
     "plan",
     "positions",
+    "public",
     "ranges",
     "read",
     "row_types",
@@ -39,6 +40,7 @@ CORE = {
     "sequential",
     "stages",
     "statistics",
+    "steps",
     "timing",
     "write",
 }

@@ -20,6 +20,7 @@ from penstock.errors import (
 from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
+from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
@@ -36,6 +37,7 @@ from penstock.stages import (
     flat_map,
     flat_scan,
     key_by,
+    lookup,
     map,
     map_batches,
     merge,
@@ -58,6 +60,7 @@ from penstock.stages import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "CheckpointError",
     "DeadLetter",
     "Flow",
@@ -92,6 +95,7 @@ __all__ = [
     "flat_scan",
     "key_by",
     "library",
+    "lookup",
     "map",
     "map_batches",
     "merge",
@@ -116,3 +120,4 @@ __all__ = [
     "window",
     "write",
 ]
+__dir__ = __all__.copy

@@ -34,6 +34,8 @@ class DeadLetter(NamedTuple):
     error: str
     where: str
     row: str
+    attempts: int = 1
+    """How often the call was made; once, but for functions with `retries=`."""
 
 
 DEAD_LETTER = typing.cast(RowType, type_from_annotation(DeadLetter))
@@ -56,7 +58,8 @@ def operator_name(nodes: Mapping[str, Node], name: str) -> None:
     if not isinstance(name, str) or not name:
         raise FlowError(f"an operator's name must be text, not {name!r}")
     if name in nodes:
-        raise FlowError(f"the flow has two operators named {name!r}; give one of them another name=")
+        where = f", the first made at {nodes[name].where}" if nodes[name].where else ""
+        raise FlowError(f"the flow has two operators named {name!r}{where}; give one of them another name=")
 
 
 def wrap(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
@@ -245,14 +248,13 @@ def same_time(left: Stream, right: Stream, operator: str) -> None:
         )
 
 
-def merge_time(graph: Graph, node: str, by: str, operator: str) -> None:
-    """Check that the sources above a merged stream have their event time in the field it merges by."""
+def merge_time(graph: Graph, node: str, by: str, operator: str, what: str) -> None:
+    """Check that the sources above a stream have their event time in the field that an operator names as its time."""
     for name, other in graph.nodes.items():
         source = other.operator
         if isinstance(source, Source) and node in graph.below(name) and source.time != by:
             raise FlowError(
-                f"operator {operator!r}: merge(by={by!r}) needs time={by!r} on source {name!r}, which has "
-                f"time={source.time!r}"
+                f"operator {operator!r}: {what} needs time={by!r} on source {name!r}, which has time={source.time!r}"
             )
 
 

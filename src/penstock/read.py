@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.public import makers
 from penstock.row_types import OutT, Returned, RowT_co, Schema, infer_row_type, row_type
 from penstock.rows import RowType
 
@@ -114,6 +115,10 @@ class Frame:
         from penstock.spark.places import find_places
 
         return find_places(self.frame)
+
+    def collect(self) -> pa.Table:
+        """Bring all rows of a batch DataFrame here."""
+        return self.frame.toArrow()
 
     @property
     def has_parts(self) -> bool:
@@ -244,3 +249,7 @@ def reader_type(reader: Reader, name: str) -> RowType | None:
     if isinstance(reader, Items) and isinstance(reader.items, (list, tuple)):
         return infer_row_type(reader.items[:_SAMPLE])
     return None
+
+
+def __dir__() -> list[str]:
+    return makers(globals(), "Files|Items|Generated|Socket|Frame")

@@ -446,16 +446,18 @@ def arrow_type(annotation: Any) -> pa.DataType | None:
     return None
 
 
+def read_field(row: Row, name: str) -> Any:
+    """Read a field of a row of any form; a bare value is its own and only field."""
+    if isinstance(row, dict):
+        return row[name]
+    return row if isinstance(row, _BARE) else getattr(row, name)
+
+
 def any_getter(names: Sequence[str]) -> Callable[[Row], Any]:
     """Return a function that reads fields from rows of any form; a bare value is its own and only field."""
-
-    def read(row: Row, name: str) -> Any:
-        if isinstance(row, dict):
-            return row[name]
-        return row if isinstance(row, _BARE) else getattr(row, name)
 
     if len(names) == 1:
         name = names[0]
         # Records first: they are what most streams consist of.
-        return lambda row: getattr(row, name) if isinstance(row, tuple) else read(row, name)
-    return lambda row: tuple(read(row, name) for name in names)
+        return lambda row: getattr(row, name) if isinstance(row, tuple) else read_field(row, name)
+    return lambda row: tuple(read_field(row, name) for name in names)

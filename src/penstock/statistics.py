@@ -87,6 +87,10 @@ class Totals:
     """Seconds that they stood still because another producer was at a queue below."""
     errors: int = 0
     """Rows that failed and were passed over."""
+    retries: int = 0
+    """Attempts of its calls after the first of each."""
+    timeouts: int = 0
+    """Attempts that took longer than they may."""
 
 
 @dataclass(slots=True)
@@ -172,6 +176,8 @@ class OperatorStats(Totals):
             self.below_full + sign * other.below_full,
             self.below_taken + sign * other.below_taken,
             self.errors + sign * other.errors,
+            self.retries + sign * other.retries,
+            self.timeouts + sign * other.timeouts,
             self.name,
             self.kind,
             self.came + sign * other.came,

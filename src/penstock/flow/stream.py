@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.checks import DeadLetter
 from penstock.errors import FlowError
+from penstock.flow.calling import calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
+from penstock.flow.looking_up import AsOf, Fields, lookup
+from penstock.flow.missing import missing_method
 from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
+from penstock.operators.calls import CallOptions
 from penstock.operators.expiring import Expiring
 from penstock.operators.join import How
+from penstock.operators.lookup import LookupHow
 from penstock.operators.sort import Sort
 from penstock.operators.stateless import (
     Filter,
@@ -27,7 +32,6 @@ from penstock.operators.stateless import (
     MapBatches,
     Split,
     refuse_async,
-    rows_in_flight,
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
@@ -89,6 +93,19 @@ class Stream(Stateful[RowT_co]):
             raise FlowError(f"operator {self.node.name!r} has no output {port!r}: {hint}")
         return Stream(self.flow, Port(self.node.name, outputs.index(port)))
 
+    def __repr__(self) -> str:
+        node, output = self.node, self.node.operator.outputs[self.port.index]
+        of = "" if output == "out" else f".{output}"
+        fields = "rows of any kind" if self.type is None else ", ".join(f"{f.name}: {f.type}" for f in self.type.schema)
+        keyed = "" if self._key is None else f"; by {self._key}"
+        time = "" if self.time is None else f"; event time: {self.time}"
+        return f"<Stream {node.name!r}{of} of flow {self.flow.name!r}: {fields}{keyed}{time}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
+
     def __rshift__(self, stage: Callable[[Stream[RowT_co]], Result]) -> Result:
         """Apply a stage (`ps.map(f)`, ...) or any composite, which is a plain function of a stream."""
         if not callable(stage):
@@ -118,16 +135,18 @@ class Stream(Stateful[RowT_co]):
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
+        **options: Unpack[CallOptions],
     ) -> Stream[OutT]:
         """Replace each row by `function(row)`.
 
         An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
-        for at most `in_flight`; outputs keep the order of the rows.
+        for at most `in_flight`; outputs keep the order of the rows. `timeout=`, `retries=`, `backoff=`, `rate=` and
+        `cache=` are for calls of a service.
         """
         name = self.flow._free_name(name, function, "map")
         returns = checks.returns(function, schema, name)
-        rows = rows_in_flight(function, waits, in_flight, name)
-        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows), returns)
+        rows, how = calls_of(self.type, function, waits, in_flight, options, name)
+        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def filter(
         self,
@@ -137,19 +156,21 @@ class Stream(Stateful[RowT_co]):
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
+        **options: Unpack[CallOptions],
     ) -> Stream[RowT_co]:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
+        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may call as in `map`."""
         if isinstance(predicate, pc.Expression):
             name = self.flow._free_name(name, None, "filter")
-            if waits or in_flight is not None:
-                raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")
+            if waits or in_flight is not None or options:
+                given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
+                raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
             known = checks.known_type(self.type, name, "a filter expression")
             checks.predicate(known, predicate, name)
             return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
         checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
-        rows = rows_in_flight(predicate, waits, in_flight, name)
-        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows), self.type)
+        rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
+        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
     def flat_map(
         self,
@@ -162,12 +183,13 @@ class Stream(Stateful[RowT_co]):
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
+        **options: Unpack[CallOptions],
     ) -> Stream[OutT]:
-        """Replace each row by the rows that `function(row)` returns or yields; it may wait as in `map`."""
+        """Replace each row by the rows that `function(row)` returns or yields; it may call as in `map`."""
         name = self.flow._free_name(name, function, "flat_map")
         returns = checks.returns(function, schema, name, item=True)
-        rows = rows_in_flight(function, waits, in_flight, name, yields=True)
-        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
+        rows, how = calls_of(self.type, function, waits, in_flight, options, name, yields=True)
+        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
@@ -245,7 +267,7 @@ class Stream(Stateful[RowT_co]):
         streams = (self, *others)
         checks.one_flow(streams, name)
         for stream in streams:
-            checks.merge_time(self.flow.graph(), stream.port.node, by, name)
+            checks.merge_time(self.flow.graph(), stream.port.node, by, name, f"merge(by={by!r})")
         return self.union(*others, name=f"{name}.union").sort(name=name)
 
     def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream[RowT_co]:
@@ -275,6 +297,30 @@ class Stream(Stateful[RowT_co]):
         """Join rows of two streams that agree `on` a field, several, {left: right}, or a function; see KeyedStream."""
         left, right = key_both(self, other, on)
         return join(left, right, window, combine, within, ttl, how, schema, name, on_error)
+
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: On,
+        as_of: AsOf = False,
+        how: LookupHow = "left",
+        fields: Fields = None,
+        prefix: str | None = None,
+        refresh: str | float | None = None,
+        ttl: Duration | None = None,
+        schema: Any = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Add to each row the fields of the row that a table, or another stream, has for its key.
+
+        A table is a dict, a list of rows, the path of Parquet files, a reader, a batch DataFrame, or a function that
+        returns one of these; it is read once, or again every `refresh`. Of a stream the latest row counts. `on` is a
+        field of both, several, or {field of the row: field of the table}. With `as_of` the row counts that is the
+        latest by time, not after the row's. A row that finds nothing gets nulls, or is dropped with `how="inner"`.
+        `fields` says which fields come along, `prefix` what their names begin with.
+        """
+        return lookup(self, table, on, as_of, how, fields, prefix, refresh, ttl, schema, name)
 
     # With memory --------------------------------------------------------------------------------------------
 

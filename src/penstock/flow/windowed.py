@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow.missing import missing_method
 from penstock.graph import marks_keep_up
 from penstock.operators import aggregates
 from penstock.operators.base import Key, OnError
@@ -35,6 +36,15 @@ class WindowedStream(Generic[RowT_co]):
 
     def __init__(self, stream: Stream[RowT_co], key: Key | None, spec: WindowSpec | Duration) -> None:
         self.stream, self.key, self.spec = stream, key, as_spec(spec)
+
+    def __repr__(self) -> str:
+        rows = self.stream if self.key is None else self.stream._with_key(self.key)
+        return f"{repr(rows).replace('<Stream', '<WindowedStream', 1)[:-1]}; in {self.spec}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
 
     def __rshift__(self, stage: Callable[[WindowedStream[RowT_co]], Result]) -> Result:
         return stage(self)

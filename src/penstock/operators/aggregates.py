@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import FlowError
 from penstock.operators import decimals
+from penstock.public import makers
 from penstock.rows import Row, RowType, any_getter, arrow_type
 
 
@@ -422,3 +423,7 @@ def _typed(aggregate: Agg, row: RowType | None) -> Agg:
         return aggregate
     place = row.schema.get_field_index(aggregate.value)
     return aggregate if place < 0 else aggregate.for_type(aggregate, row.schema.field(place).type)
+
+
+def __dir__() -> list[str]:
+    return makers(globals(), "Agg")

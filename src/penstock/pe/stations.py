@@ -188,6 +188,9 @@ class Station:
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
         """Get ready, before the first batch; `deliver` brings a batch from a thread that is no worker."""
 
+    def hurry(self) -> None:
+        """Take no more time than it takes: the flow is to stop; any thread may ask."""
+
     def close(self) -> None:
         """End what the station has started, behind the last batch."""
 
@@ -238,6 +241,8 @@ class Station:
             wall=wall,
             cpu=cpu,
             errors=sum(failures.passed_over.values()),
+            retries=sum(failures.retried.values()),
+            timeouts=sum(failures.timed_out.values()),
         )
         for failure in failures.fatal:
             self._around.report(header.number, failure)
@@ -303,50 +308,6 @@ class UnionStation(Station):
         # One by one first, because rows of different types forget theirs here.
         chunks = [run_stateless(self.node, chunk.widened(width), failures)[0] for chunk in group if chunk is not None]
         return {0: concat(chunks).sorted()} if chunks else {}
-
-
-class StatelessStation(Station):
-    """Let any number of workers in: each takes a batch, and the reorder buffer restores the order."""
-
-    permits = None
-
-    def __init__(self, node: Node, around: Surroundings) -> None:
-        super().__init__(node, around)
-        self._width = around.plan.layout.shapes[node.name].width
-        # Enough slots that no worker is ever refused.
-        self._reorder: Reorder[tuple[Header, Rows]] = around.reorder(
-            around.primitives, around.slots, first=around.first
-        )
-        self.deal: Callable[[Batch], InputPort | None] = _keep
-        """Says which replica is to do a batch; None is whoever asks."""
-
-    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        batch = Batch(header, group[0])
-        replica = self.deal(batch)
-        if replica is None:
-            yield from self.serve(batch)
-        else:
-            yield replica, batch
-
-    def serve(self, batch: Batch) -> Outputs[Batch]:
-        """Do the work for a batch, and send on what is next in order."""
-        header = batch.header
-        offer(self._reorder, header.number, (header, self._measured(header, [batch.chunk], self.run)))
-        for ready, made in self._reorder.drain():
-            yield from self.leave(ready, made)
-
-    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
-        """Take the rows through the operator."""
-        chunk = group[0]
-        return {} if chunk is None else run_stateless(self.node, chunk.widened(self._width), failures)
-
-    def progress(self) -> tuple[int, int]:
-        """Return the oldest batch that has not left and how many later ones wait for it."""
-        return self._reorder.progress()
-
-
-def _keep(batch: Batch) -> None:
-    """Leave a batch to the worker that has it: the operator has no replicas."""
 
 
 class Partitions:

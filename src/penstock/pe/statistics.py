@@ -31,6 +31,8 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                 totals.below_full,
                 totals.below_taken,
                 totals.errors,
+                totals.retries,
+                totals.timeouts,
                 node.name,
                 node.operator.kind,
                 full=(0.0,),

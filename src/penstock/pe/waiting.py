@@ -18,6 +18,7 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.clock import perf_counter, thread_time
+from penstock.operators.calling import Tally
 from penstock.operators.stateless import SKIPPED
 from penstock.rows import Row
 
@@ -31,12 +32,19 @@ IDLE_SECONDS = 2.0
 class Job:
     """The rows of one batch, and what a function returned or raised for each."""
 
-    __slots__ = ("_done", "errors", "first_failed", "function", "is_last", "results", "rows", "stops")
+    __slots__ = ("_done", "errors", "first_failed", "function", "is_last", "results", "rows", "stops", "tally")
 
     def __init__(
-        self, function: Callable[[Row], Any], rows: list[Row], stops: bool, done: Callable[[Job], None]
+        self,
+        function: Callable[[Row], Any],
+        rows: list[Row],
+        stops: bool,
+        done: Callable[[Job], None],
+        tally: Tally | None = None,
     ) -> None:
         self.function, self.rows = function, rows
+        self.tally = tally or Tally()
+        """What the function counts of its calls."""
         self.stops = stops
         """Whether nothing is begun behind a row that failed."""
         self.first_failed: float = math.inf

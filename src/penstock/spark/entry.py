@@ -61,11 +61,15 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
         errors.ROOTS.update(bundle.roots)
         stages = _stages[packed] = Stages(bundle.plan)
         while len(_stages) > _KEPT:
-            _stages.popitem(last=False)
+            _, old = _stages.popitem(last=False)
+            for calling in old.callings.values():
+                calling.close()
         _settle()
     context = TaskContext.get()
     number = context.partitionId() if context is not None else 0
     levels = range(stages.last + 1) if spec.solo else [level]
+    for name, calling in stages.callings.items():
+        calling.set_share(1 if spec.solo else spec.tasks[stages.levels[name]])
     tasks = [Task(stages, spec, each, number) for each in levels]
     collecting = gc.isenabled()
     # Rows are many and short-lived, and the cycle collector would look at each of them again and again.

@@ -56,6 +56,8 @@ class TaskReport:
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
+    retried: dict[str, int] = field(default_factory=dict)
+    timed_out: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     timings: list[dict[str, Any]] = field(default_factory=list)
 
@@ -68,7 +70,7 @@ class TaskReport:
             mine = self.marks.setdefault(source, {})
             for part, mark in parts.items():
                 mine[part] = max(mark, mine.get(part, mark))
-        for name in ("rows_in", "rows_out", "passed_over"):
+        for name in ("rows_in", "rows_out", "passed_over", "retried", "timed_out"):
             total = getattr(self, name)
             for operator, rows in getattr(other, name).items():
                 total[operator] = total.get(operator, 0) + rows

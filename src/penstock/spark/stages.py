@@ -16,6 +16,7 @@ from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Split
 from penstock.kernels.intake import SourceMarks
 from penstock.operators.base import Keyed, Sink
+from penstock.operators.calling import Calling, open_calling
 from penstock.pe.chains import Chain, find_chains, make_chain
 from penstock.plan import Plan, takes_marks
 from penstock.spark.batches import BatchPlaces
@@ -56,6 +57,12 @@ class Stages:
         """Return the chains of operators that run as one loop, each by the name of its first operator."""
         shapes = self.plan.layout.shapes
         return {nodes[0].name: make_chain(nodes, shapes[nodes[0].name].width) for nodes in find_chains(self.plan)}
+
+    @cached_property
+    def callings(self) -> dict[str, Calling]:
+        """Return what this process keeps for the calls of operators, from epoch to epoch."""
+        made = {name: open_calling(node.operator) for name, node in self.plan.nodes.items()}
+        return {name: calling for name, calling in made.items() if calling is not None}
 
     def entries(self, level: int) -> list[KeyedNode | SinkNode]:
         """Return the keyed operators and sinks that a level begins with."""
@@ -215,6 +222,8 @@ class EpochSpec:
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 
+    contents: dict[str, str] = field(default_factory=dict)
+    """For each lookup, the name under which the checkpoint keeps what its table has in this epoch."""
     batches: dict[str, BatchPlaces] = field(default_factory=dict)
     """For each streaming DataFrame that the epoch reads, what tells the places of its rows."""
 

@@ -92,9 +92,9 @@ class Task:
             self._send(TaskReport(failures=[Failure("", (), unknown)]))
         finally:
             self._passages.close()
-        # Counts are the same however often the task is run; timings go another way.
+        # Counts go where the rows go, so they are of the run of this task that counts; timings go another way.
         main = self._main
-        counts = (main.rows_in, main.rows_out, main.failures.passed_over)
+        counts = (main.rows_in, main.rows_out, *main.failures.counts)
         self._send(TaskReport([], [], {}, *counts, failures=self._failures.fatal))
         yield from self._flush()
 

@@ -25,7 +25,7 @@ from penstock.timing import Ticks
 
 RETAIN = 10
 """How many epochs back state can be read."""
-LOG, INTENTS, STATE = "epochs", "intents", "state"
+LOG, INTENTS, STATE, TABLES = "epochs", "intents", "state", "tables"
 CHECK_EVERY = 50
 """Objects that are removed between two looks at the lease."""
 
@@ -382,19 +382,20 @@ class Checkpoint:
         ]
         if named is not None:
             rubbish += [
-                f"{STATE}/{name}"
-                for name in self.store.names(STATE)
+                f"{part}/{name}"
+                for part in (STATE, TABLES)
+                for name in self.store.names(part)
                 if name not in named and fence_of_state(name) <= fence
             ]
         for number, name in enumerate(rubbish):
             if number % CHECK_EVERY == 0:
                 check()  # what was read above is old by now
             self.store.delete(name)
-        for part in (INTENTS, LOG, "lease", STATE):
+        for part in (INTENTS, LOG, "lease", STATE, TABLES):
             self.store.sweep(part)
 
     def _needed(self, position: Position) -> tuple[int, set[str] | None]:
-        """Return the first entry that is needed, and the files of state that those whose state can be read name.
+        """Return the first entry that is needed, and the files of state and tables that those with readable state name.
 
         None instead of the names where an entry is damaged, or the newest one is gone: another driver has taken over.
         """
@@ -406,6 +407,7 @@ class Checkpoint:
                 if kept:
                     for index in body["state"].values():
                         named.update(index["files"])
+                    named.update(body.get("intake", {}).get("tables", {}).values())
                 if kept or not full:
                     needed = body["entry"]
                 full = full or body["offsets_full"]
