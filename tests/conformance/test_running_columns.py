@@ -23,14 +23,14 @@ from penstock.flow import Flow
 from penstock.graph import Node
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed, OnError
-from penstock.pe import keyed
+from penstock.pe import keyed, state_columns
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import key_shards
 from penstock.pe.running import new_states
 from penstock.pe.shards import Shard
-from penstock.pe.state_columns import ColumnStates
+from penstock.pe.state_columns import ColumnStates, saved_states
 from penstock.plan import make_plan
 from penstock.rows import Row
 from penstock.spark.deltas import apply_block, make_block
@@ -346,3 +346,43 @@ def test_keys_that_come_one_by_one_are_found_with_the_others() -> None:
     states.update({key: [-1] for key in expected})
     assert len(states) == len(expected)
     assert set(map(tuple, states.values())) == {(-1,)}
+
+
+STATES = st.dictionaries(st.integers(-3, 9) | st.none(), st.tuples(st.integers(0, 5)).map(list), max_size=6)
+CHANGES = st.one_of(
+    st.tuples(st.just("one"), STATES),
+    st.tuples(st.just("some"), STATES),
+    st.tuples(st.just("columns"), STATES),
+    st.tuples(st.just("look"), st.none()),
+    st.tuples(st.just("settle"), st.none()),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(CHANGES, max_size=12), st.integers(0, 5), st.integers(0, 3))
+def test_states_that_came_in_any_numbers_are_those_of_a_dict(changes: list[Any], lately: int, by_one: int) -> None:
+    node = node_of(pa.schema([("k", pa.int64()), ("v", pa.float64())]), {"n": agg.count()}, ["k"], "fail")
+    states, expected, touched = new_states(node), dict[Any, Any](), set[Any]()
+    assert isinstance(states, ColumnStates)
+    with mock.patch.multiple(state_columns, _LATELY=lately, _BY_ONE=by_one):
+        for how, some in changes:
+            if how == "one":
+                for key, state in some.items():
+                    states[key] = state
+            elif how == "some":
+                states.update(some)
+            elif how == "columns":
+                other = new_states(node)
+                other.update(some)
+                assert isinstance(other, ColumnStates)
+                states.load(other.saved(full=True))
+            elif how == "settle":
+                states.settle()
+                touched = set()
+            expected |= some or {}
+            touched |= set(some or ())
+            assert len(states) == len(expected)
+            assert dict(states.items()) == {key: states[key] for key in states} == expected
+            if how == "look":
+                assert states.touched == len(touched)
+                assert saved_states(states.saved(full=False)) == {key: expected[key] for key in touched}

@@ -37,7 +37,7 @@ class Scan(Logic):
     def fold(
         self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
-        if self.returns is not None:
+        if self.returns is not None and (self.returns.has_nested or self.returns.form not in ("scalar", "tuple")):
             self._fold_declared(self.returns, states, keys, rows, out, careful)
             return
         function, initial, get, append = self.function, self.initial, states.get, out.append
