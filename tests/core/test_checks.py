@@ -504,7 +504,7 @@ REFUSED = {
     "a join of nothing in particular": (
         lambda: (s := source()).join(s, on=7, within=5),
         "a join after operator 'calls': on=7",
-        "give a field",
+        "say what both sides agree on: a field",
     ),
     "an interval that is empty": (
         lambda: (s := source()).join(s, on="name", within=(5, -5), name="pairs"),
