@@ -11,9 +11,9 @@ import contextlib
 import copy
 import dataclasses
 import datetime as dt
+import sys
 import types
 import typing
-from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import MissingFieldError, RowTypeError, UnknownFieldError
@@ -43,6 +44,7 @@ _SCALARS: dict[Any, pa.DataType] = {
 _BARE = (*_SCALARS, type(None))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
+_TAKING_TURNS = getattr(sys, "_is_gil_enabled", lambda: True)()
 _SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.datetime)}
 
 
@@ -338,10 +340,10 @@ class RowType:
 
 
 def _all_of(kind: type, rows: Sequence[Row]) -> bool:
-    """Tell whether all rows are of a class.
-
-    `type(row)` in bytecode, not by `map`: threads that run at once would all count references to the class.
-    """
+    """Tell whether all rows are of a class."""
+    if _TAKING_TURNS:
+        return list(map(type, rows)).count(kind) == len(rows)
+    # In bytecode, not by `map`: threads that run at once would all count references to the class.
     return not [None for row in rows if type(row) is not kind]
 
 
@@ -353,7 +355,7 @@ def _comes_back(values: Sequence[Any], kind: type | None) -> bool:
         return set(map(id, map(_ZONE, values))) <= {id(dt.UTC)} and not any(map(_FOLD, values))
     if kind is int:
         try:
-            array("q", values)
+            np.fromiter(values, np.int64, len(values))
         except OverflowError:
             return False
     return kind is not str or all(map(str.isascii, values))
