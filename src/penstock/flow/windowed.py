@@ -10,6 +10,7 @@ from penstock.errors import FlowError
 from penstock.flow.missing import missing_method
 from penstock.graph import marks_keep_up
 from penstock.operators import aggregates
+from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
 from penstock.operators.windows import (
     AggregateFold,
@@ -53,7 +54,7 @@ class WindowedStream(Generic[RowT_co]):
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.stream.flow._free_name(name, None, "window")
-        bundle = aggregates.aggregation(results, name, self.stream.type)
+        bundle = aggregation(results, name, self.stream.type)
         counting = isinstance(self.spec, Count)
         bounds = ("window",) if counting else ("window_start", "window_end")
         names = (*(self.key.names if self.key else ()), *bounds)
