@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -32,6 +32,7 @@ class Agg:
     step: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
     type_of: Callable[[pa.DataType | None], pa.DataType | None]
+    _: KW_ONLY
     in_place: bool = False
     """Whether `step` changes its state; it must not fail then, because a row that fails changes nothing."""
     own: bool = False
