@@ -23,6 +23,7 @@ from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
@@ -38,6 +39,7 @@ from penstock.stages import (
     flat_map,
     flat_scan,
     key_by,
+    lookup,
     map,
     map_batches,
     merge,
@@ -90,12 +92,14 @@ __all__ = [
     "count_window",
     "distinct",
     "drop",
+    "expr",
     "feedback",
     "filter",
     "flat_map",
     "flat_scan",
     "key_by",
     "library",
+    "lookup",
     "map",
     "map_batches",
     "merge",
@@ -120,3 +124,4 @@ __all__ = [
     "window",
     "write",
 ]
+__dir__ = __all__.copy

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
+_PACKAGE = __file__.rsplit("errors.py", 1)[0]
 _LIBRARIES = (
     "<frozen",
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -162,6 +164,14 @@ def operator_error(operator: str, error: BaseException, row: object) -> Operator
     )
 
 
+def users_line() -> str:
+    """Return the file and line of the caller's nearest frame that is not Penstock's own; "" where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 def row_text(row: Any) -> str:
     """Write a row as JSON, so that a dead letter loses nothing that can be written."""
     fields = getattr(row, "_fields", None)
@@ -189,11 +199,10 @@ def _known_fields(error: BaseException) -> str:
 
 def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     """Keep the frames of a traceback that are not Penstock's own, under the names of the user's files."""
-    package = __file__.rsplit("errors.py", 1)[0]
     return [
         traceback.FrameSummary(_original(frame.filename), frame.lineno, frame.name, lookup_line=False, line=frame.line)
         for frame in traceback.extract_tb(trace)
-        if not frame.filename.startswith(package)
+        if not frame.filename.startswith(_PACKAGE)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from penstock.errors import FlowError
 from penstock.keys import SHARDS
@@ -50,6 +50,8 @@ class Node:
     """Into how many shards the keys of the flow are cut, where that is kept or moves."""
     naming: Naming | None = None
     """None where the user gave the name."""
+    where: str = field(default="", compare=False)
+    """The file and line of the user's that made it."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ streaming one what Spark's stream tells, such as Kafka's topic, partition and of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.public import makers
 from penstock.row_types import OutT, Returned, RowT_co, Schema, infer_row_type, row_type
 from penstock.rows import RowType
 
@@ -37,6 +38,7 @@ class Files(Generic[RowT_co]):
     options: Mapping[str, Any] = field(default_factory=dict)
     by_name: bool = False
     """Order files by name alone: for directories whose names were made in order."""
+    _: KW_ONLY
     passes_over: bool = False
     """Whether rows that cannot be read are told of and passed over; the source says so by `on_error`."""
 
@@ -114,6 +116,10 @@ class Frame:
         from penstock.spark.places import find_places
 
         return find_places(self.frame)
+
+    def collect(self) -> pa.Table:
+        """Bring all rows of a batch DataFrame here."""
+        return self.frame.toArrow()
 
     @property
     def has_parts(self) -> bool:
@@ -244,3 +250,7 @@ def reader_type(reader: Reader, name: str) -> RowType | None:
     if isinstance(reader, Items) and isinstance(reader.items, (list, tuple)):
         return infer_row_type(reader.items[:_SAMPLE])
     return None
+
+
+def __dir__() -> list[str]:
+    return makers(globals(), "Files|Items|Generated|Socket|Frame")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checks import DeadLetter
 from penstock.errors import PenstockError, RowTypeError, SetupError, SourceError, operator_error, row_text, shorten
 from penstock.graph import Edge, Node
+from penstock.ingress.refreshing import loaded, with_content
 from penstock.ingress.text import Unreadable
 from penstock.keys import as_key
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
@@ -27,6 +28,8 @@ from penstock.timing import BEFORE, FOREVER, Ticks, time_to_ticks
 
 if TYPE_CHECKING:
     import asyncio
+
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class SequentialEngine:
     """Whether co-routines go on after their waits; where they are saved between rows, they begin again instead."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan = loaded(plan)
         self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks}
         self._edges = {name: plan.graph.outgoing[name] for name in plan.nodes}
         # The watermark of each input port; sources have one port, their own.
@@ -125,6 +128,10 @@ class SequentialEngine:
     def end(self, source: str) -> None:
         """Take the end of a source: its final mark."""
         self._mark(self.plan.nodes[source], FOREVER)
+
+    def table(self, operator: str, content: pa.Table) -> None:
+        """Take what a lookup's table has from here on."""
+        self.plan = with_content(self.plan, operator, content)
 
     def close(self) -> None:
         """Close what waits: no more rows come."""

@@ -9,6 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -36,6 +37,17 @@ AGGREGATES = {
     "last": agg.last("v", skip_nulls=True),
     "all": agg.collect("v"),
     "different": agg.distinct("v"),
+    "values": agg.count("v"),
+    "how_many": agg.count_distinct("v"),
+    "odd": agg.count(where=pc.field("v") != 2),
+    "first_odd": agg.first("v", where=pc.field("v") != 2),
+    "all_odd": agg.collect("t", where=pc.field("v") != 2),
+    "early": agg.sum(lambda row: row.v, where=lambda row: row.t < 9),
+    "half": agg.mean(pc.field("v") / 2.0, where=pc.field("v") != 2),
+    "when": agg.argmax("t", by="v"),
+    "when_low": agg.argmin("t", by=lambda row: row.v, where=pc.field("t") > 2),
+    "median": agg.median("v"),
+    "upper": agg.quantile(pc.field("v") * 2, 0.75, interpolation="higher"),
 }
 Entry = tuple[int, int, int | None, bool, bool]
 """Of a row: how far time goes on, its key, its value, whether it gets as far as the window, whether a cut follows."""

@@ -53,6 +53,8 @@ class Progress:
         self.epochs = self.rows_in = self.rows_out = 0
         self.last: FlowStats | None = None
         """The last epoch."""
+        self.doing = "waiting for the first epoch"
+        """What the run does until there is one."""
         self._recent: deque[tuple[float, int]] = deque([(began, 0)])
         """When each recent epoch was committed, and the rows until then."""
 
@@ -78,7 +80,7 @@ class Progress:
     def line(self) -> str:
         """Describe the run as it stands."""
         if self.last is None:
-            return "waiting for the first epoch"
+            return self.doing
         lag = "" if self.last.backlog is None else f" | lag {self.lag()}"
         return (
             f"epoch {self.last.epoch:,} in {duration(self.last.seconds)} | {self.rows_in:,} rows in, "

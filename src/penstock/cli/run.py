@@ -32,6 +32,7 @@ from penstock.operators.base import Sink
 from penstock.options import ENGINES, Options, Sequential, Spark, Threads
 from penstock.plan import make_plan
 from penstock.run import Run
+from penstock.steps import Showing
 from penstock.write import Memory
 
 HELP = "run the flow of a Python file"
@@ -78,6 +79,12 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
     directory = options.checkpoint or os.path.join(".penstock", flow.name)
+
+    def show(text: str, _seconds: float) -> None:
+        progress.doing = text
+        display.say("step", text)
+
+    steps = Showing(show)
     try:
         _warn_of_memory(flow, display)
         session, options = _prepared(options, flow, directory, display)
@@ -96,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
         display.fail(error)
         return FAILED
     finally:
+        steps.close()
         display.close()
 
 
@@ -112,7 +120,7 @@ def _options(args: argparse.Namespace) -> Options:
     try:
         on = kind(**{name: value for name, value in given.items() if name in options_of(kind)})
         common = {name: value for name, value in given.items() if name in options_of(Options)}
-        return Options(**{"page": not args.no_page, **common, "on": on})
+        return Options(**{"page": not args.no_page, "progress": False, **common, "on": on})
     except FlowError as error:
         raise UsageError(as_flags(str(error))) from None
 
@@ -130,7 +138,7 @@ def _prepared(options: Options, flow: Flow, directory: str, display: Display) ->
         return None, replace(options, on_epoch=display.epoch, history=history)
     display.say(
         "starting",
-        f"flow {flow.name!r}, checkpoint {directory}; starting Spark",
+        f"flow {flow.name!r}, checkpoint {directory}",
         flow=flow.name,
         checkpoint=directory,
     )

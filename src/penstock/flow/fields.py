@@ -12,6 +12,7 @@ from penstock.errors import FlowError
 from penstock.flow.joining import lifetime
 from penstock.operators.base import Key, Logic, OnError
 from penstock.operators.expiring import Expiring
+from penstock.operators.expressions import bound, is_expression
 from penstock.operators.initial import state_maker
 from penstock.operators.scan import FlatScan, keep_first
 from penstock.operators.stateless import Select, evaluate
@@ -35,13 +36,13 @@ def select(
     for field in fields:
         checks.field(known, field, name, "select")
     for field, expression in expressions.items():
-        if not isinstance(expression, pc.Expression):
+        if not is_expression(expression):
             raise FlowError(
-                f"operator {name!r}: {field}={expression!r} is no pyarrow.compute expression; write "
-                f'pc.field("a") * 2, or use map() for a Python function'
+                f"operator {name!r}: {field}={expression!r} is no expression; write "
+                f'ps.expr("a * 2") or pc.field("a") * 2, or use map() for a Python function'
             )
-        checks.expression(known, expression, name)
-    pairs = (*((field, pc.field(field)) for field in fields), *expressions.items())
+    computed = ((field, bound(each, known, name, "select")[0]) for field, each in expressions.items())
+    pairs = (*((field, pc.field(field)) for field in fields), *computed)
     return _computed(stream, known, pairs, name, "select()", on_error)
 
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from penstock import checks
-from penstock.errors import FlowError
+from penstock.errors import FlowError, users_line
 from penstock.flow.naming import AutomaticName, automatic_name, numbered
 from penstock.flow.stream import Stream
 from penstock.graph import Graph, Node, Port, kind_of_node
 from penstock.keys import SHARDS
-from penstock.operators.base import OnError, Operator, Source, Union
+from penstock.operators.base import OnError, Operator, Sink, Source, Union
 from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
 from penstock.row_types import OutT, Schema, row_type
 from penstock.rows import RowType
@@ -122,7 +122,7 @@ class Flow:
         checks.operator_name(self._nodes, name)
         name = str(name)
         self._nodes[name] = kind_of_node(operator)(
-            name, operator, inputs, types, time, shards=self.shards, naming=naming
+            name, operator, inputs, types, time, shards=self.shards, naming=naming, where=users_line()
         )
         return Stream(self, Port(name))
 
@@ -150,7 +150,12 @@ class Flow:
         return renamed(inputs)
 
     def __repr__(self) -> str:
-        return f"Flow({self.name!r}, {len(self._nodes)} operators)"
+        kinds: dict[str, list[str]] = {"sources": [], "operators": [], "sinks": []}
+        for name, node in self._nodes.items():
+            kind = {Source: "sources", Sink: "sinks"}.get(type(node.operator), "operators")
+            kinds[kind].append(name)
+        inside = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+        return f"<Flow {self.name!r}: {inside or 'empty; begin with flow.source(name, reader)'}>"
 
     def _repr_svg_(self) -> str | None:
         """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""

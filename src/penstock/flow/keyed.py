@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.flow.joining import Within, connect, join
+from penstock.flow.missing import missing_method, refuse_without_key
 from penstock.flow.stateful import Stateful
 from penstock.flow.stream import Stream
 from penstock.operators.base import Key, OnError
@@ -23,6 +24,14 @@ class KeyedStream(Stateful[RowT_co]):
 
     def __init__(self, stream: Stream[RowT_co], key: Key) -> None:
         self.stream, self.key = stream, key
+
+    def __repr__(self) -> str:
+        return repr(self._keyed_rows).replace("<Stream", "<KeyedStream", 1)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
 
     def __rshift__(self, stage: Callable[[KeyedStream[RowT_co]], Result]) -> Result:
         return stage(self)
@@ -49,6 +58,7 @@ class KeyedStream(Stateful[RowT_co]):
         Partners are rows of one `window`; or rows `within=(low, high)` of each other, where low <= time of the right
         row - time of the left one <= high; or, with `ttl`, all rows, each kept until the watermark is so far past it.
         """
+        refuse_without_key(other, "a join", self.stream.node.name)
         return join(self, other, window, combine, within, ttl, how, schema, name, on_error)
 
     def connect(
@@ -65,4 +75,5 @@ class KeyedStream(Stateful[RowT_co]):
 
         Rows of this stream go to its `on_left`, rows of the other to its `on_right`, in the order of both.
         """
+        refuse_without_key(other, "connect()", self.stream.node.name)
         return connect(self, other, process, schema=schema, name=name, on_error=on_error, ttl=ttl)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from penstock import checks
 from penstock.flow.windowed import WindowedStream
 from penstock.operators import aggregates
+from penstock.operators.aggregation import aggregation
 from penstock.operators.base import OnError
 from penstock.operators.initial import state_maker
 from penstock.operators.process import ProcessLike, process_logic
@@ -94,7 +95,7 @@ class Stateful(Generic[RowT_co]):
             ttl, results = None, {"ttl": ttl, **results}
         stream = self._keyed_rows
         name = stream.flow._free_name(name, None, "aggregate")
-        bundle = aggregates.aggregation(results, name, stream.type)
+        bundle = aggregation(results, name, stream.type)
         key = stream._key
         checks.aggregate_fields(bundle, stream.type, name, key.names if key else ())
         return stream._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)

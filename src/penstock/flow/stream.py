@@ -14,12 +14,17 @@ from penstock.errors import FlowError
 from penstock.flow.calling import calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
+from penstock.flow.looking_up import AsOf, Fields, lookup
+from penstock.flow.missing import missing_method
 from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.calls import CallOptions
 from penstock.operators.expiring import Expiring
+from penstock.operators.expression_functions import Expr
+from penstock.operators.expressions import EXPRESSIONS, bound_predicate
 from penstock.operators.join import How
+from penstock.operators.lookup import LookupHow
 from penstock.operators.sort import Sort
 from penstock.operators.stateless import (
     Filter,
@@ -90,6 +95,19 @@ class Stream(Stateful[RowT_co]):
             raise FlowError(f"operator {self.node.name!r} has no output {port!r}: {hint}")
         return Stream(self.flow, Port(self.node.name, outputs.index(port)))
 
+    def __repr__(self) -> str:
+        node, output = self.node, self.node.operator.outputs[self.port.index]
+        of = "" if output == "out" else f".{output}"
+        fields = "rows of any kind" if self.type is None else ", ".join(f"{f.name}: {f.type}" for f in self.type.schema)
+        keyed = "" if self._key is None else f"; by {self._key}"
+        time = "" if self.time is None else f"; event time: {self.time}"
+        return f"<Stream {node.name!r}{of} of flow {self.flow.name!r}: {fields}{keyed}{time}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
+
     def __rshift__(self, stage: Callable[[Stream[RowT_co]], Result]) -> Result:
         """Apply a stage (`ps.map(f)`, ...) or any composite, which is a plain function of a stream."""
         if not callable(stage):
@@ -135,7 +153,7 @@ class Stream(Stateful[RowT_co]):
 
     def filter(
         self,
-        predicate: Callable[[RowT_co], Any] | Callable[[RowT_co, Any], Any] | pc.Expression,
+        predicate: Callable[[RowT_co], Any] | Callable[[RowT_co, Any], Any] | pc.Expression | Expr,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
@@ -143,17 +161,17 @@ class Stream(Stateful[RowT_co]):
         in_flight: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Stream[RowT_co]:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may call as in `map`."""
-        if isinstance(predicate, pc.Expression):
+        """Keep the rows for which a function, or an expression, holds; a function may call as in `map`."""
+        if isinstance(predicate, EXPRESSIONS):
             name = self.flow._free_name(name, None, "filter")
             if waits or in_flight is not None or options:
                 given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
                 raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
             known = checks.known_type(self.type, name, "a filter expression")
-            checks.predicate(known, predicate, name)
-            return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
+            holds = bound_predicate(predicate, known, name, "a filter")
+            return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
-        checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
+        checks.is_callable(predicate, name, "a function of the row, or an expression (ps.expr, pyarrow.compute)")
         rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
         return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
@@ -183,8 +201,8 @@ class Stream(Stateful[RowT_co]):
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
     ) -> Stream:
-        """Keep fields, "*" for all others, and compute some by `pyarrow.compute` expressions, under any name."""
-        name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
+        """Keep fields, "*" for all others, and compute some by expressions (`ps.expr(...)`, `pyarrow.compute`)."""
+        name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
         return select(self, fields, expressions, name, on_error)
 
     def drop(self, *fields: str, name: str | None = None) -> Stream:
@@ -256,7 +274,7 @@ class Stream(Stateful[RowT_co]):
         streams = (self, *others)
         checks.one_flow(streams, name)
         for stream in streams:
-            checks.merge_time(self.flow.graph(), stream.port.node, by, name)
+            checks.merge_time(self.flow.graph(), stream.port.node, by, name, f"merge(by={by!r})")
         return self.union(*others, name=f"{name}.union").sort(name=name)
 
     def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream[RowT_co]:
@@ -286,6 +304,30 @@ class Stream(Stateful[RowT_co]):
         """Join rows of two streams that agree `on` a field, several, {left: right}, or a function; see KeyedStream."""
         left, right = key_both(self, other, on)
         return join(left, right, window, combine, within, ttl, how, schema, name, on_error)
+
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: On,
+        as_of: AsOf = False,
+        how: LookupHow = "left",
+        fields: Fields = None,
+        prefix: str | None = None,
+        refresh: str | float | None = None,
+        ttl: Duration | None = None,
+        schema: Any = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Add to each row the fields of the row that a table, or another stream, has for its key.
+
+        A table is a dict, a list of rows, the path of Parquet files, a reader, a batch DataFrame, or a function that
+        returns one of these; it is read once, or again every `refresh`. Of a stream the latest row counts. `on` is a
+        field of both, several, or {field of the row: field of the table}. With `as_of` the row counts that is the
+        latest by time, not after the row's. A row that finds nothing gets nulls, or is dropped with `how="inner"`.
+        `fields` says which fields come along, `prefix` what their names begin with.
+        """
+        return lookup(self, table, on, as_of, how, fields, prefix, refresh, ttl, schema, name)
 
     # With memory --------------------------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow.missing import missing_method
 from penstock.graph import marks_keep_up
 from penstock.operators import aggregates
+from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
 from penstock.operators.windows import (
     AggregateFold,
@@ -36,6 +38,15 @@ class WindowedStream(Generic[RowT_co]):
     def __init__(self, stream: Stream[RowT_co], key: Key | None, spec: WindowSpec | Duration) -> None:
         self.stream, self.key, self.spec = stream, key, as_spec(spec)
 
+    def __repr__(self) -> str:
+        rows = self.stream if self.key is None else self.stream._with_key(self.key)
+        return f"{repr(rows).replace('<Stream', '<WindowedStream', 1)[:-1]}; in {self.spec}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
+
     def __rshift__(self, stage: Callable[[WindowedStream[RowT_co]], Result]) -> Result:
         return stage(self)
 
@@ -43,7 +54,7 @@ class WindowedStream(Generic[RowT_co]):
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.stream.flow._free_name(name, None, "window")
-        bundle = aggregates.aggregation(results, name, self.stream.type)
+        bundle = aggregation(results, name, self.stream.type)
         counting = isinstance(self.spec, Count)
         bounds = ("window",) if counting else ("window_start", "window_end")
         names = (*(self.key.names if self.key else ()), *bounds)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+import penstock.operators.division  # noqa: F401 (functions that expressions may call)
 from penstock.errors import FlowError, RowTypeError
 from penstock.operators.base import Kind, Operator
 from penstock.operators.calls import Calls

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.errors import FlowError, PenstockError
-from penstock.operators.aggregates import Aggregation
+from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.scan import aggregate_type
 from penstock.rows import Row, RowType, record_class

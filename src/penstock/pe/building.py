@@ -14,10 +14,12 @@ from penstock.errors import FlowError
 from penstock.graph import Edge, KeyedNode, Node
 from penstock.hints import is_placed
 from penstock.operators.base import Sink, Union
+from penstock.operators.lookup import Lookup
 from penstock.operators.stateless import rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
 from penstock.pe.fused_station import FusedStation
+from penstock.pe.lookup_station import LookupStation
 from penstock.pe.partitioned_station import QUEUES, PartitionedStation
 from penstock.pe.pausing_station import PausingStation
 from penstock.pe.replicas import Dealers
@@ -106,7 +108,7 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:
         return SourceStation(node, around)
-    return _dealing(StatelessStation(node, around))
+    return _dealing((LookupStation if isinstance(operator, Lookup) else StatelessStation)(node, around))
 
 
 def _may_write(station: Station, alone: bool) -> bool:

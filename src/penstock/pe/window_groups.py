@@ -7,7 +7,7 @@ ever has them. The others are kept with their timers, as if their rows had come 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -53,6 +53,7 @@ class Groups:
     """The key of each window, as a number."""
     starts: Ints
     ends: Ints
+    _: KW_ONLY
     held: list[Held | None]
     """Each window as it was before; None where it is new."""
 

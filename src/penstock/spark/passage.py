@@ -17,6 +17,7 @@ from penstock.clock import perf_counter, process_time
 from penstock.errors import PenstockError, operator_error
 from penstock.graph import Edge, KeyedNode, Node, SinkNode
 from penstock.operators.calling import Calling
+from penstock.operators.lookup import Lookup
 from penstock.operators.stateless import PerRow
 from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
@@ -28,6 +29,7 @@ from penstock.pe.waiting import shared_window
 from penstock.spark.envelope import Envelope, Kind, pack
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
+from penstock.spark.tables import with_kept
 
 Waited = tuple[int, float, float, float]
 """Rows of a task, seconds that they took together, seconds that they were in flight added up, and processor seconds."""
@@ -117,6 +119,8 @@ class Passage:
                 count(self.rows_in, target.name, len(out))
                 width = self._plan.layout.shapes[target.name].width
                 with self.spent.on("user", target.name):
+                    if isinstance(target.operator, Lookup):
+                        target = with_kept(target, self._spec.checkpoint, self._spec.contents)
                     rows = self.waits.run(target, out.widened(width), self.failures)
                 stack.extend((target, out_port, made) for out_port, made in rows.items())
 

@@ -6,6 +6,7 @@ from penstock.errors import CheckpointError, FlowError
 from penstock.graph import KeyedNode, Node, Port, SourceNode
 from penstock.operators.base import Keyed, Sink, Source
 from penstock.operators.expiring import Expiring
+from penstock.operators.lookup import Lookup
 from penstock.operators.timed_join import TimedJoin
 from penstock.plan import Plan
 from penstock.store.documents import Json
@@ -40,7 +41,9 @@ def _describe_sink(plan: Plan, node: Node) -> Json | None:
 
 def check_names(plan: Plan) -> None:
     """Refuse operators that a later flow could not tell apart: their state might go to another without a word."""
-    for node in plan.keyed:
+    for node in plan.nodes.values():
+        if not isinstance(node.operator, (Keyed, Lookup)):
+            continue
         naming = node.naming
         if naming is None:
             continue

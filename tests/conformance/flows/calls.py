@@ -124,5 +124,5 @@ def calls_of_a_client(s: Sources) -> None:
     stream.map(lambda r, known: known[r.v], setup=table).sink("plain")
     stream.map(lambda r, known: known[r.v], setup=table, retries=1, in_flight=3).sink("waiting")
     stream.map(look_up, setup=table_async, cache=20).sink("async")
-    stream.flat_map(lambda r, known: known[r.v], setup=table, setup_per="thread", waits=True).sink("letters")
+    stream.flat_map(lambda r, known: list(known[r.v]), setup=table, setup_per="thread", waits=True).sink("letters")
     stream.filter(lambda r, known: len(known[r.v]) > 3, setup=table).sink("filter")
