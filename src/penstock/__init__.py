@@ -14,6 +14,7 @@ from penstock.errors import (
     OperatorError,
     PenstockError,
     RowTypeError,
+    SetupError,
     SourceError,
     StorageError,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "Sequential",
+    "SetupError",
     "SourceError",
     "Spark",
     "StorageError",
