@@ -125,9 +125,9 @@ class TestShow:
 
     def test_prints_decisions_with_their_reasons(self, capsys):
         show = Show(0.0)
-        table = Decision("track/shards", 7, "table", "", 1.5, 1.0, "three shards move: the busiest would work less")
+        table = Decision("track/shards", 7, "table", "", 1.5, 1.0, why="three shards move: the busiest would work less")
         hold = Decision("tasks", 7, "hold")
-        show.decisions([hold, Decision("tasks", 8, "tasks", "", 1, 2, "two tasks instead of one"), table])
+        show.decisions([hold, Decision("tasks", 8, "tasks", "", 1, 2, why="two tasks instead of one"), table])
         assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
             "decided: two tasks instead of one",
             "decided: three shards move: the busiest would work less",

@@ -6,7 +6,7 @@ clock or a random source, and what a step returns depends on its arguments alone
 serves the engine, the simulator, the page and the replay of a log.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 Value = int | float | str | bool | None
@@ -38,6 +38,7 @@ class Action:
     after: Value
     why: str
     numbers: Figures = ()
+    _: KW_ONLY
     tables: tuple[ShardTable, ...] = ()
     """The tables that go with it, where shards change hands."""
 

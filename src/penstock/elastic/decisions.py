@@ -20,7 +20,7 @@ import json
 import math
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from penstock.elastic.assignment import Assignment, AssignmentStatistics
@@ -178,6 +178,7 @@ class Decision:
     target: str = ""
     before: Value = None
     after: Value = None
+    _: KW_ONLY
     why: str = ""
     time: float | None = None
     epoch: int | None = None
@@ -190,7 +191,7 @@ class Decision:
 
     def action(self) -> Action:
         """Return the line as the action that it logs."""
-        return Action(self.what, self.target, self.before, self.after, self.why, self.numbers, self.tables)
+        return Action(self.what, self.target, self.before, self.after, self.why, self.numbers, tables=self.tables)
 
 
 # `from` is a word of Python's own, and `seen` is shorter than what it names.
@@ -261,9 +262,9 @@ class Pilot(Generic[State, Statistics]):
                 each.target,
                 each.before,
                 each.after,
-                each.why,
-                time,
-                epoch,
+                why=each.why,
+                time=time,
+                epoch=epoch,
                 numbers=each.numbers,
                 tables=each.tables,
             )

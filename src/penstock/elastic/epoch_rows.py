@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from statistics import median
 from typing import ClassVar
 
@@ -51,6 +51,7 @@ class EpochRows:
     low: int = 1
     high: int = 1 << 20
     initial: int = 1024
+    _: KW_ONLY
     room: float = 0.7
     """The part of what an epoch may take that a new size is expected to take."""
     full: float = 0.8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import combinations
 from statistics import median
 from typing import ClassVar
@@ -32,6 +32,7 @@ class EpochStatistics:
     """Zero before an epoch was run with these tasks: then only the bounds count."""
     expected_rows: int
     cores: int
+    _: KW_ONLY
     most: int | None = None
     """The most tasks that there is room for by now: machines come and go. None leaves it to the controller."""
     at: float = 0.0
@@ -114,6 +115,7 @@ class EpochTasks:
     target: float | None = None
     low: int = 1
     high: int = 1
+    _: KW_ONLY
     sensitivity: float = 0.05
     load_change: float = 0.2
     noise_limit: int = 5

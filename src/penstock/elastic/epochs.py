@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from statistics import median
 from typing import ClassVar
 
@@ -148,6 +148,7 @@ class OneTask:
     """What an epoch saves without its shuffles. Measured on two cores: 10,000 rows of W1 take as long either way."""
     row_seconds: float = 5e-6
     """What a row costs, until it is known."""
+    _: KW_ONLY
     least_rows: int = 1000
     """An epoch of fewer rows says little of what a row costs, unless it takes longer than the shuffles."""
     band: float = 1.5
@@ -257,6 +258,7 @@ class ExecutorCount:
     advise: bool = False
     patience_up: int = 3
     patience_down: int = 10
+    _: KW_ONLY
     sensitivity: float = 0.05
     ease: float = 0.8
     """Fewer executors must be expected to take no more than this part of what the target allows."""

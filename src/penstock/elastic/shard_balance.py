@@ -12,7 +12,7 @@ the least busy.
 
 import heapq
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, ShardTable, in_words, things, time_text
@@ -49,6 +49,7 @@ class ShardStatistics:
     tasks: int
     state_bytes: tuple[int, ...] = ()
     hot_keys: tuple[ShardKeys, ...] = ()
+    _: KW_ONLY
     operator: str = ""
     at: float = 0.0
     """Seconds of a clock that never goes back."""
@@ -81,6 +82,7 @@ class ShardBalance:
     """Seconds that the busiest task must exceed the mean by: less is not worth a move, and may be noise."""
     most_moves: int = 1 << 30
     reported_keys: int = 3
+    _: KW_ONLY
     goal: float | None = None
     calm: Calm | None = None
     bytes_per_second: float = 50e6
@@ -142,7 +144,7 @@ class ShardBalance:
             ("state_bytes", sum(plan.bytes[shard] for shard in moved)),
         )
         table = ShardTable(statistics.operator, tuple(plan.table))
-        return Action("table", statistics.operator, before, after, why, numbers, (table,))
+        return Action("table", statistics.operator, before, after, why, numbers, tables=(table,))
 
     def _report(self, statistics: ShardStatistics, shard: int, plan: "_Plan") -> Action:
         share = statistics.loads[shard] / plan.mean

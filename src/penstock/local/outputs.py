@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from penstock.clock import monotonic
 from penstock.errors import FlowError
-from penstock.graph import Node
+from penstock.graph import SinkNode
 from penstock.ingress.paths import locate
 from penstock.ingress.retries import retried
-from penstock.operators.base import Sink
 from penstock.pe.chunk import Chunk
 from penstock.pe.part_files import FileWriter, part_name, sink_columns
 from penstock.plan import Plan
@@ -33,9 +32,8 @@ EPOCH_ROWS = 100_000
 EPOCH_SECONDS = 1.0
 
 
-def writer_of(node: Node) -> Any:
+def writer_of(node: SinkNode) -> Any:
     """Return what a sink's rows go to."""
-    assert isinstance(node.operator, Sink)
     return node.operator.writer
 
 
@@ -58,7 +56,7 @@ class LocalOutputs:
                     if isinstance(writer, Memory):
                         self.results[node.name] = []
 
-    def _open(self, plan: Plan, node: Node) -> Any:
+    def _open(self, plan: Plan, node: SinkNode) -> Any:
         writer = writer_of(node)
         if isinstance(writer, FrameCallback):
             raise FlowError(
@@ -115,7 +113,7 @@ class LocalOutputs:
 class _DirectorySink:
     """Collect the rows of an epoch, write them to a part file, and rename it into place with the epoch's directory."""
 
-    def __init__(self, node: Node, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
+    def __init__(self, node: SinkNode, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
         self._system, self._path = locate(writer.path)
         if self._system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")

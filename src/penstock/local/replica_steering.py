@@ -80,9 +80,9 @@ def _operator(
         done.rows_in / seconds,
         min(1.0, sum(busy) / len(busy) / seconds),
         done.kind,
-        max(1, partitions),
-        len(station.ports),
-        len(station.node.operator.outputs),
+        shards=max(1, partitions),
+        inputs=len(station.ports),
+        outputs=len(station.node.operator.outputs),
     )
 
 
@@ -190,7 +190,7 @@ class ShardSteering:
         # Only the busiest can turn out to be hot.
         busiest = sorted(range(len(loads)), key=loads.__getitem__, reverse=True)[:replicas]
         keys = tuple(ShardKeys(each, tuple(HotKey(*pair) for pair in sampled.hottest(each))) for each in busiest)
-        return ShardStatistics(loads, table, replicas, (), keys, self._operator, period.now.at)
+        return ShardStatistics(loads, table, replicas, (), keys, operator=self._operator, at=period.now.at)
 
     def act(self, action: Action) -> None:
         """Send a label after each partition that moves; a hot one is only reported."""

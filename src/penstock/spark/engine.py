@@ -34,6 +34,7 @@ from penstock.spark.spent import epoch_split
 from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
 from penstock.spark.staging import is_staged, staged_plan
 from penstock.statistics import FlowStats
+from penstock.steps import step
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import check_names, identity_of
 from penstock.store.keeper import Keeper
@@ -89,6 +90,7 @@ class SparkEngine(Engine):
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self._done = FlowStats()
+        self._told: set[str] = set()
         self.outputs: Outputs | None = None
 
     @property
@@ -149,11 +151,12 @@ class SparkEngine(Engine):
     # The loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        step("opening the checkpoint" if not self._forget else "preparing the first epoch", checkpoint=self._path)
         self._keeper.acquire()
         try:
             self._open()
             self._input = RunInput(
-                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, self._now
+                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, now=self._now
             )
             self._input.start(self._every)
             self._loop(self._input)
@@ -207,6 +210,12 @@ class SparkEngine(Engine):
                 feeds[name].restore(offsets[name])
         return feeds
 
+    def _tell_once(self, text: str) -> None:
+        """Say what the run does until its first epoch is out."""
+        if not self._done.epochs and text not in self._told:
+            self._told.add(text)
+            step(text)
+
     def _wishes(self) -> Wishes:
         """Return what the user set."""
         with self._control:
@@ -225,11 +234,13 @@ class SparkEngine(Engine):
             if taken is None:
                 if source.exhausted():
                     return
+                self._tell_once("waiting for the first rows")
                 self._stop.wait(IDLE_SECONDS)
                 continue
             if pending is None:
                 self._keeper.begin(self._position.epoch + 1, taken.intent())
             pending = None
+            self._tell_once(f"epoch {self._position.epoch + 1}, the first of this run: its Python workers start")
             self._epoch(source, taken, began)
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
             every = self._every if source.exhausted() else self._pilot.every
@@ -309,6 +320,7 @@ class SparkEngine(Engine):
             threads=self._threads,
             name_keys=self._options.name_keys,
             solo=choice.solo,
+            contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )
 

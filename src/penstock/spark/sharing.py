@@ -92,7 +92,7 @@ class Tasks:
             elif level in self._open:
                 self.levels[level] = min(cores, self._stages.plan.shards)
             elif most is not None and self.levels[level] > most:
-                seen = EpochStatistics(self.levels[level], 0, 0.0, rows or 0, cores, most, at)
+                seen = EpochStatistics(self.levels[level], 0, 0.0, rows or 0, cores, most=most, at=at)
                 tables |= self._step(level, seen, epoch)
         if done is None or done.solo or not is_telling(done):
             return tables
@@ -106,7 +106,7 @@ class Tasks:
             if not entered or spent <= 0:
                 continue
             ahead = round(expected * entered / done.rows_in)
-            seen = EpochStatistics(done.level_tasks[level], entered, spent, ahead, cores, most, at)
+            seen = EpochStatistics(done.level_tasks[level], entered, spent, ahead, cores, most=most, at=at)
             tables |= self._step(level, seen, epoch)
         return tables
 
@@ -218,7 +218,7 @@ class Tables:
             tasks,
             tuple(own.shard_bytes.get(shard, 0) for shard in range(len(loads))),
             tuple(ShardKeys(*each) for each in keys),
-            name,
-            at,
-            self._even[name],
+            operator=name,
+            at=at,
+            even=self._even[name],
         )
