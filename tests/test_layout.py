@@ -42,6 +42,7 @@ CORE = {
     "statistics",
     "steps",
     "timing",
+    "value_columns",
     "write",
 }
 """What a flow is and means, and how its rows come in: below every engine."""
@@ -154,6 +155,7 @@ TIME_OF_DAY = {
     "penstock.store.objects",
     "penstock.dashboard.sampling",
     "penstock.dashboard.recorder",
+    "penstock.otel",
 }
 """What other processes, files or people tell the time by: never stretched."""
 

@@ -14,6 +14,7 @@ from penstock.errors import (
     OperatorError,
     PenstockError,
     RowTypeError,
+    SetupError,
     SourceError,
     StorageError,
 )
@@ -22,6 +23,7 @@ from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
@@ -52,6 +54,7 @@ from penstock.stages import (
     sliding,
     sort,
     threaded,
+    top,
     tumbling,
     union,
     window,
@@ -77,6 +80,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "Sequential",
+    "SetupError",
     "SourceError",
     "Spark",
     "StorageError",
@@ -89,6 +93,7 @@ __all__ = [
     "count_window",
     "distinct",
     "drop",
+    "expr",
     "feedback",
     "filter",
     "flat_map",
@@ -115,6 +120,7 @@ __all__ = [
     "start",
     "state",
     "threaded",
+    "top",
     "tumbling",
     "union",
     "window",

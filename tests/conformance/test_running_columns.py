@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -84,10 +85,30 @@ COMPARING = {
     "first_valid": agg.first("v", skip_nulls=True),
     "last_valid": agg.last("v", skip_nulls=True),
 }
+V, EVEN = pc.field("v"), pc.field("even")
+SOME = {
+    "values": agg.count("v"),
+    "even": agg.count(where=EVEN),
+    "first": agg.first("v", where=EVEN),
+    "last": agg.last("v", where=EVEN),
+    "last_valid": agg.last("v", skip_nulls=True, where=EVEN),
+    "low": agg.min("v", where=EVEN),
+    "high": agg.max("v", where=~EVEN),
+    "at_low": agg.argmin("even", by="v"),
+    "at_high": agg.argmax("v", by="v", where=EVEN),
+}
+NUMBERS = {
+    "total": agg.sum("v", where=EVEN),
+    "mean": agg.mean("v", where=pc.field("even")),
+    "halves": agg.sum(V.cast(pa.float64()) / 2.0, where=EVEN),
+    "told": agg.count(EVEN),
+}
 
 
 CASES = [(aggregates, *value) for aggregates in (ADDING, COMPARING) for value in VALUES]
 CASES += [(COMPARING, *value) for value in OTHERS]
+CASES += [(SOME, *value) for value in (VALUES[0], VALUES[3], VALUES[-1], OTHERS[0])]
+CASES += [(NUMBERS, *value) for value in (VALUES[0], VALUES[5], VALUES[-1])]
 
 
 @st.composite
@@ -98,9 +119,9 @@ def inputs(draw: st.DrawFn, kind: pa.DataType, values: list[Any]) -> tuple[pa.Sc
     # Rows by a seed: lists of Hypothesis are mostly too short for groups of several rows.
     random = draw(st.randoms(use_true_random=True))
     nulls = [None] if draw(st.booleans()) else []
-    columns = [choice + nulls for _, choice in [*keys, (kind, values)]]
+    columns = [choice + nulls for _, choice in [*keys, (kind, values), (pa.bool_(), [True, False])]]
     rows = [tuple(map(random.choice, columns)) for _ in range(draw(st.sampled_from([2, 5, 20, 60])))]
-    schema = pa.schema([*zip(names, [k for k, _ in keys], strict=True), ("v", kind)])
+    schema = pa.schema([*zip(names, [k for k, _ in keys], strict=True), ("v", kind), ("even", pa.bool_())])
     return schema, rows, names
 
 
@@ -262,11 +283,11 @@ def test_dataclasses_that_keep_what_they_are_given_go_by_columns(row: type, colu
 
 
 @pytest.mark.parametrize("keys", [["k"], []])
-@pytest.mark.parametrize("aggregates", [ADDING, COMPARING])
+@pytest.mark.parametrize("aggregates", [ADDING, COMPARING, SOME, NUMBERS])
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64()])
 def test_numbers_go_by_columns(kind: pa.DataType, aggregates: dict[str, agg.Agg], keys: list[str]) -> None:
-    schema = pa.schema([("k", pa.int64()), ("v", kind)])
-    rows = [(n * n % 7, None if n % 5 == 0 else n % 11) for n in range(100)]
+    schema = pa.schema([("k", pa.int64()), ("v", kind), ("even", pa.bool_())])
+    rows = [(n * n % 7, None if n % 5 == 0 else n % 11, n % 3 == 0) for n in range(100)]
     node = node_of(schema, aggregates, keys, "fail")
     pieces = cut(rows, [50])
     found = run(node, pieces, [True], [True])

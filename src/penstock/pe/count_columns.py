@@ -36,7 +36,7 @@ def count_windows(node: Node, logic: CountWindows, arrived: Arrived, epoch: int,
         Held(states[code][0], states[code][3]) if among_first % logic.size else None
         for code, among_first in zip(which_key.tolist(), among[first].tolist(), strict=True)
     ]
-    groups = Groups(rows, np.cumsum(begins) - 1, first, which_key, numbers, numbers, held)
+    groups = Groups(rows, np.cumsum(begins) - 1, first, which_key, numbers, numbers, held=held)
     inside = fold_members(logic.fold_, arrived.chunk, groups)
     if inside is None:
         return None

@@ -8,8 +8,8 @@ ever has them. The others are kept with their timers, as if their rows had come 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.graph import Node
 from penstock.operators.aggregate_columns import fold_groups, picked, read_values, segments
 from penstock.operators.aggregates import results_of
 from penstock.operators.base import Logic, Position
+from penstock.operators.ranking import TopFold
 from penstock.operators.windows import (
     AggregateFold,
     ApplyFold,
@@ -33,8 +34,9 @@ from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys
 from penstock.pe.shards import Shard, Shards
-from penstock.rows import MISFITS, record_class
+from penstock.rows import record_class
 from penstock.timing import ticks_to_time
+from penstock.value_columns import MISFITS
 
 FAR = 1 << 61
 """Times beyond this may overflow when a window's size is added."""
@@ -62,6 +64,7 @@ class Groups:
     """The key of each window, as a number."""
     starts: Ints
     ends: Ints
+    _: KW_ONLY
     held: list[Held | None]
     """Each window as it was before; None where it is new."""
 
@@ -109,7 +112,7 @@ def by_column(logic: Logic) -> bool:
 
 
 def _foldable(fold: Fold) -> bool:
-    return isinstance(fold, ApplyFold) or (isinstance(fold, AggregateFold) and fold.aggregation.by_column)
+    return isinstance(fold, ApplyFold | TopFold) or (isinstance(fold, AggregateFold) and fold.aggregation.by_column)
 
 
 def _keeps_states(fold: Fold) -> bool:
@@ -121,10 +124,15 @@ def fold_members(fold: Fold, chunk: Chunk, groups: Groups) -> list[list[Any]] | 
     if not groups.held:
         return []  # all rows are late
     held = [None if window is None else window.inside for window in groups.held]
-    if isinstance(fold, ApplyFold):
+    if isinstance(fold, ApplyFold | TopFold):
         rows, (order, bounds) = chunk.get_rows(), segments(groups.of, len(held))
         members = (groups.rows if order is None else groups.rows[order]).tolist()
         added = [[rows[i] for i in members[start:stop]] for start, stop in pairwise(bounds)]
+        if isinstance(fold, TopFold):
+            try:
+                return [[reduce(fold.add, more, old) for old, more in zip(held, added, strict=True)]]
+            except Exception:
+                return None  # found again row by row
         return [[more if old is None else _extended(old, more) for old, more in zip(held, added, strict=True)]]
     assert isinstance(fold, AggregateFold)
     try:
@@ -173,7 +181,10 @@ class Closing:
             *(p[openers] for p in arrived.chunk.positions),
             np.zeros(len(which), np.int64),
         ]
-        bounds = [self._shown(groups.starts[which]), self._shown(ends)]
+        try:
+            bounds = [self._shown(groups.starts[which]), self._shown(ends)]
+        except Exception:
+            return None  # found again window by window
         return window_rows(self._node, self._fold, positions, ends - 1, arrived.keys.of(openers), bounds, inside, which)
 
     def _shown(self, moments: Ints) -> list[Any]:
@@ -195,10 +206,11 @@ def window_rows(
     assert isinstance(fold, AggregateFold)
     columns: list[Any] = []
     if fold.key is not None:
-        columns = list(zip(*keys, strict=True)) if len(fold.key.fields) > 1 else [keys]
+        several = len(fold.key.fields) > 1
+        columns = [[key[i] for key in keys] for i in range(len(fold.key.fields))] if several else [keys]
+    columns += bounds
     numbers = which.tolist()
     try:
-        columns += bounds
         for aggregate, states in zip(fold.aggregation.aggregates, inside, strict=True):
             columns.append(results_of(aggregate, [states[number] for number in numbers]))
     except Exception:
