@@ -13,9 +13,25 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SECTIONS: dict[str, list[str]] = {
-    "Begin": ["index.md", "first-flow.md", "operators.md", "testing.md", "options.md", "command-line.md"],
+    "Begin": [
+        "index.md",
+        "first-flow.md",
+        "operators.md",
+        "calling-a-service.md",
+        "testing.md",
+        "options.md",
+        "command-line.md",
+    ],
     "Understand": ["how-it-works.md", "path-of-a-row.md", "guarantees.md", "elasticity.md", "page.md", "glossary.md"],
-    "Run": ["running-on-spark.md", "kafka.md", "cluster.md", "tuning.md", "security.md", "compatibility.md"],
+    "Run": [
+        "running-on-spark.md",
+        "kafka.md",
+        "cluster.md",
+        "deploying.md",
+        "tuning.md",
+        "security.md",
+        "compatibility.md",
+    ],
     "Coming from": ["from-structured-streaming.md", "from-bytewax.md", "from-flink.md"],
 }
 FOLDERS = {"workloads": "Workloads", "papers": "The papers", "decisions": "Decisions"}

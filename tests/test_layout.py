@@ -32,6 +32,7 @@ CORE = {
     "operators",
     "plan",
     "positions",
+    "public",
     "ranges",
     "read",
     "row_types",
@@ -39,7 +40,9 @@ CORE = {
     "sequential",
     "stages",
     "statistics",
+    "steps",
     "timing",
+    "value_columns",
     "write",
 }
 """What a flow is and means, and how its rows come in: below every engine."""
@@ -153,6 +156,7 @@ TIME_OF_DAY = {
     "penstock.dashboard.sampling",
     "penstock.dashboard.recorder",
     "penstock.store.retention",
+    "penstock.otel",
 }
 """What other processes, files or people tell the time by: never stretched."""
 

@@ -14,13 +14,16 @@ from penstock.errors import (
     OperatorError,
     PenstockError,
     RowTypeError,
+    SetupError,
     SourceError,
     StorageError,
 )
 from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
+from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
@@ -36,6 +39,7 @@ from penstock.stages import (
     flat_map,
     flat_scan,
     key_by,
+    lookup,
     map,
     map_batches,
     merge,
@@ -50,6 +54,7 @@ from penstock.stages import (
     sliding,
     sort,
     threaded,
+    top,
     tumbling,
     union,
     window,
@@ -58,6 +63,7 @@ from penstock.stages import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "CheckpointError",
     "DeadLetter",
     "Flow",
@@ -74,6 +80,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "Sequential",
+    "SetupError",
     "SourceError",
     "Spark",
     "StorageError",
@@ -86,12 +93,14 @@ __all__ = [
     "count_window",
     "distinct",
     "drop",
+    "expr",
     "feedback",
     "filter",
     "flat_map",
     "flat_scan",
     "key_by",
     "library",
+    "lookup",
     "map",
     "map_batches",
     "merge",
@@ -111,8 +120,10 @@ __all__ = [
     "start",
     "state",
     "threaded",
+    "top",
     "tumbling",
     "union",
     "window",
     "write",
 ]
+__dir__ = __all__.copy

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.errors import FlowError, did_you_mean
 from penstock.graph import Graph, Node
-from penstock.operators.aggregates import Aggregation
+from penstock.operators.aggregate_values import Taken
+from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
-from penstock.operators.stateless import evaluate
 from penstock.row_types import return_annotation, row_type, type_from_annotation
 from penstock.rows import RowType
 from penstock.timing import Ticks, TimeKind
@@ -34,6 +34,8 @@ class DeadLetter(NamedTuple):
     error: str
     where: str
     row: str
+    attempts: int = 1
+    """How often the call was made; once, but for functions with `retries=`."""
 
 
 DEAD_LETTER = typing.cast(RowType, type_from_annotation(DeadLetter))
@@ -56,7 +58,8 @@ def operator_name(nodes: Mapping[str, Node], name: str) -> None:
     if not isinstance(name, str) or not name:
         raise FlowError(f"an operator's name must be text, not {name!r}")
     if name in nodes:
-        raise FlowError(f"the flow has two operators named {name!r}; give one of them another name=")
+        where = f", the first made at {nodes[name].where}" if nodes[name].where else ""
+        raise FlowError(f"the flow has two operators named {name!r}{where}; give one of them another name=")
 
 
 def wrap(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
@@ -145,28 +148,6 @@ def known_type(row: RowType | None, operator: str, what: str) -> RowType:
     return row
 
 
-def expression(row: RowType, value: Any, operator: str) -> pa.DataType:
-    """Try an expression on no rows; return the type of its values."""
-    try:
-        return evaluate(row.encode([]), (("value", value),)).schema.field(0).type
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise FlowError(
-            f"operator {operator!r}: the expression {value} does not fit rows with the fields "
-            f"{', '.join(row.names)}: {reason}"
-        ) from None
-
-
-def predicate(row: RowType, value: Any, operator: str) -> None:
-    """Refuse a filter by an expression that is neither true nor false."""
-    kind = expression(row, value, operator)
-    if not pa.types.is_boolean(kind):
-        raise FlowError(
-            f"operator {operator!r}: the expression {value} is of type {kind}; a filter needs one that is "
-            f"true or false, for example a comparison"
-        )
-
-
 def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, item: bool = False) -> RowType | None:
     """Find the type of the rows that a function returns: as declared, or from its annotation."""
     is_callable(function, operator, "a function")
@@ -183,7 +164,7 @@ def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, it
 
 
 def options_or_results(
-    kind: type, name: Any, on_error: Any, results: dict[str, Any]
+    kind: type | tuple[type, ...], name: Any, on_error: Any, results: dict[str, Any]
 ) -> tuple[str | None, OnError, dict[str, Any]]:
     """Tell the options of an operator from computed fields that are called as they are."""
     named: dict[str, Any] = {}
@@ -198,8 +179,19 @@ def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, ot
     """Check the fields that aggregates read, and that their names are not those of the key or window."""
     distinct((*others, *bundle.names), operator, "aggregate()")
     for name, aggregate in zip(bundle.names, bundle.aggregates, strict=True):
-        if isinstance(aggregate.value, str):
-            field(row, aggregate.value, operator, f"{name}={aggregate.label}(...)")
+        value = aggregate.value
+        for each in value.fields if isinstance(value, Taken) else [value] if isinstance(value, str) else []:
+            field(row, each, operator, f"{name}={aggregate.label}(...)")
+
+
+def window_results(names: Sequence[str], bounds: Sequence[str], operator: str) -> None:
+    """Refuse a result under the name of a field that tells the window."""
+    for name in names:
+        if name in bounds:
+            raise FlowError(
+                f"operator {operator!r}: aggregate({name}=...) has the name of a field that tells the window; give the "
+                f"result another name, for example first_{name}="
+            )
 
 
 def has_time(stream: Stream, operator: str, what: str) -> None:
@@ -245,14 +237,13 @@ def same_time(left: Stream, right: Stream, operator: str) -> None:
         )
 
 
-def merge_time(graph: Graph, node: str, by: str, operator: str) -> None:
-    """Check that the sources above a merged stream have their event time in the field it merges by."""
+def merge_time(graph: Graph, node: str, by: str, operator: str, what: str) -> None:
+    """Check that the sources above a stream have their event time in the field that an operator names as its time."""
     for name, other in graph.nodes.items():
         source = other.operator
         if isinstance(source, Source) and node in graph.below(name) and source.time != by:
             raise FlowError(
-                f"operator {operator!r}: merge(by={by!r}) needs time={by!r} on source {name!r}, which has "
-                f"time={source.time!r}"
+                f"operator {operator!r}: {what} needs time={by!r} on source {name!r}, which has time={source.time!r}"
             )
 
 

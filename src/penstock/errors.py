@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
+_PACKAGE = __file__.rsplit("errors.py", 1)[0]
 _LIBRARIES = (
     "<frozen",
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -118,29 +120,56 @@ class MissingFieldError(RowTypeError):
 class OperatorError(PenstockError):
     """Report what a user's function raised: the operator, the place in the user's file, and the row."""
 
-    def __init__(self, operator: str, error: str, where: str, row: str, trace: str = "") -> None:
+    def __init__(self, operator: str, error: str, where: str, row: str, trace: str = "", attempts: int = 1) -> None:
         self.operator, self.error, self.where, self.row, self.trace = operator, error, where, row, trace
+        self.attempts = attempts
         super().__init__(str(self))
 
     def __str__(self) -> str:
         place = f" at {self.where}" if self.where else ""
-        return f"operator {self.operator!r} failed{place}: {self.error}; row: {self.row}"
+        times = f", the last of {self.attempts} attempts" if self.attempts > 1 else ""
+        return f"operator {self.operator!r} failed{place}{times}: {self.error}; row: {self.row}"
 
-    def __reduce__(self) -> tuple[type[OperatorError], tuple[str, ...]]:
-        return OperatorError, (self.operator, self.error, self.where, self.row, self.trace)
+    def __reduce__(self) -> tuple[type[OperatorError], tuple[object, ...]]:
+        return OperatorError, (self.operator, self.error, self.where, self.row, self.trace, self.attempts)
+
+
+class SetupError(PenstockError):
+    """Report a `setup=` that failed in a worker: no row's fault, so the flow stops whatever `on_error` says."""
+
+
+class ExhaustedError(Exception):
+    """Carries what the last attempt of a call raised, and how many there were."""
+
+    def __init__(self, error: Exception, attempts: int) -> None:
+        self.error, self.attempts = error, attempts
+        super().__init__(error, attempts)
 
 
 def operator_error(operator: str, error: BaseException, row: object) -> OperatorError:
     """Describe an exception raised inside an operator, pointing at the user's own line."""
     if isinstance(error, OperatorError):
         return error
+    attempts = 1
+    if isinstance(error, ExhaustedError):
+        attempts, error = error.attempts, error.error
     frames = _user_frames(error.__traceback__)
     # The user's own line, not that of a library that it called into.
     mine = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames[:1]
     where = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else ""
     kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
     lines = traceback.format_list(frames[-5:])
-    return OperatorError(operator, f"{kind}{error}{_known_fields(error)}", where, shorten(row, 400), "".join(lines))
+    return OperatorError(
+        operator, f"{kind}{error}{_known_fields(error)}", where, shorten(row, 400), "".join(lines), attempts
+    )
+
+
+def users_line() -> str:
+    """Return the file and line of the caller's nearest frame that is not Penstock's own; "" where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def row_text(row: Any) -> str:
@@ -170,11 +199,10 @@ def _known_fields(error: BaseException) -> str:
 
 def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     """Keep the frames of a traceback that are not Penstock's own, under the names of the user's files."""
-    package = __file__.rsplit("errors.py", 1)[0]
     return [
         traceback.FrameSummary(_original(frame.filename), frame.lineno, frame.name, lookup_line=False, line=frame.line)
         for frame in traceback.extract_tb(trace)
-        if not frame.filename.startswith(package)
+        if not frame.filename.startswith(_PACKAGE)
     ]
 
 

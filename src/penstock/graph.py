@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from penstock.errors import FlowError
 from penstock.keys import SHARDS
-from penstock.operators.base import Operator, Source
+from penstock.operators.base import Keyed, Operator, Sink, Source
 from penstock.rows import RowType
 from penstock.timing import TimeKind
 
@@ -45,10 +45,40 @@ class Node:
     """The row type of each output port, None where undeclared."""
     time: TimeKind | None
     """The unit of event time of the rows, None where they have none."""
+    _: KW_ONLY
     shards: int = SHARDS
     """Into how many shards the keys of the flow are cut, where that is kept or moves."""
     naming: Naming | None = None
     """None where the user gave the name."""
+    where: str = field(default="", compare=False)
+    """The file and line of the user's that made it."""
+
+
+@dataclass(frozen=True)
+class SourceNode(Node):
+    """A source in its place."""
+
+    operator: Source
+
+
+@dataclass(frozen=True)
+class KeyedNode(Node):
+    """An operator with state in its place."""
+
+    operator: Keyed
+
+
+@dataclass(frozen=True)
+class SinkNode(Node):
+    """A sink in its place."""
+
+    operator: Sink
+
+
+def kind_of_node(operator: Operator) -> type[Node]:
+    """Return the class of the nodes that hold an operator: by it, plans tell sources, keyed operators and sinks."""
+    kinds: dict[type[Operator], type[Node]] = {Source: SourceNode, Keyed: KeyedNode, Sink: SinkNode}
+    return next((node for kind, node in kinds.items() if isinstance(operator, kind)), Node)
 
 
 @dataclass(frozen=True)
@@ -100,7 +130,7 @@ def marks_keep_up(nodes: Mapping[str, Node], port: Port) -> bool:
     while ports:
         read = ports.pop()
         node = nodes[read.node]
-        if isinstance(node.operator, Source):
+        if isinstance(node, SourceNode):
             source = node.operator
             if read.index != 0 or source.time is None or source.slack != 0 or source.reader.has_parts:
                 return False  # rows that came against `order_by` raise no mark

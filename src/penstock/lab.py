@@ -73,3 +73,5 @@ NAMES: Mapping[str, Mapping[str, Callable[[], Any]]] = MappingProxyType(
     }
 )
 """For options of `ps.Threads`, the names on the command line."""
+
+__dir__ = __all__.copy

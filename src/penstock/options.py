@@ -245,6 +245,14 @@ class Options:
             "DIR",
         ),
     ] = None
+    progress: Annotated[
+        bool | None,
+        About(
+            "say on the standard error what the run is doing, until its first epoch is out (default: where that is a "
+            "terminal)",
+            flag=False,
+        ),
+    ] = None
     name_keys: Annotated[
         bool, About("name hot keys, which are values of your rows, in decisions, on the page and in the history")
     ] = False

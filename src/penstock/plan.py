@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard
 
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.graph import Edge, Graph, Node
+from penstock.graph import Edge, Graph, KeyedNode, Node, SinkNode, SourceNode
 from penstock.hints import check_hints
-from penstock.operators.base import Keyed, Sink, Source
 from penstock.positions import MAX_SOURCES, Layout, layout
 
 
@@ -36,19 +36,27 @@ class Plan:
         return layout(self.graph)
 
     @cached_property
-    def sources(self) -> list[Node]:
+    def sources(self) -> list[SourceNode]:
         """Return the sources in the order in which they were declared."""
         nodes = (self.nodes[name] for name in self.graph.declared)
-        return [node for node in nodes if isinstance(node.operator, Source)]
+        return [node for node in nodes if isinstance(node, SourceNode)]
+
+    def source(self, name: str) -> SourceNode:
+        """Return a source by its name."""
+        return self._sources[name]
 
     @cached_property
-    def sinks(self) -> list[Node]:
-        return [node for node in self.nodes.values() if isinstance(node.operator, Sink)]
+    def _sources(self) -> dict[str, SourceNode]:
+        return {node.name: node for node in self.sources}
 
     @cached_property
-    def keyed(self) -> list[Node]:
+    def sinks(self) -> list[SinkNode]:
+        return [node for node in self.nodes.values() if isinstance(node, SinkNode)]
+
+    @cached_property
+    def keyed(self) -> list[KeyedNode]:
         """Return the operators with state."""
-        return [node for node in self.nodes.values() if isinstance(node.operator, Keyed)]
+        return [node for node in self.nodes.values() if isinstance(node, KeyedNode)]
 
     @cached_property
     def timed(self) -> frozenset[str]:
@@ -68,17 +76,16 @@ class Plan:
     def check_restarts(self, why: str) -> None:
         """Refuse operators that cannot begin again with the state that was saved; `why` says who saves it."""
         for node in self.keyed:
-            assert isinstance(node.operator, Keyed)
             node.operator.logic.check_restarts(node.name, why)
 
     def is_cut(self, edge: Edge) -> bool:
         """Tell whether rows leave their process on an edge, and so take their declared type there."""
-        return isinstance(self.nodes[edge.target].operator, (Keyed, Sink))
+        return isinstance(self.nodes[edge.target], (KeyedNode, SinkNode))
 
 
-def takes_marks(node: Node) -> bool:
+def takes_marks(node: Node) -> TypeGuard[KeyedNode]:
     """Tell whether an operator does something when a mark passes."""
-    return isinstance(node.operator, Keyed) and node.operator.logic.emits == "timed"
+    return isinstance(node, KeyedNode) and node.operator.logic.emits == "timed"
 
 
 def make_plan(flow: Flow) -> Plan:
@@ -97,7 +104,7 @@ def make_plan(flow: Flow) -> Plan:
 
 def _check_connected(plan: Plan) -> None:
     for name, node in plan.nodes.items():
-        if not node.inputs and not isinstance(node.operator, Source):
+        if not node.inputs and not isinstance(node, SourceNode):
             raise FlowError(f"stream {name!r} is read but never defined; call connect(stream) on it")
 
 
@@ -115,7 +122,7 @@ def _check_reaches_sink(plan: Plan) -> None:
 
 def _check_order_by(plan: Plan) -> None:
     """Refuse sources whose rows cannot be put in one order."""
-    widths = {node.name: len(node.operator.order_by) for node in plan.sources if isinstance(node.operator, Source)}
+    widths = {node.name: len(node.operator.order_by) for node in plan.sources}
     if len(set(widths.values())) > 1:
         without = min(widths, key=lambda name: widths[name])
         given = max(widths, key=lambda name: widths[name])

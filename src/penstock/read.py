@@ -12,13 +12,14 @@ streaming one what Spark's stream tells, such as Kafka's topic, partition and of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from penstock.row_types import infer_row_type, row_type
+from penstock.public import makers
+from penstock.row_types import OutT, Returned, RowT_co, Schema, infer_row_type, row_type
 from penstock.rows import RowType
 
 FileFormat = Literal["parquet", "json", "csv"]
@@ -26,17 +27,18 @@ _SAMPLE = 1000
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Generic[RowT_co]):
     """Files in a directory. `follow` waits for more; otherwise the source ends with what is there."""
 
     has_parts: ClassVar[bool] = False
     path: str
     format: FileFormat | Literal["text"]
-    schema: Any = None
+    schema: Schema[RowT_co] | None = None
     follow: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     by_name: bool = False
     """Order files by name alone: for directories whose names were made in order."""
+    _: KW_ONLY
     passes_over: bool = False
     """Whether rows that cannot be read are told of and passed over; the source says so by `on_error`."""
 
@@ -47,12 +49,12 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Items:
+class Items(Generic[RowT_co]):
     """A Python iterable. It is read again from its start after a restart, so it must give the same rows."""
 
     has_parts: ClassVar[bool] = False
     items: Iterable[Any]
-    schema: Any = None
+    schema: Schema[RowT_co] | None = None
     passes_over: bool = False
     """See `Files`."""
 
@@ -63,12 +65,12 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Generated:
+class Generated(Generic[RowT_co]):
     """Rows made by `function(start, stop) -> table` for a growing range of row numbers."""
 
     has_parts: ClassVar[bool] = False
     function: Callable[[int, int], pa.Table]
-    schema: Any
+    schema: Schema[RowT_co]
     rows_per_second: float | None = None
     rows: int | None = None
 
@@ -115,6 +117,10 @@ class Frame:
 
         return find_places(self.frame)
 
+    def collect(self) -> pa.Table:
+        """Bring all rows of a batch DataFrame here."""
+        return self.frame.toArrow()
+
     @property
     def has_parts(self) -> bool:
         """Tell whether rows are of several parts: partitions of Kafka."""
@@ -129,17 +135,33 @@ class Frame:
 Reader = Files | Items | Generated | Socket | Frame
 
 
-def parquet(path: str, *, schema: Any = None, follow: bool = False) -> Files:
+class DataFrame(Protocol):
+    """A Spark DataFrame, of whichever kind."""
+
+    @property
+    def isStreaming(self) -> bool:
+        """Whether it goes on."""
+
+
+Readable: TypeAlias = (
+    Files[OutT] | Items[OutT] | Generated[OutT] | Socket | Frame | DataFrame | Iterable[Returned[OutT]]
+)
+"""What `flow.source` takes: a reader, or what it makes one of."""
+
+
+def parquet(path: str, *, schema: Schema[OutT] | None = None, follow: bool = False) -> Files[OutT]:
     """Read a directory (or file) of Parquet."""
     return Files(str(path), "parquet", schema, follow)
 
 
-def json(path: str, *, schema: Any = None, follow: bool = False) -> Files:
+def json(path: str, *, schema: Schema[OutT] | None = None, follow: bool = False) -> Files[OutT]:
     """Read a directory (or file) of JSON lines."""
     return Files(str(path), "json", schema, follow)
 
 
-def csv(path: str, *, schema: Any = None, follow: bool = False, header: bool = True, delimiter: str = ",") -> Files:
+def csv(
+    path: str, *, schema: Schema[OutT] | None = None, follow: bool = False, header: bool = True, delimiter: str = ","
+) -> Files[OutT]:
     """Read a directory (or file) of CSV."""
     return Files(str(path), "csv", schema, follow, {"header": header, "delimiter": delimiter})
 
@@ -149,7 +171,7 @@ def text(path: str, *, follow: bool = False) -> Files:
     return Files(str(path), "text", {"value": str}, follow)
 
 
-def items(values: Iterable[Any], *, schema: Any = None) -> Items:
+def items(values: Iterable[Returned[OutT]], *, schema: Schema[OutT] | None = None) -> Items[OutT]:
     """Read a Python iterable: for tests and first steps."""
     return Items(values, schema)
 
@@ -157,10 +179,10 @@ def items(values: Iterable[Any], *, schema: Any = None) -> Items:
 def generate(
     function: Callable[[int, int], pa.Table],
     *,
-    schema: Any,
+    schema: Schema[OutT],
     rows_per_second: float | None = None,
     rows: int | None = None,
-) -> Generated:
+) -> Generated[OutT]:
     """Make rows by a function of the row numbers [start, stop); it must be deterministic.
 
     Without `rows_per_second` rows are made as fast as they are processed; without `rows` the source never
@@ -228,3 +250,7 @@ def reader_type(reader: Reader, name: str) -> RowType | None:
     if isinstance(reader, Items) and isinstance(reader.items, (list, tuple)):
         return infer_row_type(reader.items[:_SAMPLE])
     return None
+
+
+def __dir__() -> list[str]:
+    return makers(globals(), "Files|Items|Generated|Socket|Frame")

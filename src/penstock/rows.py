@@ -8,21 +8,24 @@ the type None, and its rows cross a shuffle pickled.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import datetime as dt
+import sys
 import types
 import typing
-from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
-from itertools import chain, repeat, starmap
-from operator import add, attrgetter, index, itemgetter
+from itertools import chain, starmap
+from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import MissingFieldError, RowTypeError, UnknownFieldError
+from penstock.value_columns import MISFITS, column_of, column_values
 
 Row = Any
 Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
@@ -41,6 +44,7 @@ _SCALARS: dict[Any, pa.DataType] = {
 _BARE = (*_SCALARS, type(None))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
+_TAKING_TURNS = getattr(sys, "_is_gil_enabled", lambda: True)()
 _SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.datetime)}
 
 
@@ -165,10 +169,52 @@ class RowType:
 
     def normalize(self, row: Row) -> Row:
         """Give a dict or dataclass that a function returned the record form that its schema declares."""
-        if self.form != "record" or type(row) is self.row_class:
+        cls = type(row)
+        if self.form != "record" or cls is self.row_class:
             return row
-        plain = type(row) is tuple and len(row) == len(self._names)
-        return tuple.__new__(self.row_class, row if plain else self._values(row, 0))
+        if cls is tuple and len(row) == len(self._names):
+            return tuple.__new__(self.row_class, row)
+        read = self.reader(cls)
+        if read is not None and (cls is not dict or len(row) == len(self._names)):
+            with contextlib.suppress(KeyError, AttributeError):  # said below
+                return tuple.__new__(self.row_class, read(row))
+        return tuple.__new__(self.row_class, self._values(row, 0))
+
+    def detach(self, row: Row) -> Row:
+        """Return a row as `normalize` does, with nothing in it that a function may still change."""
+        made = self.normalize(row)
+        if self.has_nested:
+            return copy.deepcopy(made)
+        return copy.copy(made) if made is row and self.form in ("dict", "dataclass") else made
+
+    @cached_property
+    def has_nested(self) -> bool:
+        """Tell whether there are fields with lists or the like, which can be changed in place."""
+        return any(pa.types.is_nested(field.type) for field in self.schema)
+
+    def reader(self, cls: type) -> Callable[[Row], tuple[Any, ...]] | None:
+        """Return what reads all values of a row of a class, in order of the fields; None where it takes a closer look.
+
+        A dict must have been counted: it may have other keys, too.
+        """
+        if cls not in self._readers:
+            self._readers[cls] = self._make_reader(cls)
+        return self._readers[cls]
+
+    @cached_property
+    def _readers(self) -> dict[type, Callable[[Row], tuple[Any, ...]] | None]:
+        return {}
+
+    def _make_reader(self, cls: type) -> Callable[[Row], tuple[Any, ...]] | None:
+        names = self._names
+        if cls is dict and len(names) > 1:
+            return itemgetter(*names)
+        is_data = dataclasses.is_dataclass(cls) and {field.name for field in dataclasses.fields(cls)} == self._name_set
+        return attrgetter(*names) if is_data and len(names) > 1 else None
+
+    def is_values(self, cls: type) -> bool:
+        """Tell whether each object of a class is a tuple of the values, in order; of bare tuples the length tells."""
+        return cls is tuple or (issubclass(cls, tuple) and getattr(cls, "_fields", None) == self._names)
 
     def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Make records of bare tuples that have a value for each field; records stay as they are."""
@@ -234,16 +280,15 @@ class RowType:
             return [rows]
         if not rows:
             return [()] * width
-        if self.form in ("record", "tuple"):
-            kinds = set(map(type, rows))
-            if kinds <= {self.row_class, tuple}:
-                with contextlib.suppress(ValueError):  # rows of different lengths: found below, row by row
-                    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-                    if len(columns) == width:
-                        return columns
-        if set(map(type, rows)) == {dict} and set(map(len, rows)) == {width}:
-            with contextlib.suppress(KeyError):  # a field of another name: found below, row by row
-                return [list(map(itemgetter(name), rows)) for name in self.schema.names]
+        kinds = set(map(type, rows))
+        if width and all(map(self.is_values, kinds)) and (tuple not in kinds or set(map(len, rows)) == {width}):
+            flat = list(chain.from_iterable(rows))  # much faster than `zip(*rows)`
+            return [flat[number::width] for number in range(width)]
+        (cls,) = kinds if len(kinds) == 1 else (None,)
+        if cls is not None and self.reader(cls) is not None and (cls is not dict or set(map(len, rows)) == {width}):
+            read = itemgetter if cls is dict else attrgetter
+            with contextlib.suppress(KeyError, AttributeError):  # found below, row by row
+                return [list(map(read(name), rows)) for name in self._names]
         values = [self._values(row, index) for index, row in enumerate(rows)]
         return list(zip(*values, strict=True)) if width else []
 
@@ -295,10 +340,10 @@ class RowType:
 
 
 def _all_of(kind: type, rows: Sequence[Row]) -> bool:
-    """Tell whether all rows are of a class.
-
-    `type(row)` in bytecode, not by `map`: threads that run at once would all count references to the class.
-    """
+    """Tell whether all rows are of a class."""
+    if _TAKING_TURNS:
+        return list(map(type, rows)).count(kind) == len(rows)
+    # In bytecode, not by `map`: threads that run at once would all count references to the class.
     return not [None for row in rows if type(row) is not kind]
 
 
@@ -310,55 +355,10 @@ def _comes_back(values: Sequence[Any], kind: type | None) -> bool:
         return set(map(id, map(_ZONE, values))) <= {id(dt.UTC)} and not any(map(_FOLD, values))
     if kind is int:
         try:
-            array("q", values)
+            np.fromiter(values, np.int64, len(values))
         except OverflowError:
             return False
     return kind is not str or all(map(str.isascii, values))
-
-
-MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-
-
-def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Make a column, refusing what would lose something: Arrow by itself makes the integer 1 of 1.5."""
-    if pa.types.is_integer(kind):
-        return _integers(values, kind)
-    leaf = kind
-    while pa.types.is_list(leaf):
-        leaf = leaf.value_type
-    if leaf is not kind and pa.types.is_integer(leaf):
-        return pa.array(values).cast(kind)  # a cast is strict
-    return pa.array(values, kind)
-
-
-def _integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        # Faster than `pa.array`, and strict.
-        whole = pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(array("q", values))])
-    except (TypeError, OverflowError):  # nulls, large unsigned numbers, or a misfit
-        return pa.array([None if value is None else int(index(value)) for value in values], kind)
-    return whole if kind == pa.int64() else whole.cast(kind)
-
-
-def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values, by the fastest way that is exact."""
-    kind = column.type
-    if column.null_count == 0:
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-            values: list[Any] = (
-                column.to_numpy(zero_copy_only=False).tolist()
-                if isinstance(column, pa.Array)
-                else column.to_numpy().tolist()
-            )
-            return values
-        if pa.types.is_timestamp(kind) and kind.unit == "us":
-            whole = column if isinstance(column, pa.Array) else column.combine_chunks()
-            if kind.tz is None:
-                return whole.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-            # To add to the epoch is several times as fast as to give each moment a time zone.
-            since = whole.cast(pa.int64()).to_numpy(zero_copy_only=False).view("timedelta64[us]").tolist()
-            return list(map(add, repeat(_EPOCH), since))
-    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def normalize_schema(schema: pa.Schema) -> pa.Schema:
@@ -396,21 +396,23 @@ def arrow_type(annotation: Any) -> pa.DataType | None:
     if origin is list and inside:
         item = arrow_type(inside[0])
         return None if item is None else pa.list_(item)
-    if origin is typing.Annotated:
-        return arrow_type(inside[0])
+    if origin in (typing.Annotated, typing.NotRequired, typing.Required):
+        return next((part for part in inside[1:] if isinstance(part, pa.DataType)), arrow_type(inside[0]))
     return None
+
+
+def read_field(row: Row, name: str) -> Any:
+    """Read a field of a row of any form; a bare value is its own and only field."""
+    if isinstance(row, dict):
+        return row[name]
+    return row if isinstance(row, _BARE) else getattr(row, name)
 
 
 def any_getter(names: Sequence[str]) -> Callable[[Row], Any]:
     """Return a function that reads fields from rows of any form; a bare value is its own and only field."""
 
-    def read(row: Row, name: str) -> Any:
-        if isinstance(row, dict):
-            return row[name]
-        return row if isinstance(row, _BARE) else getattr(row, name)
-
     if len(names) == 1:
         name = names[0]
         # Records first: they are what most streams consist of.
-        return lambda row: getattr(row, name) if isinstance(row, tuple) else read(row, name)
-    return lambda row: tuple(read(row, name) for name in names)
+        return lambda row: getattr(row, name) if isinstance(row, tuple) else read_field(row, name)
+    return lambda row: tuple(read_field(row, name) for name in names)

@@ -22,12 +22,14 @@ from penstock.flow import Flow
 from penstock.options import ENGINES, Options
 from penstock.plan import Plan, make_plan
 from penstock.rows import Row
-from penstock.statistics import FlowStats
+from penstock.statistics import FlowStats, epoch_fields
+from penstock.steps import show_on
 
 if TYPE_CHECKING:
     from penstock.dashboard.recorder import Watch
 
 P = ParamSpec("P")
+log = logging.getLogger(__name__)
 KEPT_EPOCHS = 1000
 
 
@@ -129,9 +131,16 @@ class Run:
         self._changing = threading.Lock()
         self._error: BaseException | None = None
         self._stopped = False
-        self.engine: Engine = options.on.open(plan, options, self._took_epoch)
-        """What runs it."""
-        self._watch = _make_watch(self, options)
+        self._steps = show_on(None, flow.name, options.progress)
+        try:
+            self.engine: Engine = options.on.open(plan, options, self._took_epoch)
+            """What runs it."""
+            self._watch = _make_watch(self, options)
+        except BaseException:
+            if self._steps is not None:
+                self._steps.close()
+            raise
+        self._on = options.on.name
         self._thread = threading.Thread(target=self._guarded, name=f"penstock-{flow.name}", daemon=True)
         self._thread.start()
 
@@ -144,9 +153,19 @@ class Run:
             # Only a function of the flow raises that here; a thread that waits must not take it for an end of its own.
             self._error = PenstockError(f"a function of the flow raised {error!r}\n{traceback.format_exc()}")
         finally:
+            if self._steps is not None:
+                self._steps.close()
             if self._watch is not None:
                 failed = self._error is not None
                 self._watch.finish("failed" if failed else "stopped" if self._stopped else "done")
+
+    def __repr__(self) -> str:
+        state = ("running", "stopping") if self.running else ("done", "stopped")
+        failed = None if self._error is None else f"failed with {type(self._error).__name__}: {self._error}"
+        stats = self.stats
+        done = f"{stats.epochs:,} epochs, {stats.rows_in:,} rows in, {sum(stats.rows_out.values()):,} out"
+        page = "" if self.page is None else f"; page at {self.page}"
+        return f"<Run of flow {self.flow.name!r} on {self._on}: {failed or state[self._stopped]}; {done}{page}>"
 
     @property
     def page(self) -> str | None:
@@ -287,6 +306,12 @@ class Run:
         self._listeners.append(listener)
 
     def _took_epoch(self, stats: FlowStats) -> None:
+        if self._steps is not None and not self.epochs:
+            self._steps.end(f"running; the first epoch had {stats.rows_in:,} rows and took {stats.seconds:.1f} s")
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "epoch %d: %d rows in %.3f s", stats.epoch, stats.rows_in, stats.seconds, extra=epoch_fields(stats)
+            )
         self.epochs.append(stats)
         del self.epochs[:-KEPT_EPOCHS]
         for listener in self._listeners:
@@ -303,7 +328,7 @@ def _make_watch(run: Run, options: Options) -> Watch | None:
     try:
         from penstock.dashboard.recorder import Watch
     except ImportError as error:  # an interpreter that was built without SQLite
-        logging.getLogger(__name__).warning("the flow runs without a page and without a history: %s", error)
+        log.warning("the flow runs without a page and without a history: %s", error)
         return None
     return Watch(
         run,

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error, row_text, shorten
+from penstock.errors import PenstockError, RowTypeError, SetupError, SourceError, operator_error, row_text, shorten
 from penstock.graph import Edge, Node
+from penstock.ingress.refreshing import loaded, with_content
 from penstock.ingress.text import Unreadable
 from penstock.keys import as_key
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
+from penstock.operators.calling import Calling, Tally, open_calling
 from penstock.operators.stateless import PerRow, Stateless
 from penstock.plan import Plan
 from penstock.rows import Row, any_getter
@@ -26,6 +28,8 @@ from penstock.timing import BEFORE, FOREVER, Ticks, time_to_ticks
 
 if TYPE_CHECKING:
     import asyncio
+
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class SequentialEngine:
     """Whether co-routines go on after their waits; where they are saved between rows, they begin again instead."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan = loaded(plan)
         self.results: dict[str, list[Row]] = {node.name: [] for node in plan.sinks}
         self._edges = {name: plan.graph.outgoing[name] for name in plan.nodes}
         # The watermark of each input port; sources have one port, their own.
@@ -68,12 +72,13 @@ class SequentialEngine:
         self._parts: dict[str, dict[int, Ticks]] = {node.name: {} for node in plan.sources}
         """The watermark of each part of a source that is known."""
         self._idle: set[tuple[str, int]] = set()
+        self._functions: dict[str, Callable[[Row], Any]] = {}
+        self._callings: list[Calling] = []
 
     def row(self, source: str, row: Row, part: int = 0) -> None:
         """Take the next row of the input sequence, of some part of its source, through the whole graph."""
-        node = self.plan.nodes[source]
+        node = self.plan.source(source)
         operator = node.operator
-        assert isinstance(operator, Source)
         if isinstance(row, Unreadable):
             self._drain(self._unreadable(node, operator, row))
             return
@@ -108,9 +113,8 @@ class SequentialEngine:
 
     def late(self, source: str, row: Row) -> None:
         """Take a row that came against the order of an epoch that is done."""
-        node = self.plan.nodes[source]
+        node = self.plan.source(source)
         operator = node.operator
-        assert isinstance(operator, Source)
         if not operator.diverts:
             raise SourceError(late_row_message(source, row))
         time = self._time(node, operator, row)
@@ -125,12 +129,19 @@ class SequentialEngine:
         """Take the end of a source: its final mark."""
         self._mark(self.plan.nodes[source], FOREVER)
 
+    def table(self, operator: str, content: pa.Table) -> None:
+        """Take what a lookup's table has from here on."""
+        self.plan = with_content(self.plan, operator, content)
+
     def close(self) -> None:
         """Close what waits: no more rows come."""
         for node in self.plan.keyed:
-            assert isinstance(node.operator, Keyed)
             for state in self._keyed[node.name].states.values():
                 node.operator.logic.let_go(state)
+        for calling in self._callings:
+            calling.close()
+            if calling.is_async:
+                self._loop.run_until_complete(calling.close_async())
 
     def state(self, operator: str) -> dict[Any, Any]:
         return dict(self._keyed[operator].states)
@@ -218,8 +229,8 @@ class SequentialEngine:
 
     def _stateless(self, node: Node, operator: Stateless, item: Item) -> Iterator[Delivery]:
         try:
-            if isinstance(operator, PerRow) and operator.is_async:
-                outputs = self._wait_for(operator, item.row)
+            if isinstance(operator, PerRow):
+                outputs = operator.outputs_of(item.row, self._call(node, operator, item.row))
             else:
                 outputs = operator.one(item.row)
         except Exception as error:
@@ -228,11 +239,24 @@ class SequentialEngine:
         for port, row in outputs:
             yield from self._leave(node, port, Item(row, item.time))
 
-    def _wait_for(self, operator: PerRow, row: Row) -> list[tuple[int, Row]]:
+    def _call(self, node: Node, operator: PerRow, row: Row) -> Any:
+        function = self._functions.get(node.name)
+        if function is None:
+            function = self._functions[node.name] = self._function(node.name, operator)
+        return self._wait_for(function, row) if operator.is_async else function(row)
+
+    def _function(self, name: str, operator: PerRow) -> Callable[[Row], Any]:
+        calling = open_calling(operator, name)
+        if calling is None:
+            return operator.row_function()
+        self._callings.append(calling)
+        return calling.function(Tally())
+
+    def _wait_for(self, function: Callable[[Row], Any], row: Row) -> Any:
         from asyncio import CancelledError
 
         try:
-            return self._loop.run_until_complete(operator.one_async(row))
+            return self._loop.run_until_complete(function(row))
         except CancelledError as error:  # no exception that others would catch, and nobody but the function raised it
             raise RuntimeError("the function raised CancelledError").with_traceback(error.__traceback__) from None
 
@@ -326,10 +350,10 @@ class SequentialEngine:
 
     def _failed(self, node: Node, policy: OnError, error: Exception, item: Item) -> Iterator[Delivery]:
         problem = operator_error(node.name, error, item.row)
-        if policy == "fail":
+        if policy == "fail" or isinstance(error, SetupError):
             raise problem from None
         if policy == "dead_letter":
-            letter = DeadLetter(node.name, problem.error, problem.where, row_text(item.row))
+            letter = DeadLetter(node.name, problem.error, problem.where, row_text(item.row), problem.attempts)
             port = node.operator.outputs.index("errors")
             yield from self._leave(node, port, Item(letter, item.time))
 

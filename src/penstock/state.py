@@ -192,3 +192,7 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError):
         return pa.array([repr(value) for value in values], pa.string())
+
+
+def __dir__() -> list[str]:
+    return ["compare", "epochs", "operators", "read", "shards", "values"]

@@ -92,11 +92,11 @@ def same_unit(duration: Duration, kind: Unit, operator: str, option: str) -> Tic
     return amount
 
 
-def seconds(duration: str | float | dt.timedelta, option: str) -> float:
+def seconds(duration: str | float | dt.timedelta, option: str, operator: str = "run") -> float:
     """Read a wall-clock duration in seconds: "500 ms", a timedelta, or a number of seconds."""
     if isinstance(duration, (int, float)) and not isinstance(duration, bool):
         return float(duration)
-    return ticks(duration, "run", option)[0] / 1e6
+    return ticks(duration, operator, option)[0] / 1e6
 
 
 def time_to_ticks(value: Any) -> Ticks:

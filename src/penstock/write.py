@@ -11,6 +11,7 @@ from typing import Any
 from penstock.errors import FlowError
 from penstock.ingress.paths import absolute, is_file
 from penstock.ingress.retries import retried
+from penstock.public import makers
 from penstock.read import FileFormat
 from penstock.timing import ticks
 
@@ -248,3 +249,7 @@ def as_writer(value: Any) -> Writer:
         f"{value!r} is no sink; use ps.write.parquet(...), json, csv, console, callback, frame, memory, "
         f"or a function of (rows, epoch)"
     )
+
+
+def __dir__() -> list[str]:
+    return makers(globals(), "Directory|Memory|Console|Callback|FrameCallback")

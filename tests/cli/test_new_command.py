@@ -25,6 +25,15 @@ def test_the_project_passes_its_tests_and_runs(tmp_path, capsys):
     )
     assert tests.returncode == 0, tests.stdout + tests.stderr
     assert "3 passed" in tests.stdout
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "flow.py", "test_flow.py"],
+        cwd=project,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     for _ in range(2):  # it can be run again, and leaves nothing in the way of a run on Spark
         assert main(["run", str(project / "flow.py"), "--engine", "threads"]) == 0
         out = capsys.readouterr().out

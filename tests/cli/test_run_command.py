@@ -118,7 +118,7 @@ class TestThreads:
         named = NUMBERS.replace(".sink(", ".map(double, name='f=g').sink(")
         file = write(tmp_path, "with_threads.py", named)
         assert main(["run", str(file), "--engine", "threads", "--no-page", *options]) == 0
-        assert [replace(each, on_epoch=None, history=None, page=None) for each in given] == [expected]
+        assert [replace(each, on_epoch=None, history=None, page=None, progress=None) for each in given] == [expected]
         assert capsys.readouterr().out.split() == ["4", "8", "12"]
 
     def test_an_operator_that_is_not_there(self, tmp_path, capsys):

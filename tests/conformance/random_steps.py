@@ -8,14 +8,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.flow import Flow, Stream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
+from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Tumbling
 
+from .flows.calls import count_attempt
 from .strategies import FIELDS, KINDS, Build, Kind, Step, again, declared
 
 ODD = {"t": pa.int64(), "x": pa.float64(), "v": pa.int64()}
@@ -121,6 +124,21 @@ def throttled(step: Step, streams: list[Stream]) -> list[Stream]:
     return [operate(gate, streams[0])]
 
 
+@kind()
+def called(step: Step, streams: list[Stream]) -> list[Stream]:
+    """Fail at each row's first attempts, in the thread that makes all of them."""
+    tries, fails = step.a % 3, step.b
+
+    def ask(row: Any) -> Any:
+        count_attempt(row, (row.v + fails) % 4)
+        return {"t": row.t, "k": row.k, "v": row.v + 1}
+
+    made = streams[0].map(ask, schema=FIELDS, on_error="dead_letter", retries=tries, backoff="1 ms")
+    letters = made.errors.map(lambda e: {"t": 0, "k": e.attempts, "v": len(e.error)}, schema=FIELDS)
+    cache: Any = {"cache": Cache(3, by="v")} if step.choice else {}
+    return [made, letters.map(lambda r: {"t": r.t, "k": r.k, "v": -r.v}, schema=FIELDS, **cache)]
+
+
 def odd(stream: Stream) -> Stream:
     """Give rows a key that may be null, NaN or one of two zeros."""
 
@@ -136,7 +154,12 @@ def keyed_oddly(step: Step, streams: list[Stream]) -> list[Stream]:
     stream = odd(declared(streams[0]))
     keyed = stream.key_by("x") if step.choice else stream.key_by(lambda r: r.x)
     look_at(keyed.scan(lambda n, r: (n + 1, {"x": r.x, "n": n}), 0, schema=NUMBERED), "numbered")
-    return [again(keyed.aggregate(n=agg.count(), s=agg.sum("v")), "n", "s")]
+    look_at(keyed.top(1 + step.b, by="v"), "best")
+    low = pc.field("v") < step.a
+    made = keyed.aggregate(
+        n=agg.count(), s=agg.sum("v"), low=agg.count(where=low), when=agg.argmax("t", by="v", where=low)
+    )
+    return [again(made, "n", "s", "low", "when")]
 
 
 @kind(reads=(2, 2), most=1)
@@ -200,6 +223,36 @@ class Both(Process):
 def connected(step: Step, streams: list[Stream]) -> list[Stream]:
     left, right = (declared(stream).key_by("k") for stream in streams)
     return [left.connect(right, Both, schema=FIELDS)]
+
+
+@kind()
+def looked_up(step: Step, streams: list[Stream]) -> list[Stream]:
+    """In a table that finds keys again, and says so beside them."""
+    table = [{"a": x, "since": s, "n": s + step.b} for x in (None, math.nan, 0.0, 1.0) for s in (-9, 1, step.a * 4)]
+    how: Any = "inner" if step.b % 2 else "left"
+    stream = odd(declared(streams[0]))
+    if step.choice:
+        found = stream.lookup(table, on={"x": "a"}, as_of={"t": "since"}, how=how, fields=["a", "n"])
+    else:
+        found = stream.lookup(table[::3], on={"x": "a"}, how=how, fields=["a", "n"])
+    both = found.select("a", "v", b=pc.field("x"), both=pc.is_valid(pc.field("n")))
+    look_at(both, "joined")
+    return [again(both, "v")]
+
+
+@kind(reads=(2, 2), most=1)
+def looked_up_in_another(step: Step, streams: list[Stream]) -> list[Stream]:
+    how: Any = "inner" if step.b % 2 else "left"
+    left, right = (odd(declared(stream)) for stream in streams)
+    options: dict[str, Any] = {"as_of": True} if step.choice else {}
+    if step.a > 1:
+        options["ttl"] = 5 * step.a
+    found = left.lookup(right.key_by("x"), on="x", how=how, fields={"x": "b", "v": "n"}, name="latest", **options)
+    both = found.select(
+        "b", a=pc.field("x"), both=pc.is_valid(pc.field("n")), v=pc.coalesce(pc.field("n"), pc.field("v"))
+    )
+    look_at(both, "joined")
+    return [again(both, "v"), again(found.late, "v")] if step.choice else [again(both, "v")]
 
 
 # What is known of rows whatever the engines say: the reference engine shares the operators. ---------------------------

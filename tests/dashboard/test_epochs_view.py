@@ -25,6 +25,8 @@ def epoch(number: int, table: tuple[int, ...] = (0, 1, 0, 1), **changes: Any) ->
         "shards": {0: (700, 0.7), 1: (100, 0.1), 3: (200, 0.2)},
         "table": table,
         "state_bytes": 4096,
+        "retries": 5,
+        "timeouts": 3,
         **changes,
     }
     operators = (
@@ -74,6 +76,7 @@ def test_rates_and_costs_are_of_the_last_seconds():
     assert found["totals"]["state_bytes"] == 4096
     summed = found["operators"]["sum"]
     assert (summed["rows_in"], summed["rows_out"], summed["errors"]) == (10_000, 5_000, 20)
+    assert (summed["retries"], summed["timeouts"]) == (50, 30)
     assert summed["selectivity"] == 0.5
     assert summed["cost"] == pytest.approx(400.0)
     assert summed["cpu_share"] == 0.75

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -115,9 +116,11 @@ def test_of_two_runs_in_threads_that_share_a_directory_one_is_refused(tmp_path, 
         return flow
 
     runs: list[ps.Run] = []
+    begun = threading.Lock()
 
     def meanwhile(operation: str, path: str) -> bool:
-        if operation == moment and "/staging/" in path and not runs:
+        # Taken before the other run begins, whose own files come here, too.
+        if operation == moment and "/staging/" in path and begun.acquire(blocking=False):
             runs.append(ps.start(build(1000), on=ps.Threads()))
             runs[0].await_end()
         return False

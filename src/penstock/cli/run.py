@@ -12,6 +12,7 @@ Progress and errors go to the standard error, rows of console sinks to the stand
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 
 from penstock.annotated import options_of
 from penstock.cli import DONE, FAILED, UsageError
-from penstock.cli.displays import Display, Progress, make_display
+from penstock.cli.displays import Display, LogRecords, Progress, make_display
 from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import add_target, describe_workloads, load_target
@@ -32,6 +33,7 @@ from penstock.operators.base import Sink
 from penstock.options import ENGINES, Options, Sequential, Spark, Threads
 from penstock.plan import make_plan
 from penstock.run import Run
+from penstock.steps import Showing
 from penstock.write import Memory
 
 HELP = "run the flow of a Python file"
@@ -78,6 +80,13 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
     directory = options.checkpoint or os.path.join(".penstock", flow.name)
+
+    def show(text: str, _seconds: float) -> None:
+        progress.doing = text
+        display.say("step", text)
+
+    steps, records = Showing(show), LogRecords(display)
+    logging.getLogger("penstock").addHandler(records)
     try:
         _warn_of_memory(flow, display)
         session, options = _prepared(options, flow, directory, display)
@@ -96,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
         display.fail(error)
         return FAILED
     finally:
+        steps.close()
+        logging.getLogger("penstock").removeHandler(records)
         display.close()
 
 
@@ -112,7 +123,7 @@ def _options(args: argparse.Namespace) -> Options:
     try:
         on = kind(**{name: value for name, value in given.items() if name in options_of(kind)})
         common = {name: value for name, value in given.items() if name in options_of(Options)}
-        return Options(**{"page": not args.no_page, **common, "on": on})
+        return Options(**{"page": not args.no_page, "progress": False, **common, "on": on})
     except FlowError as error:
         raise UsageError(as_flags(str(error))) from None
 
@@ -130,7 +141,7 @@ def _prepared(options: Options, flow: Flow, directory: str, display: Display) ->
         return None, replace(options, on_epoch=display.epoch, history=history)
     display.say(
         "starting",
-        f"flow {flow.name!r}, checkpoint {directory}; starting Spark",
+        f"flow {flow.name!r}, checkpoint {directory}",
         flow=flow.name,
         checkpoint=directory,
     )

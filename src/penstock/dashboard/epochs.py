@@ -186,6 +186,8 @@ def describe_operator(now: OperatorStats, lately: OperatorStats, span: float) ->
         "cost": round(1e6 * now.wall / now.rows_in, 3) if now.rows_in and now.wall else None,
         "selectivity": None if shown is None else round(shown, 4),
         "errors": now.errors,
+        "retries": now.retries,
+        "timeouts": now.timeouts,
         "keys": now.keys,
         "reorder_depth": now.reorder_depth,
         "oldest_gap": round(now.oldest_gap, 4),

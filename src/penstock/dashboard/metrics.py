@@ -56,6 +56,8 @@ def write_metrics(sample: Json) -> str:
     add("operator_busy_ratio", "gauge", "Busy time of an operator, 0 to 1, lately.", each("busy"))
     add("operator_queue_batches", "gauge", "Batches that wait for an operator.", each("queue"))
     add("operator_errors_total", "counter", "Rows that failed and were passed over.", each("errors"))
+    add("operator_retries_total", "counter", "Attempts of an operator's calls after the first.", each("retries"))
+    add("operator_timeouts_total", "counter", "Attempts of its calls that took too long.", each("timeouts"))
     add("operator_state_bytes", "gauge", "Bytes of state of an operator.", each("state_bytes"))
     add(
         "shard_imbalance_ratio",

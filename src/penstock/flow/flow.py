@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakSet
 
 from penstock import checks
-from penstock.errors import FlowError
+from penstock.errors import FlowError, users_line
 from penstock.flow.naming import AutomaticName, automatic_name, numbered
 from penstock.flow.stream import Stream
-from penstock.graph import Graph, Node, Port
+from penstock.graph import Graph, Node, Port, kind_of_node
 from penstock.keys import SHARDS
-from penstock.operators.base import OnError, Operator, Source, Union
-from penstock.read import Files, Items, as_reader, reader_type
-from penstock.row_types import row_type
+from penstock.operators.base import OnError, Operator, Sink, Source, Union
+from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
+from penstock.row_types import OutT, Schema, row_type
 from penstock.rows import RowType
 from penstock.timing import Duration, TimeKind, kind_of, ticks, unit_of
 
@@ -50,16 +50,16 @@ class Flow:
     def source(
         self,
         name: str,
-        reader: Any,
+        reader: Readable[OutT],
         *,
         order_by: str | Iterable[str] = (),
         time: str | None = None,
         slack: Duration = 0,
-        schema: Any = None,
-        on_late: str = "fail",
+        schema: Schema[OutT] | None = None,
+        on_late: Literal["fail", "divert"] = "fail",
         on_error: OnError = "fail",
         idle_after: float | None = None,
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Bring rows in.
 
         `order_by` gives the order across sources and their parts; `time` names the field with the event time,
@@ -69,10 +69,10 @@ class Flow:
         `on_error` is for rows that cannot be read (a malformed line, a value that does not fit the schema, a damaged
         file) or have no event time: they fail the flow, are skipped, or are dead letters on `stream.errors`.
         """
-        reader = checks.wrap(name, as_reader, reader)
-        if on_error != "fail" and isinstance(reader, (Files, Items)):
-            reader = replace(reader, passes_over=True)
-        declared = row_type(schema, name) if schema is not None else reader_type(reader, name)
+        made: Reader = checks.wrap(name, as_reader, reader)
+        if on_error != "fail" and isinstance(made, (Files, Items)):
+            made = replace(made, passes_over=True)
+        declared = row_type(schema, name) if schema is not None else reader_type(made, name)
         declared = None if declared is None else declared.lenient()
         fields = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         for field in fields:
@@ -87,7 +87,7 @@ class Flow:
             raise FlowError(f'source {name!r}: on_late={on_late!r}; use "fail" or "divert"')
         checks.seconds(idle_after, name, "idle_after")
         outputs = ("out",) if on_late == "fail" else ("out", "late")
-        source = Source(reader, fields, time, amount, idle_after, on_error=on_error, outputs=outputs)
+        source = Source(made, fields, time, amount, idle_after, on_error=on_error, outputs=outputs)
         operator, letters = checks.with_errors(source, name)
         return self._add(name, operator, (), (*[declared] * len(outputs), *letters), kind)
 
@@ -121,7 +121,9 @@ class Flow:
             inputs = self._give_way(name, inputs)
         checks.operator_name(self._nodes, name)
         name = str(name)
-        self._nodes[name] = Node(name, operator, inputs, types, time, self.shards, naming)
+        self._nodes[name] = kind_of_node(operator)(
+            name, operator, inputs, types, time, shards=self.shards, naming=naming, where=users_line()
+        )
         return Stream(self, Port(name))
 
     def _free_name(self, given: str | None, function: Any, kind: str) -> str:
@@ -148,7 +150,12 @@ class Flow:
         return renamed(inputs)
 
     def __repr__(self) -> str:
-        return f"Flow({self.name!r}, {len(self._nodes)} operators)"
+        kinds: dict[str, list[str]] = {"sources": [], "operators": [], "sinks": []}
+        for name, node in self._nodes.items():
+            kind = {Source: "sources", Sink: "sinks"}.get(type(node.operator), "operators")
+            kinds[kind].append(name)
+        inside = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+        return f"<Flow {self.name!r}: {inside or 'empty; begin with flow.source(name, reader)'}>"
 
     def _repr_svg_(self) -> str | None:
         """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""
@@ -169,5 +176,5 @@ class Forward(Stream):
         if node.inputs:
             raise FlowError(f"stream {node.name!r} is connected already, to {node.inputs[0].node!r}")
         checks.one_flow((self, stream), node.name)
-        changed = Node(node.name, node.operator, (stream.port,), (stream.type,), stream.time, node.shards)
+        changed = replace(node, inputs=(stream.port,), types=(stream.type,), time=stream.time, naming=None)
         self.flow._nodes[node.name] = changed

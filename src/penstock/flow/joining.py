@@ -27,6 +27,11 @@ On = Any
 
 def key_both(left: Stream, right: Stream, on: On) -> tuple[KeyedStream, KeyedStream]:
     """Partition both sides of a join."""
+    if not hasattr(right, "key_by"):
+        raise FlowError(
+            f"a join after operator {left.node.name!r}: the other stream is {right!r}; give a stream without key_by() "
+            f"and on=, or write key_by(...) on both"
+        )
     if isinstance(on, str) or callable(on):
         return left.key_by(on), right.key_by(on)
     if isinstance(on, Mapping):
@@ -35,8 +40,8 @@ def key_both(left: Stream, right: Stream, on: On) -> tuple[KeyedStream, KeyedStr
         fields = tuple(on)
         return left.key_by(*fields), right.key_by(*fields)
     raise FlowError(
-        f"a join after operator {left.node.name!r}: on={on!r}; give a field, several, {{left field: right field}}, or "
-        f"a function of the row"
+        f"a join after operator {left.node.name!r}: on={on!r}; say what both sides agree on: a field, several, "
+        f"{{left field: right field}}, or a function of the row"
     )
 
 

@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.flow.joining import Within, connect, join
+from penstock.flow.missing import missing_method, refuse_without_key
+from penstock.flow.stateful import Stateful
 from penstock.flow.stream import Stream
 from penstock.operators.base import Key, OnError
-from penstock.operators.join import Combine, How
+from penstock.operators.join import How
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import WindowSpec
+from penstock.row_types import OutT, RowT_co, Schema
 from penstock.timing import Duration
 
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def _keyed(method: Callable[Concatenate[Stream, P], Result]) -> Callable[Concatenate[KeyedStream, P], Result]:
-    """Make the method of a keyed stream that does for each key what the stream's does for all rows."""
-
-    @wraps(method)
-    def made(self: KeyedStream, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return method(self.stream._with_key(self.key), *args, **kwargs)
-
-    return made
-
-
-class KeyedStream:
+class KeyedStream(Stateful[RowT_co]):
     """Rows partitioned by a key: each key has state of its own, and its rows come in order."""
 
-    def __init__(self, stream: Stream, key: Key) -> None:
+    def __init__(self, stream: Stream[RowT_co], key: Key) -> None:
         self.stream, self.key = stream, key
 
-    def __rshift__(self, stage: Callable[[KeyedStream], Result]) -> Result:
+    def __repr__(self) -> str:
+        return repr(self._keyed_rows).replace("<Stream", "<KeyedStream", 1)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
+
+    def __rshift__(self, stage: Callable[[KeyedStream[RowT_co]], Result]) -> Result:
         return stage(self)
 
-    scan = _keyed(Stream.scan)
-    flat_scan = _keyed(Stream.flat_scan)
-    reduce = _keyed(Stream.reduce)
-    aggregate = _keyed(Stream.aggregate)
-    process = _keyed(Stream.process)
-    window = _keyed(Stream.window)
+    @property
+    def _keyed_rows(self) -> Stream[RowT_co]:
+        return self.stream._with_key(self.key)
 
     def join(
         self,
-        other: KeyedStream,
+        other: KeyedStream[OutT],
         window: WindowSpec | Duration | None = None,
-        combine: Combine | None = None,
+        combine: Callable[[RowT_co, OutT], Any] | None = None,
         *,
         within: Within | None = None,
         ttl: Duration | None = None,
@@ -62,6 +58,7 @@ class KeyedStream:
         Partners are rows of one `window`; or rows `within=(low, high)` of each other, where low <= time of the right
         row - time of the left one <= high; or, with `ttl`, all rows, each kept until the watermark is so far past it.
         """
+        refuse_without_key(other, "a join", self.stream.node.name)
         return join(self, other, window, combine, within, ttl, how, schema, name, on_error)
 
     def connect(
@@ -69,13 +66,14 @@ class KeyedStream:
         other: KeyedStream,
         process: ProcessLike,
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
         ttl: Duration | None = None,
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Give the rows of two keyed streams to one class of your own, with one state and timers for each key.
 
         Rows of this stream go to its `on_left`, rows of the other to its `on_right`, in the order of both.
         """
+        refuse_without_key(other, "connect()", self.stream.node.name)
         return connect(self, other, process, schema=schema, name=name, on_error=on_error, ttl=ttl)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow.compute as pc
 
 from penstock import checks, hints
+from penstock.checks import DeadLetter
 from penstock.errors import FlowError
+from penstock.flow.calling import calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
-from penstock.flow.windowed import WindowedStream
+from penstock.flow.looking_up import AsOf, Fields, lookup
+from penstock.flow.missing import missing_method
+from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
-from penstock.operators import aggregates
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
+from penstock.operators.calls import CallOptions
 from penstock.operators.expiring import Expiring
-from penstock.operators.initial import state_maker
-from penstock.operators.join import Combine, How
-from penstock.operators.process import ProcessLike, process_logic
-from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
+from penstock.operators.expression_functions import Expr
+from penstock.operators.expressions import EXPRESSIONS, bound_predicate
+from penstock.operators.join import How
+from penstock.operators.lookup import LookupHow
 from penstock.operators.sort import Sort
 from penstock.operators.stateless import (
     Filter,
@@ -30,12 +34,11 @@ from penstock.operators.stateless import (
     MapBatches,
     Split,
     refuse_async,
-    rows_in_flight,
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
-from penstock.row_types import row_type
-from penstock.rows import Row, RowType
+from penstock.row_types import OutT, Returned, RowT_co, Schema, row_type
+from penstock.rows import RowType
 from penstock.timing import Duration, TimeKind, ticks, unit_of
 from penstock.write import as_writer
 
@@ -44,10 +47,9 @@ if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream
 
 Result = TypeVar("Result")
-Predicate = Callable[[Row], Any]
 
 
-class Stream:
+class Stream(Stateful[RowT_co]):
     """Rows on their way from one operator to the next."""
 
     def __init__(self, flow: Flow, port: Port, key: Key | None = None) -> None:
@@ -56,6 +58,10 @@ class Stream:
         self.port = port
         self._key = key
         flow._streams.add(self)
+
+    @property
+    def _keyed_rows(self) -> Stream[RowT_co]:
+        return self
 
     @property
     def node(self) -> Node:
@@ -74,12 +80,12 @@ class Stream:
         return None if unread else self.node.time
 
     @property
-    def late(self) -> Stream:
+    def late(self) -> Stream[Any]:
         """Return the rows that came too late for their window, or against `order_by`; of a join those of both sides."""
         return self._other_port("late", 'windows, joins, sort, merge and sources with on_late="divert" have one')
 
     @property
-    def errors(self) -> Stream:
+    def errors(self) -> Stream[DeadLetter]:
         """Return the dead letters of an operator with `on_error="dead_letter"`."""
         return self._other_port("errors", 'operators with on_error="dead_letter" have one')
 
@@ -89,7 +95,20 @@ class Stream:
             raise FlowError(f"operator {self.node.name!r} has no output {port!r}: {hint}")
         return Stream(self.flow, Port(self.node.name, outputs.index(port)))
 
-    def __rshift__(self, stage: Callable[[Stream], Result]) -> Result:
+    def __repr__(self) -> str:
+        node, output = self.node, self.node.operator.outputs[self.port.index]
+        of = "" if output == "out" else f".{output}"
+        fields = "rows of any kind" if self.type is None else ", ".join(f"{f.name}: {f.type}" for f in self.type.schema)
+        keyed = "" if self._key is None else f"; by {self._key}"
+        time = "" if self.time is None else f"; event time: {self.time}"
+        return f"<Stream {node.name!r}{of} of flow {self.flow.name!r}: {fields}{keyed}{time}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing_method(self, name)
+
+    def __rshift__(self, stage: Callable[[Stream[RowT_co]], Result]) -> Result:
         """Apply a stage (`ps.map(f)`, ...) or any composite, which is a plain function of a stream."""
         if not callable(stage):
             raise FlowError(
@@ -98,11 +117,11 @@ class Stream:
             )
         return stage(self)
 
-    def threaded(self) -> Stream:
+    def threaded(self) -> Stream[RowT_co]:
         """Give what reads this stream a thread of its own for it; `ps.Threads` only, others pass over it."""
         return Stream(self.flow, replace(self.port, threaded=True))
 
-    def parallel(self, replicas: int) -> Stream:
+    def parallel(self, replicas: int) -> Stream[RowT_co]:
         """Begin with so many replicas of the operator that reads this stream; `ps.Threads` only."""
         count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
@@ -111,67 +130,79 @@ class Stream:
 
     def map(
         self,
-        function: Callable[[Row], Any],
+        function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]]
+        | Callable[[RowT_co, Any], Awaitable[OutT] | Returned[OutT]],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
-    ) -> Stream:
+        **options: Unpack[CallOptions],
+    ) -> Stream[OutT]:
         """Replace each row by `function(row)`.
 
         An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
-        for at most `in_flight`; outputs keep the order of the rows.
+        for at most `in_flight`; outputs keep the order of the rows. `timeout=`, `retries=`, `backoff=`, `rate=` and
+        `cache=` are for calls of a service; what `setup=` makes in each worker is the function's second argument.
         """
         name = self.flow._free_name(name, function, "map")
         returns = checks.returns(function, schema, name)
-        rows = rows_in_flight(function, waits, in_flight, name)
-        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows), returns)
+        rows, how = calls_of(self.type, function, waits, in_flight, options, name)
+        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def filter(
         self,
-        predicate: Any,
+        predicate: Callable[[RowT_co], Any] | Callable[[RowT_co, Any], Any] | pc.Expression | Expr,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
-    ) -> Stream:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may wait as in `map`."""
-        if isinstance(predicate, pc.Expression):
+        **options: Unpack[CallOptions],
+    ) -> Stream[RowT_co]:
+        """Keep the rows for which a function, or an expression, holds; a function may call as in `map`."""
+        if isinstance(predicate, EXPRESSIONS):
             name = self.flow._free_name(name, None, "filter")
-            if waits or in_flight is not None:
-                raise FlowError(f"operator {name!r}: an expression never waits; leave out waits= and in_flight=")
+            if waits or in_flight is not None or options:
+                given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
+                raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
             known = checks.known_type(self.type, name, "a filter expression")
-            checks.predicate(known, predicate, name)
-            return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
+            holds = bound_predicate(predicate, known, name, "a filter")
+            return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
-        checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
-        rows = rows_in_flight(predicate, waits, in_flight, name)
-        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows), self.type)
+        checks.is_callable(predicate, name, "a function of the row, or an expression (ps.expr, pyarrow.compute)")
+        rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
+        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
     def flat_map(
         self,
-        function: Callable[[Row], Any],
+        function: Callable[
+            [RowT_co], Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]]
+        ]
+        | Callable[
+            [RowT_co, Any],
+            Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]],
+        ],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
         waits: bool | None = None,
         in_flight: int | None = None,
-    ) -> Stream:
-        """Replace each row by the rows that `function(row)` returns or yields; it may wait as in `map`."""
+        **options: Unpack[CallOptions],
+    ) -> Stream[OutT]:
+        """Replace each row by the rows that `function(row)` returns or yields; it may call as in `map`."""
         name = self.flow._free_name(name, function, "flat_map")
         returns = checks.returns(function, schema, name, item=True)
-        rows = rows_in_flight(function, waits, in_flight, name, yields=True)
-        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows), returns)
+        rows, how = calls_of(self.type, function, waits, in_flight, options, name, yields=True)
+        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
     ) -> Stream:
-        """Keep fields, "*" for all others, and compute some by `pyarrow.compute` expressions, under any name."""
-        name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
+        """Keep fields, "*" for all others, and compute some by expressions (`ps.expr(...)`, `pyarrow.compute`)."""
+        name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
         return select(self, fields, expressions, name, on_error)
 
     def drop(self, *fields: str, name: str | None = None) -> Stream:
@@ -182,7 +213,7 @@ class Stream:
         """Give fields other names: `rename({"old": "new"})`. They stay in their places."""
         return rename(self, fields, name)
 
-    def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream:
+    def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream[RowT_co]:
         """Keep the first row of those that are alike in the fields (in all, if none is named); drop the others.
 
         With `within` a row counts for so long, in event time, from the row that was kept; without it, for ever.
@@ -193,10 +224,10 @@ class Stream:
         self,
         function: Callable[[Any], Any],
         *,
-        schema: Any = None,
+        schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
-    ) -> Stream:
+    ) -> Stream[OutT]:
         """Replace an Arrow batch by what the function returns: as many rows, or (rows, input indexes)."""
         name = self.flow._free_name(name, function, "map_batches")
         known = checks.known_type(self.type, name, "map_batches")
@@ -208,7 +239,9 @@ class Stream:
             )
         return self._apply(name, MapBatches(known, function, returns), returns or known)
 
-    def split(self, *predicates: Predicate, name: str | None = None, on_error: OnError = "fail") -> tuple[Stream, ...]:
+    def split(
+        self, *predicates: Callable[[RowT_co], Any], name: str | None = None, on_error: OnError = "fail"
+    ) -> tuple[Stream[RowT_co], ...]:
         """Split in one stream a predicate, each row going to the first that holds, and one for the rest."""
         name = self.flow._free_name(name, None, "split")
         for predicate in predicates:
@@ -220,7 +253,7 @@ class Stream:
 
     # Fan-in -------------------------------------------------------------------------------------------------
 
-    def union(self, *others: Stream, name: str | None = None) -> Stream:
+    def union(self, *others: Stream[OutT], name: str | None = None) -> Stream[RowT_co | OutT]:
         """Join streams into one; rows come in the order that a one-row-at-a-time run gives."""
         name = self.flow._free_name(name, None, "union")
         streams = (self, *others)
@@ -235,16 +268,16 @@ class Stream:
             kinds.pop() if len(kinds) == 1 else None,
         )
 
-    def merge(self, *others: Stream, by: str, name: str | None = None) -> Stream:
+    def merge(self, *others: Stream[OutT], by: str, name: str | None = None) -> Stream[RowT_co | OutT]:
         """Join streams in the order of their event time; rows wait until no earlier one can come."""
         name = self.flow._free_name(name, None, "merge")
         streams = (self, *others)
         checks.one_flow(streams, name)
         for stream in streams:
-            checks.merge_time(self.flow.graph(), stream.port.node, by, name)
+            checks.merge_time(self.flow.graph(), stream.port.node, by, name, f"merge(by={by!r})")
         return self.union(*others, name=f"{name}.union").sort(name=name)
 
-    def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream:
+    def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream[RowT_co]:
         """Release rows in event-time order, each once the watermark is `slack` past it."""
         name = self.flow._free_name(name, None, "sort")
         amount, unit = ticks(slack, name, "slack") if slack else (0, unit_of(self.time))
@@ -256,13 +289,13 @@ class Stream:
 
     def join(
         self,
-        other: Stream,
+        other: Stream[OutT],
         *,
-        on: On,
+        on: On = None,
         window: WindowSpec | Duration | None = None,
         within: Within | None = None,
         ttl: Duration | None = None,
-        combine: Combine | None = None,
+        combine: Callable[[RowT_co, OutT], Any] | None = None,
         how: How = "inner",
         schema: Any = None,
         name: str | None = None,
@@ -272,9 +305,35 @@ class Stream:
         left, right = key_both(self, other, on)
         return join(left, right, window, combine, within, ttl, how, schema, name, on_error)
 
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: On,
+        as_of: AsOf = False,
+        how: LookupHow = "left",
+        fields: Fields = None,
+        prefix: str | None = None,
+        refresh: str | float | None = None,
+        ttl: Duration | None = None,
+        schema: Any = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Add to each row the fields of the row that a table, or another stream, has for its key.
+
+        A table is a dict, a list of rows, the path of Parquet files, a reader, a batch DataFrame, or a function that
+        returns one of these; it is read once, or again every `refresh`. Of a stream the latest row counts. `on` is a
+        field of both, several, or {field of the row: field of the table}. With `as_of` the row counts that is the
+        latest by time, not after the row's. A row that finds nothing gets nulls, or is dropped with `how="inner"`.
+        `fields` says which fields come along, `prefix` what their names begin with.
+        """
+        return lookup(self, table, on, as_of, how, fields, prefix, refresh, ttl, schema, name)
+
     # With memory --------------------------------------------------------------------------------------------
 
-    def key_by(self, *keys: Any, ranges: Iterable[Any] | None = None) -> KeyedStream:
+    def key_by(
+        self, *keys: str | Callable[[RowT_co], Any], ranges: Iterable[Any] | None = None
+    ) -> KeyedStream[RowT_co]:
         """Partition by fields, or by a function of the row, for what follows.
 
         Keys are spread by their hash, or in `ranges`: the bounds between them, ascending, each the least key of the
@@ -285,96 +344,11 @@ class Stream:
         where = self.node.name
         if len(keys) == 1 and callable(keys[0]):
             return KeyedStream(self, Key(function=keys[0], ranges=make_ranges(ranges, None, (), where)))
-        if not keys or not all(isinstance(key, str) for key in keys):
-            raise FlowError(f"key_by behind operator {where!r} needs field names or one function, got {keys!r}")
-        checks.key_fields(self.type, keys, where)
-        return KeyedStream(self, Key(tuple(keys), ranges=make_ranges(ranges, self.type, keys, where)))
-
-    def scan(
-        self,
-        function: Callable[[Any, Row], tuple[Any, Row]],
-        initial: Any = None,
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Keep running state: `function(state, row) -> (state, output)`; `initial`: a value or a factory.
-
-        With `ttl` a key that had no row for so long, by event time, is forgotten: its next row begins anew. So it is
-        for all operators with `ttl`.
-        """
-        name = self.flow._free_name(name, function, "scan")
-        returns = checks.returns(function, schema, name, pair=True)
-        return self._stateful(name, Scan(function, state_maker(initial), returns), self._key, on_error, ttl=ttl)
-
-    def flat_scan(
-        self,
-        function: Callable[[Any, Row], tuple[Any, Iterable[Row]]],
-        initial: Any = None,
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
-        name = self.flow._free_name(name, function, "flat_scan")
-        returns = checks.returns(function, schema, name, pair=True, item=True)
-        return self._stateful(name, FlatScan(function, state_maker(initial), returns), self._key, on_error, ttl=ttl)
-
-    def reduce(
-        self,
-        function: Callable[[Any, Row], Any],
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
-        name = self.flow._free_name(name, function, "reduce")
-        returns = checks.returns(function, schema, name)
-        return self._stateful(name, Reduce(function, returns), self._key, on_error, ttl=ttl)
-
-    def aggregate(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-        **results: aggregates.Agg,
-    ) -> Stream:
-        """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
-        name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
-        if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
-            ttl, results = None, {"ttl": ttl, **results}
-        name = self.flow._free_name(name, None, "aggregate")
-        bundle = aggregates.aggregation(results, name, self.type)
-        key = self._key
-        checks.aggregate_fields(bundle, self.type, name, key.names if key else ())
-        return self._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
-
-    def process(
-        self,
-        process: ProcessLike,
-        *,
-        schema: Any = None,
-        name: str | None = None,
-        on_error: OnError = "fail",
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Run a class of your own with state and timers; see `penstock.Process`."""
-        process = process() if isinstance(process, type) else process
-        name = self.flow._free_name(name, type(process), "process")
-        logic = process_logic(process, row_type(schema, name), name, ("on_row",))
-        return self._stateful(name, logic, self._key, on_error, ttl=ttl)
-
-    def window(self, spec: WindowSpec | Duration) -> WindowedStream:
-        """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
-        return WindowedStream(self, self._key, spec)
+        fields = tuple(key for key in keys if isinstance(key, str))
+        if not keys or len(fields) < len(keys):
+            raise FlowError(f"key_by after operator {where!r} needs field names or one function, got {keys!r}")
+        checks.key_fields(self.type, fields, where)
+        return KeyedStream(self, Key(fields, ranges=make_ranges(ranges, self.type, fields, where)))
 
     def sink(self, name: str, writer: Any = None) -> Flow:
         """Take rows out under a name; without a writer they are kept in memory. Returns the flow."""
@@ -384,7 +358,7 @@ class Stream:
 
     # Building -----------------------------------------------------------------------------------------------
 
-    def _with_key(self, key: Key) -> Stream:
+    def _with_key(self, key: Key) -> Stream[RowT_co]:
         return Stream(self.flow, self.port, key)
 
     def _apply(self, name: str, operator: Operator, *types: RowType | None) -> Stream:

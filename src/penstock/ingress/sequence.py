@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import read_split
 from penstock.ingress.text import Unreadable
-from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.ranges import order_place
 from penstock.rows import Row, any_getter
@@ -147,7 +146,6 @@ class InputSequence:
                 return False
         name = names[key[0]]
         source = self._sources[name].operator
-        assert isinstance(source, Source)
         several = len(self._sources) > 1
         if several and self._left(name) == 1 and name not in self._ended and not source.reader.goes_on:
             return False  # if it is its last, the end of the source is next
@@ -175,19 +173,17 @@ class InputSequence:
             self._taker.end(name)
 
 
-def order_of(node: Node, row: Row) -> Order:
+def order_of(node: SourceNode, row: Row) -> Order:
     """Return the order_by values of a row, as what stands for them: null is before everything else, NaN behind."""
     source = node.operator
-    assert isinstance(source, Source)
     if isinstance(row, Unreadable):
         return tuple(order_place(None) for _ in source.order_by)
     return tuple(order_place(any_getter([name])(row)) for name in source.order_by)
 
 
-def slice_rows(node: Node, found: Slice) -> Iterator[tuple[int, Row]]:
+def slice_rows(node: SourceNode, found: Slice) -> Iterator[tuple[int, Row]]:
     """Read the rows of a slice, with the part of each."""
     source = node.operator
-    assert isinstance(source, Source)
     for split in found.splits:
         for piece in read_split(source.reader, node.types[0], split, node.name):
             if piece.rows is not None:

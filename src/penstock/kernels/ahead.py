@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StorageError
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.retries import retried
 from penstock.ingress.splits import Split, read_split
 from penstock.ingress.statistics import RowGroup, row_groups
@@ -143,14 +143,12 @@ class Ahead:
 class OrderReader:
     """Learns how far the rows of a source reach."""
 
-    node: Node
+    node: SourceNode
     _groups: dict[str, list[RowGroup]] = field(default_factory=dict)
 
     @property
     def _source(self) -> Source:
-        source = self.node.operator
-        assert isinstance(source, Source)
-        return source
+        return self.node.operator
 
     def stretches(self, splits: Sequence[Split], skip: int, floor: Key | None, *, spare: bool = False) -> list[Stretch]:
         """Return what rows of splits reach to, those left out that are known, behind rows that reach to `floor`.

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.checks import DEAD_LETTER, DeadLetter
 from penstock.errors import SourceError
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.splits import Piece
 from penstock.ingress.text import Unreadable
 from penstock.kernels.order import Key, climb
@@ -57,16 +57,15 @@ class Arrived:
 class SourceIntake:
     """Takes in pieces of one source. Where there is `order_by`, those of a part must come in its order."""
 
-    def __init__(self, plan: Plan, node: Node, floors: Mapping[int, Key] | None = None) -> None:
+    def __init__(self, plan: Plan, node: SourceNode, floors: Mapping[int, Key] | None = None) -> None:
         """Begin behind rows whose highest order_by values, in each part, were `floors`."""
         self.change(plan, node)
         self.tops: dict[int, Key] = dict(floors or {})
         """The highest order_by values of each part so far."""
 
-    def change(self, plan: Plan, node: Node) -> None:
+    def change(self, plan: Plan, node: SourceNode) -> None:
         """Take in what comes from now on for another plan of the same sources."""
         source = node.operator
-        assert isinstance(source, Source)
         self._layout, self._node, self._source = plan.layout, node, source
         self._number = plan.sources.index(node)
         self.timed = node.name in plan.timed
@@ -156,7 +155,7 @@ class SourceIntake:
         return places, late
 
 
-def first_late(node: Node, late: Chunk) -> Failure:
+def first_late(node: SourceNode, late: Chunk) -> Failure:
     """Return what ends the flow where a source may have no late rows."""
     return Failure(node.name, late.position(0), SourceError(late_row_message(node.name, late.get_rows()[0])))
 

@@ -56,7 +56,7 @@ class Taker:
     def __init__(self, plan: Plan, feeds: Mapping[str, Feed], clock: Callable[[], float]) -> None:
         self._plan, self._feeds, self._clock = plan, feeds, clock
         self._numbers = {node.name: number for number, node in enumerate(plan.sources)}
-        self._readers = {name: OrderReader(plan.nodes[name]) for name in feeds}
+        self._readers = {name: OrderReader(plan.source(name)) for name in feeds}
         self._parts: dict[str, Mapping[int, Feed]] = {}
         """The parts of each source that are known, in their order; as long as an epoch is taken none is new."""
         self._ahead: dict[Lane, Ahead] = {}
@@ -242,9 +242,7 @@ class Taker:
     # How far sources have come ----------------------------------------------------------------------------------
 
     def _source(self, name: str) -> Source:
-        source = self._plan.nodes[name].operator
-        assert isinstance(source, Source)
-        return source
+        return self._plan.source(name).operator
 
     def _shown(self, lane: Lane) -> Key | None:
         """Return the highest order_by values that a part has shown."""

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from threading import Event
 from typing import Any, Literal
 
@@ -16,14 +16,17 @@ from penstock.elastic.decisions import Decision
 from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.feeds import Feed, Slice, make_feed
+from penstock.ingress.refreshing import loaded
 from penstock.local.brakes import Brakes
 from penstock.local.ingress import Cut, Cutter
 from penstock.local.interpreter import fewer_collections, warn_of_gil
 from penstock.local.outputs import LocalOutputs
 from penstock.local.pilot import FlowPilot, Steering
+from penstock.local.refusals import refuse_frames
 from penstock.local.replica_steering import CoreSteering, RebindingSteering, ReplicaSteering, ShardSteering
+from penstock.local.tables import LocalTables
 from penstock.local.worker_steering import (
     CALM_POLLS,
     FIRST_ROWS,
@@ -35,13 +38,13 @@ from penstock.local.worker_steering import (
     WaitSteering,
     waiting_operators,
 )
-from penstock.operators.base import Source
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.plan import Plan
-from penstock.read import Files, Frame
+from penstock.read import Files
 from penstock.rows import Row
 from penstock.run import Change, Engine, SetPlan, SetReplicas, SetThreads
 from penstock.statistics import FlowStats
@@ -70,6 +73,7 @@ class Options:
     """What else is found while the flow runs; `pool` is another way to find the number of workers."""
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
+    _: KW_ONLY
     latency: float | None = None
     """How long a batch may take, in seconds: for the workers, the batches, and what is steered as `cores`."""
     name_keys: bool = False
@@ -93,6 +97,7 @@ class LocalEngine(Engine):
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         refuse_frames(plan, "ps.Threads(...)")
+        plan = loaded(plan)
         self._plan, self._options, self._listener, self._clock = plan, options, listener, clock
         self._stop = Event()
         self._publishing = threading.local()
@@ -112,6 +117,7 @@ class LocalEngine(Engine):
         self._rows_out: dict[str, int] = {}
         self._epochs = 0
         self.element = Element(plan, self._publish, options.settings, clock=clock)
+        self._tables = LocalTables(self.element, plan, monotonic)
         self._told = self.statistics()
         self._next_report = self._told.at + REPORT_SECONDS
         self._brakes = Brakes(self.element, plan)
@@ -211,6 +217,7 @@ class LocalEngine(Engine):
 
     def stop(self) -> None:
         self._stop.set()
+        self.element.hurry()
 
     def stop_now(self) -> None:
         """End at once: what came in and is not out yet is dropped."""
@@ -242,12 +249,10 @@ class LocalEngine(Engine):
         return {
             node.name: make_feed(node.operator.reader, node.name, monotonic, aligned=True)
             for node in self._plan.sources
-            if isinstance(node.operator, Source)
         }
 
-    def _limit(self, node: Node) -> int:
+    def _limit(self, node: SourceNode) -> int:
         """Return how many rows to ask a source for at once: files are opened for each time, so more of them."""
-        assert isinstance(node.operator, Source)
         rows = self._cutter.batch_rows
         return max(rows, FILE_ROWS) if isinstance(node.operator.reader, Files) else rows
 
@@ -256,6 +261,7 @@ class LocalEngine(Engine):
         (idle, longest), calm = IDLE_SECONDS, 0
         while open_sources and not self._stop.is_set():
             self._make_changes()
+            self._tables.refresh()
             held = self._brakes.held(open_sources)
             asked = [
                 name
@@ -343,11 +349,13 @@ class LocalEngine(Engine):
         return super().ask(change)
 
     def _change(self, plan: Plan) -> int:
+        plan = loaded(plan, self._plan)
         self._outputs.add(plan)
         number = self.element.change(plan)
         self._plan = plan
         self._cutter.change(plan)
         self._brakes.change(plan)
+        self._tables.change(plan)
         before = dict(self._steered)
         new = self._steer_operators()
         self.pilot.leave([each.name for name, each in before.items() if name not in self._steered])
@@ -437,14 +445,3 @@ class LocalEngine(Engine):
         done, self._told = now.since(self._told), now
         self._next_report = now.at + max(REPORT_SECONDS, REPORT_RATIO * (self._clock() - now.at))
         self._listener(done)
-
-
-def refuse_frames(plan: Plan, engine: str) -> None:
-    """Refuse sources that only Spark can read."""
-    for node in plan.sources:
-        assert isinstance(node.operator, Source)
-        if isinstance(node.operator.reader, Frame):
-            raise FlowError(
-                f"source {node.name!r} is a Spark DataFrame, which on={engine} cannot read; use "
-                f"on=ps.Spark(...), or read the files with ps.read"
-            )

@@ -32,7 +32,6 @@ from penstock.kernels.intake import (
 )
 from penstock.kernels.order import Key, Part, bound, within
 from penstock.local.source_streams import Given, SourceStream, count_before
-from penstock.operators.base import Source
 from penstock.pe.chunk import concat, sorting_order
 from penstock.pe.failures import Failure
 from penstock.pe.marks import Steps, joined
@@ -88,7 +87,7 @@ class Cutter:
         """Cut for another plan of the same sources from now on."""
         self.plan = plan
         for name, stream in self._streams.items():
-            stream.node = plan.nodes[name]
+            stream.node = plan.source(name)
             stream.intake.change(plan, stream.node)
             for key, chunk in stream.held.items():
                 rows = None if chunk.rows is None else chunk.get_rows()
@@ -151,7 +150,6 @@ class Cutter:
 
     def _arrived(self, stream: SourceStream, splits: tuple[Split, ...]) -> Iterator[Arrived]:
         source = stream.node.operator
-        assert isinstance(source, Source)
         waits = self.plan.layout.sequence != "own"
         for split in splits:
             for piece in read_split(source.reader, stream.node.types[0], split, stream.node.name):
@@ -170,7 +168,6 @@ class Cutter:
         now, changed = self._clock(), False
         for name, stream in self._streams.items():
             source = stream.node.operator
-            assert isinstance(source, Source)
             if source.idle_after is None or stream.ended:
                 continue
             marks = self._marks[name]
@@ -284,7 +281,6 @@ class Cutter:
         order = self.plan.layout.order
         for stream in self._streams.values():
             source = stream.node.operator
-            assert isinstance(source, Source)
             stays = len(self._streams) > 1 and not stream.over and not source.reader.goes_on
             last = max((chunk.position(len(chunk) - 1) for chunk in stream.held.values()), default=())
             for (part, port), chunk in list(stream.held.items()):
@@ -347,8 +343,7 @@ class Cutter:
         """Return the first row that ends the flow: one that is late, or has no event time, where neither may be."""
         failures = []
         for each in given:
-            node = self.plan.nodes[each.name]
-            assert isinstance(node.operator, Source)
+            node = self.plan.source(each.name)
             if each.port == LATE and not node.operator.diverts:
                 failures.append(first_late(node, each.chunk))
             elif node.operator.on_error == "fail" and len(missing := untimed(node, each.chunk)[1]):
@@ -369,7 +364,7 @@ class Cutter:
     def _usable(self, given: list[Given], rows: dict[str, Rows], passed_over: dict[str, int]) -> Iterator[Given]:
         """Take out rows that could not be read or have no event time; dead letters, if wanted, go to `rows`."""
         for each in given:
-            node = self.plan.nodes[each.name]
+            node = self.plan.source(each.name)
             unreadable = each.port == UNREADABLE
             chunk, missing = untimed(node, each.chunk)
             if not unreadable and not len(missing):
@@ -391,8 +386,7 @@ class Cutter:
         for each in self._usable(given, rows, passed_over):
             ports = rows.setdefault(each.name, {})
             ports[each.port] = concat([ports[each.port], each.chunk]).sorted() if each.port in ports else each.chunk
-            source, marks = self.plan.nodes[each.name].operator, self._marks[each.name]
-            assert isinstance(source, Source)
+            source, marks = self.plan.source(each.name).operator, self._marks[each.name]
             if each.port == LATE:
                 continue
             start = {part: marks.start(part) for part in marks.parts}

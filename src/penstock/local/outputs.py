@@ -20,10 +20,9 @@ import pyarrow as pa
 
 from penstock.clock import waiting_time
 from penstock.errors import FlowError
-from penstock.graph import Node
+from penstock.graph import SinkNode
 from penstock.ingress.paths import locate
 from penstock.ingress.retries import retried
-from penstock.operators.base import Sink
 from penstock.pe.chunk import Chunk
 from penstock.pe.joined_files import join_files
 from penstock.pe.part_files import SinkBatches, write_parts
@@ -41,9 +40,8 @@ MOST_BYTES = 64_000_000
 """Rows that are kept in memory before they are written to a hidden file, in bytes."""
 
 
-def writer_of(node: Node) -> Any:
+def writer_of(node: SinkNode) -> Any:
     """Return what a sink's rows go to."""
-    assert isinstance(node.operator, Sink)
     return node.operator.writer
 
 
@@ -66,7 +64,7 @@ class LocalOutputs:
                     if isinstance(writer, Memory):
                         self.results[node.name] = []
 
-    def _open(self, plan: Plan, node: Node) -> Any:
+    def _open(self, plan: Plan, node: SinkNode) -> Any:
         writer = writer_of(node)
         if isinstance(writer, FrameCallback):
             raise FlowError(
@@ -123,7 +121,7 @@ class LocalOutputs:
 class _DirectorySink:
     """Collect rows, write them to hidden parts, join these, and rename them into place."""
 
-    def __init__(self, node: Node, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
+    def __init__(self, node: SinkNode, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
         system, path = locate(writer.path)
         if system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from penstock.clock import monotonic
 from penstock.ingress.feeds import Feed, make_feed
+from penstock.ingress.refreshing import Refreshing, read_table
 from penstock.ingress.sequence import InputSequence
-from penstock.local.engine import refuse_frames
 from penstock.local.outputs import LocalOutputs
+from penstock.local.refusals import refuse_frames
 from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, row_chunk
 from penstock.plan import Plan
@@ -77,8 +78,11 @@ class ReferenceRun(Engine):
         ended: set[str] = set()
         epoch = 0
         sequence = InputSequence(self._plan, self._engine)
+        tables = Refreshing(self._plan, monotonic)
         while not self._stop.is_set():
             began, before = monotonic(), self._engine.rows
+            for name, lookup in tables.due():
+                self._engine.table(name, read_table(lookup, name))
             slices = {name: s for name, feed in feeds.items() if (s := feed.poll(self._epoch_rows)) is not None}
             ends = [name for name, feed in feeds.items() if name not in ended | slices.keys() and feed.exhausted()]
             if not slices and not ends:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.kernels.intake import Arrived, SourceIntake
 from penstock.kernels.order import below
 from penstock.pe.chunk import Chunk, Ints, concat
@@ -27,7 +27,7 @@ class Given:
 class SourceStream:
     """What one source has given and nobody has taken yet."""
 
-    node: Node
+    node: SourceNode
     number: int
     intake: SourceIntake
     reading: Iterator[Arrived] = field(default_factory=lambda: iter(()))
@@ -35,6 +35,7 @@ class SourceStream:
     """Rows that were read, by (part, output port)."""
     rows: int = 0
     """Rows that were read so far: the number of the next one."""
+    _: KW_ONLY
     turns: bool = False
     """Whether sources take turns: then each row counts, also one that cannot be read and is not told of."""
     turned: int = 0

@@ -12,11 +12,12 @@ import pyarrow as pa
 from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.windows import LATE, TimeWindows
-from penstock.rows import Record, Row, RowType, record_class
+from penstock.rows import Record, Row, RowType, read_field, record_class
 from penstock.timing import Ticks, TimeKind
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
-Combine = Callable[[Row | None, Row | None], Row]
+Combine = Callable[[Any, Any], Row]
+"""Of a left and a right row; None stands for the one that is missing."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ class SideBySide:
     def __call__(self, left: Row | None, right: Row | None) -> Row:
         cls, kept, shared = self._made
         # A bare tuple: a record looks whether it is asked for a field or a number.
-        there = tuple(_values(right, self.right)) if right is not None else (None,) * len(self.right)
+        there = tuple(values_of(right, self.right)) if right is not None else (None,) * len(self.right)
         if left is not None:
-            values = _values(left, self.left)
+            values = values_of(left, self.left)
         else:
             values = tuple(None if place is None else there[place] for place in shared)
         return tuple.__new__(cls, (*values, *[there[i] for i in kept]))
@@ -150,7 +151,8 @@ class SideBySide:
         return RowType(pa.schema(list(zip(self.names(), kinds, strict=True))), "record")
 
 
-def _values(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+def values_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    """Return the values of a row's fields; of a tuple as it is, because it has them all in order."""
     if isinstance(row, tuple):
         return row
-    return tuple(row[name] if isinstance(row, dict) else getattr(row, name) for name in names)
+    return tuple(read_field(row, name) for name in names)

@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.operators.aggregate_columns import in_order, read_all
-from penstock.operators.aggregates import Agg, Aggregation, results_of
+from penstock.operators.aggregate_columns import in_order
+from penstock.operators.aggregate_values import Taken, read_all
+from penstock.operators.aggregates import Agg, results_of
+from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.stateless import refuse_row
 from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
+from penstock.value_columns import column_values
 
 
 def no_pair(result: Any, second: str) -> TypeError:
@@ -35,17 +38,12 @@ class Scan(Logic):
     def fold(
         self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
+        if self.returns is not None and (self.returns.has_nested or self.returns.form not in ("scalar", "tuple")):
+            self._fold_declared(self.returns, states, keys, rows, out, careful)
+            return
         function, initial, get, append = self.function, self.initial, states.get, out.append
         result: Any = None
         try:
-            if careful and self.returns is not None:
-                for key, row in zip(keys, rows, strict=True):
-                    state = get(key)
-                    result = function(initial() if state is None else state, row)
-                    state, output = result
-                    append(self.returns.normalize(output))  # may fail, so it comes before the state changes
-                    states[key] = state
-                return
             for key, row in zip(keys, rows, strict=True):
                 state = get(key)
                 if state is None:
@@ -57,6 +55,57 @@ class Scan(Logic):
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise no_pair(result, "output") from None  # here, not in the user's function
             raise
+
+    def _fold_declared(
+        self,
+        returns: RowType,
+        states: MutableMapping[Any, Any],
+        keys: Sequence[Any],
+        rows: Sequence[Row],
+        out: list[Row],
+        careful: bool,
+    ) -> None:
+        """Fold rows whose outputs are declared; what fails does so before the state changes.
+
+        Where outputs are records, their values are enough: for a dict or a dataclass a bare tuple stands for the
+        record, read at once, since the function may have it as its state, too, and change it with the next row. With
+        `careful` the lengths of bare tuples are looked at here.
+        """
+        function, initial, get, append = self.function, self.initial, states.get, out.append
+        detach, width, nested = returns.detach, len(returns.schema), returns.has_nested
+        is_record, can_change = returns.form == "record", returns.form in ("dict", "dataclass")
+        read_dict = returns.reader(dict) if is_record and not nested else None
+        read_data: Callable[[Row], Any] | None = None
+        plain = data = None
+        """Classes of outputs that are taken as they are, and whose values are read."""
+        for key, row in zip(keys, rows, strict=True):
+            state = get(key)
+            if state is None:
+                state = initial()
+            result = function(state, row)
+            try:
+                state, output = result
+            except (TypeError, ValueError):
+                raise no_pair(result, "output") from None
+            cls = type(output)
+            if cls is plain:
+                append(detach(output) if can_change and output is state else output)
+            elif cls is data and read_data is not None:
+                append(read_data(output))
+            elif cls is dict and read_dict is not None and len(output) == width:
+                try:
+                    append(read_dict(output))
+                except KeyError:
+                    append(detach(output))  # says what is wrong
+            else:
+                append(detach(output))
+                if nested:
+                    pass
+                elif not is_record or (returns.is_values(cls) and not (careful and cls is tuple)):
+                    plain = cls
+                elif cls is not dict:
+                    data, read_data = cls, returns.reader(cls)
+            states[key] = state
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         result = self.function(self.initial() if state is None else state, row)
@@ -95,7 +144,13 @@ class FlatScan(Logic):
         careful: bool,
     ) -> None:
         function, initial, get, extend, count = self.function, self.initial, states.get, out.extend, counts.append
-        normalize = self.returns.normalize if careful and self.returns is not None else None
+        returns = self.returns
+        detach = (
+            None
+            if returns is None or (returns.form in ("scalar", "tuple") and not returns.has_nested)
+            else returns.detach
+        )
+        plain = None if careful or returns is None or returns.has_nested or returns.form != "record" else tuple
         held = len(out)
         for key, row in zip(keys, rows, strict=True):
             state = get(key)
@@ -106,7 +161,7 @@ class FlatScan(Logic):
                 raise no_pair(result, "outputs") from None
             refuse_row(outputs)
             try:
-                extend(outputs if normalize is None else [normalize(output) for output in list(outputs)])
+                extend(outputs if detach is None else [o if type(o) is plain else detach(o) for o in list(outputs)])
             except BaseException:
                 del out[held:]  # a generator that fails half-way leaves nothing behind
                 raise
@@ -153,10 +208,14 @@ class Reduce(Logic):
     def fold(
         self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
-        step, get, append = self.step, states.get, out.append
+        step, get, append, returns = self.step, states.get, out.append, self.returns
+        # The function may change what it has, and that was the output of the row before.
+        detach = None if returns is None or returns.form not in ("dict", "dataclass") else returns.detach
+        if returns is not None and returns.has_nested:
+            detach = returns.detach
         for key, row in zip(keys, rows, strict=True):
             states[key] = state = step(get(key), row)
-            append(state)
+            append(state if detach is None else detach(state))
 
     def step(self, state: Any, row: Row) -> Any:
         """Take one row in."""
@@ -212,7 +271,10 @@ class Aggregate(Logic):
         members = list(map(firsts.setdefault, keys, range(len(keys))))  # the first row of the same key stands for it
         held = [states.get(key) for key in firsts]
         # All values before the first step: reading may fail, and a step may change its state in place.
-        values = [repeat(None) if read is None else read_all(read, rows) for read in aggregation.readers]
+        values = [
+            repeat(None) if read is None else _read(aggregate, read, rows)
+            for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True)
+        ]
         results: list[Any] = [None] * len(aggregation.names)
         lasts: list[Any] = [None] * len(aggregation.names)
         for index in in_order(aggregation):
@@ -246,6 +308,15 @@ class Aggregate(Logic):
 
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
+
+
+def _read(aggregate: Agg, read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
+    """Return the values that an aggregate takes; expressions are computed for all rows at once."""
+    if not isinstance(aggregate.value, Taken):
+        return read_all(read, rows)
+    found, check = aggregate.value.read_many(None, lambda: rows), aggregate.check
+    values = found if isinstance(found, list) else column_values(found)
+    return values if check is None else list(map(check, values))
 
 
 def _running(aggregate: Agg, current: list[Any], members: list[int], values: Iterable[Any]) -> list[Any]:

@@ -6,13 +6,16 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
+import penstock.operators.division  # noqa: F401 (functions that expressions may call)
 from penstock.errors import FlowError, RowTypeError
 from penstock.operators.base import Kind, Operator
+from penstock.operators.calls import Calls
 from penstock.rows import Row, RowType
 
 SKIPPED = object()
@@ -57,13 +60,27 @@ class PerRow(Stateless):
     """How many rows are waited for at once (`Unasked` where the user did not say); None for a function that does not
     wait."""
 
+    calls: Calls | None = dataclasses.field(default=None, kw_only=True)
+    """How calls are made that are more than a call: tried again, in time, remembered."""
+
     def user_function(self) -> Callable[[Row], Any]:
         """Return the user's function."""
         raise NotImplementedError
 
-    def row_function(self) -> Callable[[Row], Any]:
-        """Return what to call with a row, for a result that `outputs_of` takes; a coroutine function if `is_async`."""
-        raise NotImplementedError
+    def with_function(self, function: Callable[[Row], Any]) -> PerRow:
+        """Return the operator with another function."""
+        return dataclasses.replace(self, function=function)  # type: ignore[call-arg]
+
+    def called(self) -> Callable[[Row], Any]:
+        """Return what one call is: the user's function, to the end of what it yields."""
+        return self.user_function()
+
+    def row_function(self, called: Callable[[Row], Any] | None = None) -> Callable[[Row], Any]:
+        """Return what to call with a row, for a result that `outputs_of` takes; a coroutine function if `is_async`.
+
+        `called` stands in for `called()`.
+        """
+        return called or self.called()
 
     def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
         """Return what leaves for a row, given what `row_function` returned for it."""
@@ -72,30 +89,24 @@ class PerRow(Stateless):
     @property
     def is_async(self) -> bool:
         """Tell whether the function must be awaited."""
-        return self.in_flight is not None and _is_async(self.user_function())
-
-    def one(self, row: Row) -> list[tuple[int, Row]]:
-        return self.outputs_of(row, self.row_function()(row))
-
-    async def one_async(self, row: Row) -> list[tuple[int, Row]]:
-        """Take one row to a list of (output port, row), waiting for the function."""
-        return self.outputs_of(row, await self.row_function()(row))
+        return self.in_flight is not None and is_async_function(self.user_function())
 
 
 @dataclass(frozen=True)
 class Map(PerRow):
     """Replace each row by what the function returns."""
 
-    function: Callable[[Row], Any] = None  # type: ignore[assignment]
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
 
     def user_function(self) -> Callable[[Row], Any]:
         return self.function
 
-    def row_function(self) -> Callable[[Row], Any]:
+    def row_function(self, called: Callable[[Row], Any] | None = None) -> Callable[[Row], Any]:
+        function = called or self.function
         if self.returns is None or self.returns.form != "record":
-            return self.function
-        return self._shaped_async if self.is_async else self._shaped
+            return function
+        return partial(self._shaped_async if self.is_async else self._shaped, function)
 
     def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
         return [(0, self.shape(result))]
@@ -104,24 +115,24 @@ class Map(PerRow):
         """Give the row the form that was declared for it."""
         return row if self.returns is None else self.returns.normalize(row)
 
-    def _shaped(self, row: Row) -> Row:
-        return self.shape(self.function(row))
+    def _shaped(self, function: Callable[[Row], Any], row: Row) -> Row:
+        return self.shape(function(row))
 
-    async def _shaped_async(self, row: Row) -> Row:
-        return self.shape(await self.function(row))
+    async def _shaped_async(self, function: Callable[[Row], Any], row: Row) -> Row:
+        return self.shape(await function(row))
 
 
 @dataclass(frozen=True)
 class Filter(PerRow):
     """Keep the rows for which the predicate holds."""
 
-    predicate: Callable[[Row], Any] = None  # type: ignore[assignment]
+    predicate: Callable[..., Any] = None  # type: ignore[assignment]
 
     def user_function(self) -> Callable[[Row], Any]:
         return self.predicate
 
-    def row_function(self) -> Callable[[Row], Any]:
-        return self.predicate
+    def with_function(self, function: Callable[[Row], Any]) -> PerRow:
+        return dataclasses.replace(self, predicate=function)
 
     def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
         return [(0, row)] if result else []
@@ -132,34 +143,49 @@ class FlatMap(PerRow):
     """Replace each row by the rows that the function returns or yields."""
 
     expands: ClassVar[bool] = True
-    function: Callable[[Row], Any] = None  # type: ignore[assignment]
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
 
     def user_function(self) -> Callable[[Row], Any]:
         return self.function
 
-    def row_function(self) -> Callable[[Row], Any]:
+    def called(self) -> Callable[[Row], Any]:
         if not self.is_async:
-            return self.many
-        return self._many_yielded if _yields_async(self.function) else self._many_awaited
+            return self._listed
+        return self._listed_yielded if yields_async(self.function) else self._listed_awaited
+
+    def row_function(self, called: Callable[[Row], Any] | None = None) -> Callable[[Row], Any]:
+        function = called or self.called()
+        if self.returns is None:
+            return function
+        return partial(self._shaped_async if self.is_async else self._shaped, self.returns.normalize, function)
 
     def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
         return [(0, item) for item in result]
 
-    def many(self, row: Row) -> list[Row]:
-        """Return all rows that one row becomes."""
-        # The whole list first: a function that fails half-way must leave nothing behind.
-        return self._listed(self.function(row))
+    # The whole list first: a function that fails half-way must leave nothing behind.
 
-    async def _many_awaited(self, row: Row) -> list[Row]:
-        return self._listed(await self.function(row))
+    def _listed(self, row: Row) -> list[Row]:
+        return _as_list(self.function(row))
 
-    async def _many_yielded(self, row: Row) -> list[Row]:
-        return self._listed([item async for item in self.function(row)])
+    async def _listed_awaited(self, row: Row) -> list[Row]:
+        return _as_list(await self.function(row))
 
-    def _listed(self, items: Iterable[Row]) -> list[Row]:
-        refuse_row(items)
-        return list(items) if self.returns is None else list(map(self.returns.normalize, items))
+    async def _listed_yielded(self, row: Row) -> list[Row]:
+        return [item async for item in self.function(row)]
+
+    @staticmethod
+    def _shaped(normalize: Callable[[Row], Row], function: Callable[[Row], list[Row]], row: Row) -> list[Row]:
+        return list(map(normalize, function(row)))
+
+    @staticmethod
+    async def _shaped_async(normalize: Callable[[Row], Row], function: Callable[[Row], Any], row: Row) -> list[Row]:
+        return list(map(normalize, await function(row)))
+
+
+def _as_list(items: Iterable[Row]) -> list[Row]:
+    refuse_row(items)
+    return list(items)
 
 
 def refuse_row(items: Any) -> None:
@@ -178,10 +204,10 @@ def rows_in_flight(
 
     `yields` says whether the function may be an asynchronous generator.
     """
-    asynchronous = _is_async(function)
+    asynchronous = is_async_function(function)
     if waits not in (None, True, False):
         raise FlowError(f"operator {name!r}: waits={waits!r}; use True for a function that waits")
-    if _yields_async(function) and not yields:
+    if yields_async(function) and not yields:
         raise FlowError(
             f"operator {name!r}: {_name(function)} is an asynchronous generator, which gives any number of rows; use "
             f"flat_map(), or return the row instead of yielding it"
@@ -219,18 +245,18 @@ def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
 
 def refuse_async(function: Any, name: str, what: str) -> None:
     """Refuse an async def where nobody would wait for it: what it returns would count as true."""
-    if _is_async(function):
+    if is_async_function(function):
         raise FlowError(
             f"operator {name!r}: {what} cannot be async def; compute it in a map() with the async def before, which "
             f"may wait"
         )
 
 
-def _is_async(function: Any) -> bool:
-    return _is(inspect.iscoroutinefunction, function) or _yields_async(function)
+def is_async_function(function: Any) -> bool:
+    return _is(inspect.iscoroutinefunction, function) or yields_async(function)
 
 
-def _yields_async(function: Any) -> bool:
+def yields_async(function: Any) -> bool:
     return _is(inspect.isasyncgenfunction, function)
 
 

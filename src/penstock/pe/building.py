@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
-from penstock.graph import Edge, Node
+from penstock.graph import Edge, KeyedNode, Node
 from penstock.hints import is_placed
-from penstock.operators.base import Keyed, Sink, Union
+from penstock.operators.base import Sink, Union
+from penstock.operators.lookup import Lookup
 from penstock.operators.stateless import rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
 from penstock.pe.fused_station import FusedStation
+from penstock.pe.lookup_station import LookupStation
 from penstock.pe.partitioned_station import QUEUES, PartitionedStation
 from penstock.pe.pausing_station import PausingStation
 from penstock.pe.replicas import Dealers
@@ -25,10 +27,10 @@ from penstock.pe.running import new_states
 from penstock.pe.sink_station import SinkStation
 from penstock.pe.source_station import SourceStation
 from penstock.pe.state_columns import ColumnStates
+from penstock.pe.stateless_station import StatelessStation
 from penstock.pe.stations import (
     Link,
     StatefulStation,
-    StatelessStation,
     Station,
     Surroundings,
     UnionStation,
@@ -96,17 +98,17 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
         return SinkStation(node, around)
     if isinstance(operator, Union):
         return UnionStation(node, around)
-    if isinstance(operator, Keyed):
-        if operator.kind == "partitioned" and around.partitions > 1:
+    if isinstance(node, KeyedNode):
+        if node.operator.kind == "partitioned" and around.partitions > 1:
             # By columns one worker is faster than several with the parts.
             whole = alone or isinstance(new_states(node), ColumnStates)
             return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=whole)
-        return PausingStation(node, around) if operator.logic.waits else StatefulStation(node, around)
+        return PausingStation(node, around) if node.operator.logic.waits else StatefulStation(node, around)
     if rows_wait(operator):
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
     if not node.inputs:
         return SourceStation(node, around)
-    return _dealing(StatelessStation(node, around))
+    return _dealing((LookupStation if isinstance(operator, Lookup) else StatelessStation)(node, around))
 
 
 def _may_write(station: Station, alone: bool) -> bool:

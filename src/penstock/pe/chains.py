@@ -253,5 +253,5 @@ def _family(node: Node) -> type[Chain] | None:
     if operator.on_error != "fail":
         return None
     if isinstance(operator, Map | Filter):
-        return RowChain if operator.in_flight is None else None
+        return RowChain if operator.in_flight is None and operator.calls is None else None
     return ExpressionChain if isinstance(operator, Select | FilterExpression) else None

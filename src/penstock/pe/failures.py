@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, operator_error, row_text
+from penstock.errors import PenstockError, SetupError, operator_error, row_text
 from penstock.graph import Node
+from penstock.operators.calling import Tally
 from penstock.plan import Plan
 from penstock.positions import Layout
 from penstock.rows import Row
@@ -28,22 +29,38 @@ class Failures:
 
     fatal: list[Failure] = field(default_factory=list)
     passed_over: dict[str, int] = field(default_factory=dict)
+    retried: dict[str, int] = field(default_factory=dict)
+    """Attempts of calls after the first, by operator."""
+    timed_out: dict[str, int] = field(default_factory=dict)
+    """Attempts that took too long."""
 
     def absorb(self, other: Failures) -> None:
         """Take over what failed elsewhere."""
         self.fatal += other.fatal
-        for name, rows in other.passed_over.items():
-            self.passed_over[name] = self.passed_over.get(name, 0) + rows
+        for mine, theirs in zip(self.counts, other.counts, strict=True):
+            for name, rows in theirs.items():
+                mine[name] = mine.get(name, 0) + rows
+
+    @property
+    def counts(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """Return what is counted by operator: rows passed over, attempts after the first, attempts that were late."""
+        return self.passed_over, self.retried, self.timed_out
+
+    def tally(self, node: Node, tally: Tally) -> None:
+        """Take what the calls of an operator took."""
+        for counts, count in ((self.retried, tally.retries), (self.timed_out, tally.timeouts)):
+            if count:
+                counts[node.name] = counts.get(node.name, 0) + count
 
     def report(self, node: Node, error: Exception, row: Row, position: tuple[int, ...]) -> DeadLetter | None:
         """Take a failure; return the dead letter to send, if the operator wants one."""
         problem = operator_error(node.name, error, row)
-        if node.operator.on_error == "fail":
+        if node.operator.on_error == "fail" or isinstance(error, SetupError):
             self.fatal.append(Failure(node.name, position, problem))
             return None
         self.passed_over[node.name] = self.passed_over.get(node.name, 0) + 1
         if node.operator.on_error == "dead_letter":
-            return DeadLetter(node.name, problem.error, problem.where, row_text(row))
+            return DeadLetter(node.name, problem.error, problem.where, row_text(row), problem.attempts)
         return None
 
 

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import RowTypeError
-from penstock.graph import Node
-from penstock.operators.base import Keyed
+from penstock.graph import KeyedNode
 from penstock.operators.stateless import SKIPPED
 from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.failures import Failures
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.row_keys import row_keys
-from penstock.pe.shards import Shard, Shards
+from penstock.pe.shards import Shard, Shards, shard_order
 from penstock.pe.stateless import expansion, letters_chunk
 from penstock.rows import Row
 
@@ -29,14 +28,13 @@ class Folding:
 
     def __init__(
         self,
-        node: Node,
+        node: KeyedNode,
         shards: Shards,
         failures: Failures,
         clock: Callable[[], float],
         hot: HotKeys | None = None,
     ) -> None:
         operator = node.operator
-        assert isinstance(operator, Keyed)
         self._hot = hot
         self._node, self._operator, self._shards, self._failures, self._clock = node, operator, shards, failures, clock
         self._many = operator.logic.emits == "many"
@@ -52,7 +50,7 @@ class Folding:
         """Take the rows, each with its shard; return the rows of each output port."""
         order, grouped, bounds = None, chunk, [0, len(chunk)]
         if not (shards == shards[0]).all():
-            order = np.argsort(shards, kind="stable")
+            order = shard_order(shards)
             grouped, shards = chunk.select(order), shards[order]
             bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
         numbers = shards[bounds[:-1]].tolist()
@@ -62,7 +60,7 @@ class Folding:
             shard = self._shards.get(number)
             began = self._clock()
             self._shard(shard, keys, rows, start, stop, bad, grouped)
-            shard.touch(keys[start:stop])
+            shard.touch(keys, start, stop)
             shard.forget(keys, start, stop)
             if self._hot is not None:
                 self._hot.add(number, keys, start, stop)
@@ -87,7 +85,7 @@ class Folding:
         grouped: Chunk,
     ) -> None:
         """Fold the rows of one shard; each row has a result (`SKIPPED` if it failed), or a count (0 if it failed)."""
-        # Where a failure ends the flow anyway, outputs are looked at once the rows are done: see `_declared`.
+        # Where a failure ends the flow anyway, lengths of tuples are looked at once the rows are done: see `_declared`.
         careful = self._operator.on_error != "fail"
         logic, many = self._operator.logic, self._many
         done: list[Any] = self._counts if many else self._results
@@ -153,9 +151,9 @@ class Folding:
         if declared is None or declared.form != "record" or self._operator.on_error != "fail":
             return results, wrong
         record, width = declared.row_class, len(declared.schema)
-        kinds = set(map(type, results))
-        if kinds <= {tuple, record} and set(map(len, results)) <= {width}:
-            self._loose = tuple in kinds
+        # All are tuples of the values by now: only the lengths of bare ones are still to be looked at.
+        if not self._skipped and set(map(len, results)) <= {width}:
+            self._loose = set(map(type, results)) != {record}
             return results, wrong
         made: list[Row] = []
         for number, result in enumerate(results):

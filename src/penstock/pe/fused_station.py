@@ -16,7 +16,8 @@ from penstock.pe.batch import Header
 from penstock.pe.chains import make_chain
 from penstock.pe.chunk import Chunk, concat
 from penstock.pe.failures import Failures
-from penstock.pe.stations import Group, Rows, StatelessStation, Surroundings
+from penstock.pe.stateless_station import StatelessStation
+from penstock.pe.stations import Group, Rows, Surroundings
 from penstock.statistics import Totals
 
 SAMPLED = 64

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.clock import perf_counter, thread_time
 from penstock.errors import FlowError
-from penstock.graph import Node
+from penstock.graph import KeyedNode
 from penstock.hints import check_count, refuse_replicas, replicas_hint
 from penstock.order.called_executor import CalledExecutor, spread
 from penstock.order.parts import SplitBatch, split_by_shard
@@ -66,7 +66,7 @@ class PartitionedStation(StatefulStation):
     with one worker. The last part of a batch brings it to the reorder buffer.
     """
 
-    def __init__(self, node: Node, around: Surroundings, queue: Queue = HybridQueue, whole: bool = False) -> None:
+    def __init__(self, node: KeyedNode, around: Surroundings, queue: Queue = HybridQueue, whole: bool = False) -> None:
         """With `whole`, batches are not cut as long as there are no replicas: nobody else would come for the parts."""
         super().__init__(node, around)
         count = self._operator.most_shards(around.partitions)

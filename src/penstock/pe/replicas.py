@@ -16,7 +16,8 @@ from penstock.clock import perf_counter
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.ports import OperatorGate, Outputs
-from penstock.pe.stations import InputPort, Link, StatelessStation, Station
+from penstock.pe.stateless_station import StatelessStation
+from penstock.pe.stations import InputPort, Link, Station
 
 MOST_REPLICAS = 64
 """Of an operator without memory, whoever asks for them: far more than processors, because some of them wait."""

@@ -7,9 +7,8 @@ import pyarrow as pa
 
 from penstock.checks import DeadLetter
 from penstock.errors import SourceError, operator_error, row_text
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.splits import Piece
-from penstock.operators.base import Source
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure
 from penstock.pe.stateless import letters_chunk
@@ -50,10 +49,9 @@ def row_times(piece: Piece, field: str) -> Ints:
     return column_ticks(piece.columns.column(field))
 
 
-def untimed(node: Node, chunk: Chunk) -> tuple[Chunk, Ints]:
+def untimed(node: SourceNode, chunk: Chunk) -> tuple[Chunk, Ints]:
     """Return a source's rows without those that have no event time, and the numbers of these."""
     source = node.operator
-    assert isinstance(source, Source)
     nothing = np.empty(0, np.int64)
     if source.time is None or chunk.columns is None or not chunk.columns.column(source.time).null_count:
         return chunk, nothing
@@ -61,19 +59,17 @@ def untimed(node: Node, chunk: Chunk) -> tuple[Chunk, Ints]:
     return chunk.select(np.flatnonzero(~missing)), np.flatnonzero(missing)
 
 
-def no_time_failure(node: Node, chunk: Chunk, index: int) -> Failure:
+def no_time_failure(node: SourceNode, chunk: Chunk, index: int) -> Failure:
     """Return the failure of a row that has no event time."""
     source = node.operator
-    assert isinstance(source, Source)
     assert source.time is not None
     error = SourceError(no_time_message(node.name, source.time, None, chunk.slice(index, index + 1).get_rows()[0]))
     return Failure(node.name, chunk.position(index), error)
 
 
-def no_time_letters(node: Node, chunk: Chunk, missing: Ints) -> Chunk:
+def no_time_letters(node: SourceNode, chunk: Chunk, missing: Ints) -> Chunk:
     """Return dead letters of rows that have no event time."""
     source = node.operator
-    assert isinstance(source, Source)
     assert source.time is not None
     rows, error = chunk.select(missing), no_time(source.time, None)
     problems = [(row, operator_error(node.name, error, row)) for row in rows.get_rows()]

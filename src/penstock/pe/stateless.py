@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.checks import DEAD_LETTER, DeadLetter
 from penstock.graph import Node
 from penstock.operators.base import Union
+from penstock.operators.calling import Calling, Tally
 from penstock.operators.stateless import (
     SKIPPED,
     Columnar,
@@ -37,10 +38,13 @@ Caller = Callable[[Node, Callable[[Row], Any], list[Row], Chunk, Failures], Call
 """Calls a function for each row of a chunk."""
 
 
-def run_stateless(node: Node, chunk: Chunk, failures: Failures, caller: Caller | None = None) -> Outputs:
+def run_stateless(
+    node: Node, chunk: Chunk, failures: Failures, caller: Caller | None = None, calling: Calling | None = None
+) -> Outputs:
     """Take a chunk through an operator without memory; return a chunk for each output port that has rows.
 
-    Functions that wait are called by `caller`, by default many rows at once until all of the chunk are done.
+    Functions that wait are called by `caller`, by default many rows at once until all of the chunk are done. `calling`
+    has what this process keeps for an operator's calls; without it they are plain calls.
     """
     operator = node.operator
     if isinstance(operator, Union):
@@ -54,7 +58,10 @@ def run_stateless(node: Node, chunk: Chunk, failures: Failures, caller: Caller |
             caller = call
         elif caller is None:
             caller = waiting_caller(shared_window(operator.is_async, operator.in_flight))
-        results, letters, skipped = caller(node, operator.row_function(), rows, chunk, failures)
+        tally = Tally()
+        function = operator.row_function() if calling is None else calling.function(tally)
+        results, letters, skipped = caller(node, function, rows, chunk, failures)
+        failures.tally(node, tally)
     if isinstance(operator, Map):
         outputs = {0: _without_skipped(chunk, results, node) if skipped else chunk.replace_rows(results, node.types[0])}
     elif isinstance(operator, Filter):
@@ -109,6 +116,7 @@ def waiting_caller(window: Window) -> Caller:
 def gathered(job: Job, node: Node, chunk: Chunk, failures: Failures) -> Called:
     """Return what the rows of a job that is done came to, as `call` does."""
     letters: list[tuple[int, DeadLetter]] = []
+    failures.tally(node, job.tally)
     for index in sorted(job.errors):
         letter = failures.report(node, job.errors[index], job.rows[index], chunk.position(index))
         if node.operator.on_error == "fail":

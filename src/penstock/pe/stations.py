@@ -10,15 +10,15 @@ import dataclasses
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
 from penstock.clock import thread_time
 from penstock.errors import PenstockError
-from penstock.graph import Node
-from penstock.operators.base import Keyed, Source
+from penstock.graph import KeyedNode, Node
+from penstock.operators.base import Source
 from penstock.order.fanin import BatchFanIn
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import MakeReorder, Reorder, ReorderBuffer
@@ -32,7 +32,7 @@ from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.row_keys import key_shards
 from penstock.pe.running import new_states
-from penstock.pe.shards import Forgetting, Shard
+from penstock.pe.shards import Forgetting, Partitions, Shard
 from penstock.pe.state_columns import ColumnStates
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
@@ -110,6 +110,7 @@ class Link:
     """The type that rows take here, where they enter an operator with state or a sink."""
     keeps_times: bool
     since: int = 0
+    _: KW_ONLY
     until: float = math.inf
     """The batches that take this way: queries come and go while a flow runs."""
 
@@ -127,6 +128,7 @@ class Surroundings:
     clock: Callable[[], float]
     capacity: int
     """Batches that an input port holds."""
+    _: KW_ONLY
     in_flight: int
     """Batches that are in the element at once, at most."""
     partitions: int
@@ -167,7 +169,8 @@ class Station:
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name = self.label = node.name
-        self.node, self._around = node, around
+        self.node: Node = node
+        self._around = around
         self.nodes: tuple[Node, ...] = (node,)
         """The operators that run here: several where they are fused."""
         self.counts = around.measured.add(
@@ -186,6 +189,9 @@ class Station:
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
         """Get ready, before the first batch; `deliver` brings a batch from a thread that is no worker."""
+
+    def hurry(self) -> None:
+        """Take no more time than it takes: the flow is to stop; any thread may ask."""
 
     def close(self) -> None:
         """End what the station has started, behind the last batch."""
@@ -237,6 +243,8 @@ class Station:
             wall=wall,
             cpu=cpu,
             errors=sum(failures.passed_over.values()),
+            retries=sum(failures.retried.values()),
+            timeouts=sum(failures.timed_out.values()),
         )
         for failure in failures.fatal:
             self._around.report(header.number, failure)
@@ -304,70 +312,14 @@ class UnionStation(Station):
         return {0: concat(chunks).sorted()} if chunks else {}
 
 
-class StatelessStation(Station):
-    """Let any number of workers in: each takes a batch, and the reorder buffer restores the order."""
-
-    permits = None
-
-    def __init__(self, node: Node, around: Surroundings) -> None:
-        super().__init__(node, around)
-        self._width = around.plan.layout.shapes[node.name].width
-        # Enough slots that no worker is ever refused.
-        self._reorder: Reorder[tuple[Header, Rows]] = around.reorder(
-            around.primitives, around.slots, first=around.first
-        )
-        self.deal: Callable[[Batch], InputPort | None] = _keep
-        """Says which replica is to do a batch; None is whoever asks."""
-
-    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
-        batch = Batch(header, group[0])
-        replica = self.deal(batch)
-        if replica is None:
-            yield from self.serve(batch)
-        else:
-            yield replica, batch
-
-    def serve(self, batch: Batch) -> Outputs[Batch]:
-        """Do the work for a batch, and send on what is next in order."""
-        header = batch.header
-        offer(self._reorder, header.number, (header, self._measured(header, [batch.chunk], self.run)))
-        for ready, made in self._reorder.drain():
-            yield from self.leave(ready, made)
-
-    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
-        """Take the rows through the operator."""
-        chunk = group[0]
-        return {} if chunk is None else run_stateless(self.node, chunk.widened(self._width), failures)
-
-    def progress(self) -> tuple[int, int]:
-        """Return the oldest batch that has not left and how many later ones wait for it."""
-        return self._reorder.progress()
-
-
-def _keep(batch: Batch) -> None:
-    """Leave a batch to the worker that has it: the operator has no replicas."""
-
-
-class Partitions:
-    """The shards of some partitions, as a keyed runner asks for them."""
-
-    def __init__(self, shards: dict[int, Shard]) -> None:
-        self._shards = shards
-
-    def get(self, shard: int) -> Shard:
-        return self._shards[shard]
-
-    def due(self, mark: int) -> list[int]:
-        return [n for n, shard in self._shards.items() if shard.timers and shard.timers[0][0] <= mark]
-
-
 class StatefulStation(Station):
     """Run a keyed operator as a whole, one batch after the other."""
 
-    def __init__(self, node: Node, around: Surroundings) -> None:
+    node: KeyedNode
+
+    def __init__(self, node: KeyedNode, around: Surroundings) -> None:
         super().__init__(node, around)
         operator = node.operator
-        assert isinstance(operator, Keyed)
         self._operator = operator
         # Without timers all partitions may share one dict: they have no key in common, and no need to be told apart.
         # Columns are one worker's at a time, so each partition has its own.

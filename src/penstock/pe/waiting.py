@@ -13,11 +13,12 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.clock import perf_counter, thread_time
+from penstock.operators.calling import Tally
 from penstock.operators.stateless import SKIPPED
 from penstock.rows import Row
 
@@ -31,12 +32,19 @@ IDLE_SECONDS = 2.0
 class Job:
     """The rows of one batch, and what a function returned or raised for each."""
 
-    __slots__ = ("_done", "errors", "first_failed", "function", "is_last", "results", "rows", "stops")
+    __slots__ = ("_done", "errors", "first_failed", "function", "is_last", "results", "rows", "stops", "tally")
 
     def __init__(
-        self, function: Callable[[Row], Any], rows: list[Row], stops: bool, done: Callable[[Job], None]
+        self,
+        function: Callable[[Row], Any],
+        rows: list[Row],
+        stops: bool,
+        done: Callable[[Job], None],
+        tally: Tally | None = None,
     ) -> None:
         self.function, self.rows = function, rows
+        self.tally = tally or Tally()
+        """What the function counts of its calls."""
         self.stops = stops
         """Whether nothing is begun behind a row that failed."""
         self.first_failed: float = math.inf
@@ -207,8 +215,14 @@ class ThreadWindow:
 class TaskWindow:
     """Run coroutine functions, each row in a task of the event loop that all windows share."""
 
-    def __init__(self, limit: int, *, spent: Callable[[float], None] | None = None) -> None:
-        self._limit, self._spent = limit, spent
+    def __init__(
+        self,
+        limit: int,
+        *,
+        spent: Callable[[float], None] | None = None,
+        closing: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._limit, self._spent, self._closing = limit, spent, closing
         self._rows: Waiting = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flight = _Flight()
@@ -253,6 +267,8 @@ class TaskWindow:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._closing is not None:
+            await self._closing()
 
     # In the loop's thread ---------------------------------------------------------------------------------------
 
@@ -360,10 +376,14 @@ def make_window(
     *,
     idle_seconds: float | None = None,
     spent: Callable[[float], None] | None = None,
+    closing: Callable[[], Awaitable[None]] | None = None,
 ) -> Window:
-    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads."""
+    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads.
+
+    `closing` is awaited where coroutines were, behind the last of them.
+    """
     if asynchronous:
-        return TaskWindow(limit, spent=spent)
+        return TaskWindow(limit, spent=spent, closing=closing)
     return ThreadWindow(limit, idle_seconds=idle_seconds, spent=spent)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.graph import Node
+from penstock.operators.calling import Tally
 from penstock.operators.stateless import PerRow, check_in_flight
 from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch, Header
@@ -13,7 +14,8 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
 from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import Called, gathered, run_stateless, waiting_caller
-from penstock.pe.stations import Group, InputPort, Rows, StatelessStation, Station, Surroundings, offer
+from penstock.pe.stateless_station import StatelessStation
+from penstock.pe.stations import Group, InputPort, Rows, Station, Surroundings, offer
 from penstock.pe.waiting import Job, Window, make_window
 
 
@@ -26,7 +28,8 @@ class WaitingStation(StatelessStation):
         assert isinstance(operator, PerRow)
         assert operator.in_flight is not None
         self._operator, self.in_flight = operator, operator.in_flight
-        self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent)
+        closing = None if self._calling is None else self._calling.close_async
+        self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent, closing=closing)
 
     @property
     def is_async(self) -> bool:
@@ -44,15 +47,19 @@ class WaitingStation(StatelessStation):
         chunk = group[0]
         if chunk is None:
             return {}
-        return run_stateless(self.node, chunk.widened(self._width), failures, waiting_caller(self._window))
+        chunk = chunk.widened(self._width)
+        return run_stateless(self.node, chunk, failures, waiting_caller(self._window), self._calling)
 
     def in_flight_seconds(self) -> float:
         """Return the seconds that rows took, added up; divided by the rows, what one waits and computes."""
         return self._window.seconds()
 
     def close(self) -> None:
-        """End the threads that wait for rows."""
+        """End the threads that wait for rows, and what they use."""
+        if self._calling is not None:
+            self._calling.interrupt()
         self._window.close()
+        super().close()
 
     def _spent(self, seconds: float) -> None:
         self.counts.add(cpu=seconds)
@@ -67,7 +74,6 @@ class SpanningStation(WaitingStation):
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
-        self._function = self._operator.row_function()
         gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.done", None)
         self.work = _DonePort(around.primitives, self, gate)
         self._deliver: Callable[[InputPort, Batch], None]
@@ -94,7 +100,9 @@ class SpanningStation(WaitingStation):
             yield from super()._take_group(header, group)
             return
         stops = self._operator.on_error == "fail"
-        self._window.submit(Job(self._function, rows, stops, partial(self._call, header, chunk)))
+        tally = Tally()
+        function = self._operator.row_function() if self._calling is None else self._calling.function(tally)
+        self._window.submit(Job(function, rows, stops, partial(self._call, header, chunk), tally))
 
     def _call(self, header: Header, chunk: Chunk, job: Job) -> None:
         """Call a worker for a job that is done; in the thread of its last row, which has no time for more."""

@@ -204,6 +204,8 @@ class MeasuredOperator:
         below_full: float = 0.0,
         below_taken: float = 0.0,
         errors: int = 0,
+        retries: int = 0,
+        timeouts: int = 0,
     ) -> None:
         """Note what was done for it."""
         now = self._flow.clock()
@@ -219,6 +221,8 @@ class MeasuredOperator:
             totals.below_full += below_full
             totals.below_taken += below_taken
             totals.errors += errors
+            totals.retries += retries
+            totals.timeouts += timeouts
 
     def totals(self) -> Totals:
         """Return what was done for it since the start (a copy)."""

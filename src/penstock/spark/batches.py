@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import SourceError
-from penstock.graph import Node
+from penstock.graph import SourceNode
 from penstock.ingress.splits import ROW_BITS, Piece, cast_table
 from penstock.plan import Plan
 from penstock.spark.places import PLACE, Kind, Places, scala_list, xxhash64
@@ -128,7 +128,7 @@ class FrameRows:
     """The rows of each source so far."""
     numbers: dict[str, dict[int, int]] = field(default_factory=dict)
 
-    def pieces(self, batch: pa.RecordBatch) -> Iterator[tuple[Node, Piece]]:
+    def pieces(self, batch: pa.RecordBatch) -> Iterator[tuple[SourceNode, Piece]]:
         """Give the rows of one batch; all of them are of one source."""
         if not batch.num_rows:
             return

@@ -35,6 +35,7 @@ from penstock.spark.spent import epoch_split
 from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
 from penstock.spark.staging import is_staged, staged_plan
 from penstock.statistics import FlowStats
+from penstock.steps import step
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import check_names, identity_of
 from penstock.store.keeper import Keeper
@@ -87,13 +88,12 @@ class SparkEngine(Engine):
         self._input: RunInput | None = None
         self._now: Callable[[], float] = waiting_time
         """The wall clock, for parts of sources that are silent."""
-        self._committed: float | None = None
-        """When the last epoch of this run was committed."""
         self._whole = True
         """Whether the position is what was committed: not while an epoch is being committed."""
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self._done = FlowStats()
+        self._told: set[str] = set()
         self.outputs: Outputs | None = None
 
     @property
@@ -154,11 +154,12 @@ class SparkEngine(Engine):
     # The loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        step("opening the checkpoint" if not self._forget else "preparing the first epoch", checkpoint=self._path)
         self._keeper.acquire()
         try:
             self._open()
             self._input = RunInput(
-                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, self._now
+                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, now=self._now
             )
             self._input.start(self._every)
             try:
@@ -223,6 +224,12 @@ class SparkEngine(Engine):
                 feeds[name].restore(offsets[name])
         return feeds
 
+    def _tell_once(self, text: str) -> None:
+        """Say what the run does until its first epoch is out."""
+        if not self._done.epochs and text not in self._told:
+            self._told.add(text)
+            step(text)
+
     def _wishes(self) -> Wishes:
         """Return what the user set."""
         with self._control:
@@ -241,12 +248,14 @@ class SparkEngine(Engine):
             if taken is None:
                 if source.exhausted():
                     return
+                self._tell_once("waiting for the first rows")
                 self._keeper.roll(self._position, IDLE_SECONDS)
                 self._stop.wait(IDLE_SECONDS)
                 continue
             if pending is None:
                 self._keeper.begin(self._position.epoch + 1, taken.intent())
             pending = None
+            self._tell_once(f"epoch {self._position.epoch + 1}, the first of this run: its Python workers start")
             self._epoch(source, taken, began)
             # What Penstock chose is for rows that are still to come; what the user set is for them to say.
             every = self._every if source.exhausted() else self._pilot.every
@@ -324,6 +333,7 @@ class SparkEngine(Engine):
             threads=self._threads,
             name_keys=self._options.name_keys,
             solo=choice.solo,
+            contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )
 
@@ -379,9 +389,9 @@ class SparkEngine(Engine):
             outputs.deliver(spec.epoch, spec.fence, outcome.parts)
             delivered = monotonic()
 
-        files, ahead = outputs.files(outcome.parts), self._until_next()
-        self._keeper.commit(position, source.offsets(taken, full), full, counts, deliver, files, ahead)
-        self._committed, self._whole = monotonic(), True
+        files, every = outputs.files(outcome.parts), 0.0 if self._pilot is None else self._pilot.every
+        self._keeper.commit(position, source.offsets(taken, full), full, counts, deliver, files, every)
+        self._whole = True
         outputs.keep(outcome.parts)
         if spec.epoch % CLEAN_EVERY == 0:
             self._keeper.clean(position)
@@ -389,11 +399,6 @@ class SparkEngine(Engine):
                 source.staging.clean()
         self._driver_seconds = (delivered - began, monotonic() - delivered)
         return counts
-
-    def _until_next(self) -> float:
-        """Return in about how many seconds the next epoch will be committed: as it was with this one."""
-        every = 0.0 if self._pilot is None else self._pilot.every
-        return max(every, 0.0 if self._committed is None else monotonic() - self._committed)
 
     def _stats(
         self,

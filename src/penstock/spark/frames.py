@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from penstock.clock import as_measured, waiting_time
 from penstock.errors import CheckpointError, FlowError, SourceError
-from penstock.graph import Node
-from penstock.operators.base import Source
+from penstock.graph import SourceNode
 from penstock.plan import Plan
 from penstock.read import Frame
 from penstock.rows import normalize_schema
@@ -148,19 +147,18 @@ def frame_schema(frame: Any) -> pa.Schema:
     return normalize_schema(to_arrow_schema(frame.schema, timezone="UTC"))
 
 
-def check_frame(node: Node) -> None:
+def check_frame(node: SourceNode) -> None:
     """Refuse a streaming DataFrame whose rows have no order of their own and were given none."""
     source = node.operator
-    assert isinstance(source, Source)
     if not source.order_by and (problem := source.reader.places.problem) is not None:
         raise FlowError(f"source {node.name!r}: {problem}; or give order_by=, which orders the rows of each batch")
 
 
-def placed_frame(plan: Plan, node: Node) -> Any:
+def placed_frame(plan: Plan, node: SourceNode) -> Any:
     """Return the streaming DataFrame of a source as tasks get it: (source, place..., row)."""
     from pyspark.sql import functions as F
 
-    reader = node.operator.reader  # type: ignore[attr-defined]
+    reader = node.operator.reader
     names = [f"`{name}`" for name in reader.frame.columns]
     return reader.places.frame.select(
         F.lit(plan.sources.index(node)).alias("source"),
@@ -169,7 +167,7 @@ def placed_frame(plan: Plan, node: Node) -> Any:
     )
 
 
-def is_streaming(node: Node) -> bool:
+def is_streaming(node: SourceNode) -> bool:
     """Tell whether a source is a streaming DataFrame."""
     reader = getattr(node.operator, "reader", None)
     return isinstance(reader, Frame) and reader.streaming
@@ -208,9 +206,9 @@ class _Stopped(Exception):
 class FrameFeed:
     """The streaming query of one streaming DataFrame; `batches` is where it leaves them."""
 
-    def __init__(self, plan: Plan, node: Node, checkpoint: str, batches: HandOver) -> None:
+    def __init__(self, plan: Plan, node: SourceNode, checkpoint: str, batches: HandOver) -> None:
         self._source, self._frame = node.name, placed_frame(plan, node)
-        self._places = node.operator.reader.places  # type: ignore[attr-defined]
+        self._places = node.operator.reader.places
         self._checkpoint = f"{checkpoint}/spark/{directory_name(node.name)}"
         self._batches = batches
         self._query: Any = None

@@ -11,11 +11,11 @@ from penstock.errors import CheckpointError
 from penstock.ingress.feeds import Feed, FileFeed
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
-from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Files, Frame
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
 from penstock.spark.staging import Staging, is_staged
+from penstock.spark.tables import SparkTables
 from penstock.store.checkpoint import Position
 from penstock.store.keeper import Keeper
 from penstock.timing import BEFORE, FOREVER, Ticks
@@ -29,6 +29,8 @@ class EpochInput(Taken):
 
     handed: dict[str, SparkBatch] = field(default_factory=dict)
     """The batches of streaming DataFrames, by source."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """What each lookup's table has, by the name under which it is kept."""
 
     @property
     def rows(self) -> int | None:
@@ -39,7 +41,7 @@ class EpochInput(Taken):
     def intent(self) -> dict[str, Any]:
         """Return what is logged before the epoch begins, as plain JSON."""
         batches = {name: {"batch": handed.batch, **handed.places.to_json()} for name, handed in self.handed.items()}
-        return {**self.to_json(), "batches": batches}
+        return {**self.to_json(), "batches": batches, "tables": self.tables}
 
 
 class RunInput:
@@ -53,6 +55,7 @@ class RunInput:
         keeper: Keeper,
         position: Position,
         path: str,
+        *,
         now: Callable[[], float],
     ) -> None:
         """Take the feeds of `plan`, and open the streaming DataFrames of `framed`, which it was made from."""
@@ -74,6 +77,7 @@ class RunInput:
                         self.feeds[name].restore(offset)
         self._taker = Taker(plan, self.feeds, now)
         self._taker.restore(position.intake)
+        self._tables = SparkTables(plan, keeper, position, now)
         self.cut = self._taker.cut
         self.marks = {node.name: SourceMarks(position.marks[node.name]) for node in plan.sources}
         for name, parts in position.intake.get("parts", {}).items():
@@ -100,7 +104,10 @@ class RunInput:
         if not end:
             taken.ends = {}
         rests = any(set(parts) - self.marks[name].idle for name, parts in taken.idle.items())
-        return taken if taken.slices or taken.handed or taken.ends or rests else None
+        if not (taken.slices or taken.handed or taken.ends or rests):
+            return None
+        taken.tables = self._tables.take()
+        return taken
 
     def replay(self, intent: dict[str, Any]) -> EpochInput | None:
         """Take exactly what an epoch that was begun before a crash was to read; None while Spark has not brought it."""
@@ -125,7 +132,7 @@ class RunInput:
             if name not in self.feeds:
                 raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
         found = self._taker.replay(intent, self.marks)
-        return EpochInput(found.slices, found.ends, found.idle, handed)
+        return EpochInput(found.slices, found.ends, found.idle, handed, self._tables.replay(intent.get("tables", {})))
 
     def exhausted(self) -> bool:
         """Tell whether nothing will come any more."""
@@ -149,7 +156,7 @@ class RunInput:
             self.marks[name].water = FOREVER
         self._position.marks = {name: marks.water for name, marks in self.marks.items()}
         parts = {name: marks.parts for name, marks in self.marks.items()}
-        self._position.intake = {**self._taker.state(), "parts": parts}
+        self._position.intake = {**self._taker.state(), "parts": parts, "tables": taken.tables}
 
     def offsets(self, taken: EpochInput, full: bool) -> dict[str, Any]:
         """Return the offsets to commit: of directories what is new, or all where it is to be `full`."""
@@ -179,7 +186,6 @@ def materialised(plan: Plan, keeper: Keeper, path: str) -> Plan:
     nodes = {}
     for node in plan.sources:
         source = node.operator
-        assert isinstance(source, Source)
         if isinstance(source.reader, Frame) and not source.reader.streaming:
             frame = source.reader.frame
             ordered = frame.orderBy(*source.order_by) if source.order_by else frame

@@ -64,6 +64,8 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
             outcome.rows_out.get(name, 0),
             *spent.get(name, (0.0, 0.0)),
             errors=outcome.passed_over.get(name, 0),
+            retries=outcome.retried.get(name, 0),
+            timeouts=outcome.timed_out.get(name, 0),
             name=name,
             kind=node.operator.kind,
             shards=shards.get(name, {}),

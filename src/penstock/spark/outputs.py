@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import CheckpointError, FlowError
-from penstock.graph import Node
-from penstock.operators.base import Sink
+from penstock.graph import SinkNode
 from penstock.pe.joined_files import join_files
 from penstock.pe.partitions import check_partitions
 from penstock.plan import Plan
@@ -40,9 +39,9 @@ def check_directories(plan: Plan, checkpoint: str | None) -> None:
             _refuse_taken(node, writer, _store(node, writer), checkpoint_id)
 
 
-def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
+def _directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
     """Return the sinks that write directories; refuse two that share one."""
-    found: dict[str, tuple[Node, Directory]] = {}
+    found: dict[str, tuple[SinkNode, Directory]] = {}
     for node in plan.sinks:
         writer = _writer(node)
         if not isinstance(writer, Directory):
@@ -59,11 +58,11 @@ def _directories(plan: Plan) -> list[tuple[Node, Directory]]:
     return list(found.values())
 
 
-def _store(node: Node, writer: Directory) -> Store:
+def _store(node: SinkNode, writer: Directory) -> Store:
     return open_store(writer.path, owner=f"sink {node.name!r}")
 
 
-def _refuse_taken(node: Node, writer: Directory, store: Store, checkpoint_id: str) -> list[str]:
+def _refuse_taken(node: SinkNode, writer: Directory, store: Store, checkpoint_id: str) -> list[str]:
     """Refuse a directory that holds the rows of another run, or files of somebody else; return the epochs in it."""
     refuse_file(node.name, writer)
     names = store.names("")
@@ -83,7 +82,7 @@ def _refuse_taken(node: Node, writer: Directory, store: Store, checkpoint_id: st
     return rows
 
 
-def memory_sinks(plan: Plan) -> list[Node]:
+def memory_sinks(plan: Plan) -> list[SinkNode]:
     """Return the sinks whose rows are kept in memory."""
     return [node for node in plan.sinks if isinstance(_writer(node), Memory)]
 
@@ -132,7 +131,7 @@ class Outputs:
                     f"one again"
                 )
 
-    def _refuse_newer(self, node: Node, writer: Directory, rows: list[str], committed: int) -> None:
+    def _refuse_newer(self, node: SinkNode, writer: Directory, rows: list[str], committed: int) -> None:
         """Refuse rows that the checkpoint knows nothing of, but for those that it is about to write once more."""
         for name in rows:
             epoch = int(name.removeprefix("epoch="))
@@ -143,7 +142,7 @@ class Outputs:
                     f"remove both"
                 )
 
-    def _refuse_gone(self, node: Node, writer: Directory, position: Position) -> None:
+    def _refuse_gone(self, node: SinkNode, writer: Directory, position: Position) -> None:
         """Refuse to begin anew where a directory was moved away, or its disk is not mounted."""
         if self.stores[writer.path].exists(""):
             return
@@ -157,7 +156,7 @@ class Outputs:
                 f"object store, any object in it), or give the sink another"
             )
 
-    def _refuse_other_rows(self, node: Node, writer: Directory, position: Position) -> None:
+    def _refuse_other_rows(self, node: SinkNode, writer: Directory, position: Position) -> None:
         """Refuse to add rows to a directory whose rows have other fields, or are in another format."""
         was = _known_sink(node, position)
         if was is None:
@@ -190,7 +189,7 @@ class Outputs:
                 f"now have {_shown(declared)}; {fix}"
             )
 
-    def _declared(self, node: Node) -> pa.Schema | None:
+    def _declared(self, node: SinkNode) -> pa.Schema | None:
         row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
         return None if row is None else row.schema
 
@@ -238,18 +237,18 @@ class Outputs:
             if isinstance(_writer(node), Memory):
                 self.results[node.name].extend(self._values(node, _of(node, parts)))
 
-    def _values(self, node: Node, parts: list[Part]) -> list[Row]:
+    def _values(self, node: SinkNode, parts: list[Part]) -> list[Row]:
         row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
         return [value for part in parts for chunk in read_payload(part, row) for value in chunk]
 
 
-def _known_sink(node: Node, position: Position) -> Json | None:
+def _known_sink(node: SinkNode, position: Position) -> Json | None:
     """Return what the checkpoint says of a sink's directory; None where it was written without one so far."""
     found: Json | None = ((position.flow or {}).get("sinks") or {}).get(node.name)
     return found
 
 
-def _of(node: Node, parts: list[Part]) -> list[Part]:
+def _of(node: SinkNode, parts: list[Part]) -> list[Part]:
     return sorted((part for part in parts if part.sink == node.name), key=lambda part: part.slice)
 
 
@@ -281,8 +280,7 @@ def staged_frame(session: Any, where: str, slices: list[int]) -> Any:
     return session.range(0, len(files), 1, len(files)).mapInArrow(read, schema)
 
 
-def _writer(node: Node) -> Any:
-    assert isinstance(node.operator, Sink)
+def _writer(node: SinkNode) -> Any:
     return node.operator.writer
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph import Node
-from penstock.operators.base import Sink
+from penstock.graph import SinkNode
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure
 from penstock.pe.part_files import SinkBatches, kind_of, write_parts
@@ -52,6 +51,9 @@ class TaskReport:
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
+    _: KW_ONLY
+    retried: dict[str, int] = field(default_factory=dict)
+    timed_out: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     timings: list[dict[str, Any]] = field(default_factory=list)
 
@@ -64,7 +66,7 @@ class TaskReport:
             mine = self.marks.setdefault(source, {})
             for part, mark in parts.items():
                 mine[part] = max(mark, mine.get(part, mark))
-        for name in ("rows_in", "rows_out", "passed_over"):
+        for name in ("rows_in", "rows_out", "passed_over", "retried", "timed_out"):
             total = getattr(self, name)
             for operator, rows in getattr(other, name).items():
                 total[operator] = total.get(operator, 0) + rows
@@ -81,11 +83,10 @@ def frame_staging(sink: str, epoch: int, fence: int) -> str:
 
 
 def write_part(
-    node: Node, number: int, chunks: Callable[[], Iterator[Chunk]], row: RowType | None, spec: EpochSpec
+    node: SinkNode, number: int, chunks: Callable[[], Iterator[Chunk]], row: RowType | None, spec: EpochSpec
 ) -> Part:
     """Write one slice of a sink's rows; `chunks` gives them from the beginning each time that it is called."""
     operator = node.operator
-    assert isinstance(operator, Sink)
     if isinstance(operator.writer, Directory):
         where = staging(operator.writer, spec.epoch, spec.fence)
         return _write_files(node, number, chunks, row, spec, operator.writer, where)
@@ -116,7 +117,7 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def _write_files(
-    node: Node,
+    node: SinkNode,
     number: int,
     chunks: Callable[[], Iterator[Chunk]],
     row: RowType | None,
@@ -138,6 +139,6 @@ def _write_files(
     )
 
 
-def _known_schema(node: Node, spec: EpochSpec) -> pa.Schema | None:
+def _known_schema(node: SinkNode, spec: EpochSpec) -> pa.Schema | None:
     data = spec.sink_schemas.get(node.name)
     return None if data is None else pa.ipc.read_schema(pa.py_buffer(data))

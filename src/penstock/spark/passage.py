@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
 from penstock.clock import perf_counter, process_time
 from penstock.errors import PenstockError, operator_error
-from penstock.graph import Edge, Node
-from penstock.operators.base import Keyed, Sink
+from penstock.graph import Edge, KeyedNode, Node, SinkNode
+from penstock.operators.calling import Calling
+from penstock.operators.lookup import Lookup
 from penstock.operators.stateless import PerRow
 from penstock.pe.chains import Chain
 from penstock.pe.chunk import Chunk, Ints
@@ -27,6 +29,7 @@ from penstock.pe.waiting import shared_window
 from penstock.spark.envelope import Envelope, Kind, pack
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
+from penstock.spark.tables import with_kept
 
 Waited = tuple[int, float, float, float]
 """Rows of a task, seconds that they took together, seconds that they were in flight added up, and processor seconds."""
@@ -35,21 +38,21 @@ Waited = tuple[int, float, float, float]
 class Waits:
     """The operators of one task that wait."""
 
-    def __init__(self, in_flight: dict[str, int], measure: bool = True) -> None:
+    def __init__(self, in_flight: dict[str, int], callings: Mapping[str, Calling], measure: bool = True) -> None:
         """Without `measure` nothing is: of several chunks at once nobody could tell whose time it was."""
-        self._in_flight, self._measure = in_flight, measure
+        self._in_flight, self._callings, self._measure = in_flight, callings, measure
         self.measured: dict[str, Waited] = {}
 
     def run(self, node: Node, chunk: Chunk, failures: Failures) -> Outputs:
         """Take a chunk through an operator without memory, whether it waits or not."""
-        operator = node.operator
+        operator, calling = node.operator, self._callings.get(node.name)
         if not isinstance(operator, PerRow) or operator.in_flight is None:
-            return run_stateless(node, chunk, failures)
+            return run_stateless(node, chunk, failures, calling=calling)
         window = shared_window(operator.is_async, self._in_flight.get(node.name, operator.in_flight))
         if not self._measure:
-            return run_stateless(node, chunk, failures, waiting_caller(window))
+            return run_stateless(node, chunk, failures, waiting_caller(window), calling)
         wall, cpu, flight = perf_counter(), process_time(), window.seconds()
-        made = run_stateless(node, chunk, failures, waiting_caller(window))
+        made = run_stateless(node, chunk, failures, waiting_caller(window), calling)
         # One chunk is under way at a time, so all of it is this operator's.
         spent = perf_counter() - wall, window.seconds() - flight, process_time() - cpu
         rows, *before = self.measured.get(node.name, (0, 0.0, 0.0, 0.0))
@@ -71,7 +74,7 @@ class Passage:
         self.failures = Failures()
         self.rows_in: dict[str, int] = {}
         self.rows_out: dict[str, int] = {}
-        self.waits = Waits(spec.in_flight, measure=spec.threads == 1)
+        self.waits = Waits(spec.in_flight, stages.callings, measure=spec.threads == 1)
         self.spent = Spent()
 
     def another(self) -> Passage:
@@ -100,7 +103,7 @@ class Passage:
                 if node.name in self._plan.layout.fanouts:
                     out = chunk.extended(np.full(len(chunk), edge.index, np.int64))
                 target = self._plan.nodes[edge.target]
-                if self._plan.is_cut(edge):
+                if isinstance(target, (KeyedNode, SinkNode)):  # where rows leave their process
                     with self.spent.on("shuffle"):
                         self._post(edge, target, out)
                     continue
@@ -116,6 +119,8 @@ class Passage:
                 count(self.rows_in, target.name, len(out))
                 width = self._plan.layout.shapes[target.name].width
                 with self.spent.on("user", target.name):
+                    if isinstance(target.operator, Lookup):
+                        target = with_kept(target, self._spec.checkpoint, self._spec.contents)
                     rows = self.waits.run(target, out.widened(width), self.failures)
                 stack.extend((target, out_port, made) for out_port, made in rows.items())
 
@@ -133,7 +138,7 @@ class Passage:
             rows = out
         return made
 
-    def _post(self, edge: Edge, target: Node, chunk: Chunk) -> None:
+    def _post(self, edge: Edge, target: KeyedNode | SinkNode, chunk: Chunk) -> None:
         """Send rows across a shuffle, each to the task of its shard or slice."""
         chunk = chunk.sorted()
         times = chunk.times if target.name in self._plan.timed else None
@@ -141,7 +146,7 @@ class Passage:
         chunk = in_columns(source, dataclasses.replace(chunk, times=times), self.failures)
         if not len(chunk):
             return
-        if isinstance(target.operator, Sink):
+        if isinstance(target, SinkNode):
             bounds = np.array(self._spec.slices[target.name], np.int64)
             slices = np.searchsorted(bounds, chunk.positions[0], "right")
             for number in range(len(bounds) + 1):
@@ -149,7 +154,6 @@ class Passage:
                 if low < high:
                     self._envelope(edge, self._spec.tables[target.name][number], chunk.slice(low, high), None)
             return
-        assert isinstance(target.operator, Keyed)
         table = np.array(self._spec.tables[target.name], np.int64)
         keys = target.operator.keys
         shards = np.zeros(len(chunk), np.int64) if keys is None else key_shards(keys[edge.port], chunk, len(table))

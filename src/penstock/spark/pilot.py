@@ -381,7 +381,7 @@ class EpochPilot:
         self._tasks.restore(tables)
         self._tables = Tables(stages, journal, epoch, tables)
         self._waits = WaitingOperators(stages.plan, journal, epoch)
-        frames = [node.operator.reader.frame for node in stages.plan.sources if is_streaming(node)]  # type: ignore[attr-defined]
+        frames = [node.operator.reader.frame for node in stages.plan.sources if is_streaming(node)]
         sources = [node.name for node in stages.plan.sources]
         # What a batch of a streaming DataFrame takes in is up to its reader. It can wait to be cut, unless rows are
         # left over, or other sources have epochs meanwhile that it would wait for too.

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock import clock
 from penstock.errors import PenstockError
+from penstock.steps import step
 
 MARK = "penstock-python "
 NEEDED = ("numpy", "pyarrow")
@@ -180,8 +181,10 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
     }
     for key, value in options.items():
         builder = builder.config(key, value)
+    step(f"starting Spark, {master}", master=master)
     with _quiet_start():
         session = builder.getOrCreate()
+    step(f"Spark {session.version} is there", version=session.version)
     session.sparkContext.setLogLevel("ERROR")
     atexit.register(_stop, session)
     return session

@@ -20,6 +20,7 @@ from typing import Any
 from penstock.errors import FlowError
 from penstock.graph import Node
 from penstock.operators.base import Sink, Source
+from penstock.operators.lookup import Lookup
 from penstock.plan import Plan
 from penstock.positions import own_width
 from penstock.read import Frame, Items
@@ -95,6 +96,8 @@ def _stripped(node: Node) -> Node:
         operator = dataclasses.replace(operator, reader=Framed(own_width(operator)))
     elif isinstance(operator, Sink) and isinstance(operator.writer, (Callback, FrameCallback)):
         operator = dataclasses.replace(operator, writer=type(operator.writer)(_on_the_driver))
+    elif isinstance(operator, Lookup):
+        operator = dataclasses.replace(operator, table=None, content=None)
     return dataclasses.replace(node, operator=operator)
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.errors import FlowError
-from penstock.graph import Edge, Node
+from penstock.graph import Edge, KeyedNode, Node, SinkNode
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Split
 from penstock.kernels.intake import SourceMarks
 from penstock.operators.base import Keyed, Sink
+from penstock.operators.calling import Calling, open_calling
 from penstock.pe.chains import Chain, find_chains, make_chain
 from penstock.plan import Plan, takes_marks
 from penstock.spark.batches import BatchPlaces
@@ -57,12 +58,18 @@ class Stages:
         shapes = self.plan.layout.shapes
         return {nodes[0].name: make_chain(nodes, shapes[nodes[0].name].width) for nodes in find_chains(self.plan)}
 
-    def entries(self, level: int) -> list[Node]:
+    @cached_property
+    def callings(self) -> dict[str, Calling]:
+        """Return what this process keeps for the calls of operators, from epoch to epoch."""
+        made = {name: open_calling(node.operator, name) for name, node in self.plan.nodes.items()}
+        return {name: calling for name, calling in made.items() if calling is not None}
+
+    def entries(self, level: int) -> list[KeyedNode | SinkNode]:
         """Return the keyed operators and sinks that a level begins with."""
         return [
             node
             for name, node in self.plan.nodes.items()
-            if self.levels[name] == level and isinstance(node.operator, (Keyed, Sink))
+            if self.levels[name] == level and isinstance(node, (KeyedNode, SinkNode))
         ]
 
     @cached_property
@@ -73,7 +80,6 @@ class Stages:
         for name, node in self.plan.nodes.items():
             if not takes_marks(node):
                 continue
-            assert isinstance(node.operator, Keyed)
             grid = node.operator.logic.mark_grid
             for route in self.plan.layout.shapes[name].marks:
                 levels = found[route.source]
@@ -109,13 +115,12 @@ def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None
         )
 
 
-def slice_bounds(plan: Plan, node: Node, slices: dict[str, Slice], tasks: int) -> list[int]:
+def slice_bounds(plan: Plan, node: SinkNode, slices: dict[str, Slice], tasks: int) -> list[int]:
     """Return the positions at which the slices of a sink begin, but for the first; none where one slice must do.
 
     Slices are cut by the place of source rows, so it must be known before the epoch is read.
     """
     row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-    assert isinstance(node.operator, Sink)
     if row is None and isinstance(node.operator.writer, (Directory, FrameCallback)):
         return []  # the schema of undeclared rows is found in one place
     counted = [found.rows for found in slices.values()]
@@ -217,6 +222,8 @@ class EpochSpec:
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 
+    contents: dict[str, str] = field(default_factory=dict)
+    """For each lookup, the name under which the checkpoint keeps what its table has in this epoch."""
     batches: dict[str, BatchPlaces] = field(default_factory=dict)
     """For each streaming DataFrame that the epoch reads, what tells the places of its rows."""
 

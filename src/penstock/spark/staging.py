@@ -21,7 +21,6 @@ from penstock.ingress.feeds import Feed, Json, Slice
 from penstock.ingress.parted import PartedFeed
 from penstock.ingress.paths import absolute, list_files, open_path
 from penstock.ingress.splits import Split
-from penstock.operators.base import Source
 from penstock.plan import Plan
 from penstock.read import Files
 from penstock.spark.batches import place_order
@@ -45,7 +44,6 @@ def staged_plan(plan: Plan, checkpoint: str) -> Plan:
     nodes = {}
     for node in filter(is_streaming, plan.sources):
         source = node.operator
-        assert isinstance(source, Source)
         reader = Files(f"{checkpoint}/{_directory(node.name)}", "parquet", node.types[0], follow=True)
         nodes[node.name] = dataclasses.replace(node, operator=dataclasses.replace(source, reader=reader))
     return dataclasses.replace(plan, graph=plan.graph.replaced(nodes))
@@ -253,8 +251,7 @@ class Staging:
     def _write(self, handed: SparkBatch) -> None:
         from pyspark.sql import functions as F
 
-        source = self._plan.nodes[handed.source].operator
-        assert isinstance(source, Source)
+        source = self._plan.source(handed.source).operator
         # The name is this driver's own: another one may still write the same batch.
         name = f"{handed.batch:012d}-{self._fence}"
         path = f"{self.feeds[handed.source].path}/{name}"

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.clock import perf_counter, thread_time
 from penstock.errors import PenstockError, StorageError
-from penstock.graph import Node
+from penstock.graph import KeyedNode, Node, SinkNode, SourceNode
 from penstock.ingress.splits import Piece, read_split
 from penstock.kernels.intake import (
     LATE,
@@ -33,7 +33,6 @@ from penstock.kernels.intake import (
     source_steps,
     steps_at,
 )
-from penstock.operators.base import Keyed, Sink, Source
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure
 from penstock.pe.keyed import KeyedRunner
@@ -93,10 +92,19 @@ class Task:
             self._send(TaskReport(failures=[Failure("", (), unknown)]))
         finally:
             self._passages.close()
-        # Counts are the same however often the task is run; timings go another way.
+        # Counts go where the rows go, so they are of the run of this task that counts; timings go another way.
         main = self._main
-        counts = (main.rows_in, main.rows_out, main.failures.passed_over)
-        self._send(TaskReport([], [], {}, *counts, failures=self._failures.fatal))
+        passed_over, retried, timed_out = main.failures.counts
+        self._send(
+            TaskReport(
+                rows_in=main.rows_in,
+                rows_out=main.rows_out,
+                passed_over=passed_over,
+                retried=retried,
+                timed_out=timed_out,
+                failures=self._failures.fatal,
+            )
+        )
         yield from self._flush()
 
     # Level 0 ----------------------------------------------------------------------------------------------------
@@ -120,7 +128,6 @@ class Task:
                 arrived = intake.take(piece)
             for port, chunk, parts in arrived.chunks():
                 count(self._main.rows_in, node.name, len(chunk))
-                assert isinstance(node.operator, Source)
                 if port == LATE and not node.operator.diverts:
                     self._failures.fatal.append(first_late(node, chunk))
                     continue
@@ -138,15 +145,14 @@ class Task:
             yield
         self._send(TaskReport(marks=marks))
 
-    def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[Node, SourceIntake, Piece]]:
+    def _pieces(self, arriving: Iterable[int | pa.RecordBatch]) -> Iterator[tuple[SourceNode, SourceIntake, Piece]]:
         """Read the rows of this task: from splits that it reads itself, or from a DataFrame's batches."""
         rows = FrameRows(self._plan, self._spec.batches, self._task)
         framed: dict[str, SourceIntake] = {}
         for each in arriving:
             if isinstance(each, int):
                 for source, split in self._spec.splits[each]:
-                    node = self._plan.nodes[source]
-                    assert isinstance(node.operator, Source)
+                    node = self._plan.source(source)
                     intake = SourceIntake(self._plan, node, None if split.floor is None else {split.part: split.floor})
                     for piece in read_split(node.operator.reader, node.types[0], split, source):
                         yield node, intake, piece
@@ -154,7 +160,7 @@ class Task:
                 for node, piece in rows.pieces(each):
                     yield node, framed.setdefault(node.name, SourceIntake(self._plan, node)), piece
 
-    def _without_untimed(self, node: Node, chunk: Chunk, parts: Ints | None) -> tuple[Chunk, Ints | None]:
+    def _without_untimed(self, node: SourceNode, chunk: Chunk, parts: Ints | None) -> tuple[Chunk, Ints | None]:
         """Take out rows that have no event time."""
         timed, missing = untimed(node, chunk)
         if len(missing) and node.operator.on_error == "fail":
@@ -170,9 +176,8 @@ class Task:
         if node.operator.on_error == "dead_letter":
             self._passages.take(node, node.operator.outputs.index("errors"), letters)
 
-    def _send_marks(self, node: Node, chunk: Chunk, parts: Ints | None) -> Iterator[tuple[int, int]]:
+    def _send_marks(self, node: SourceNode, chunk: Chunk, parts: Ints | None) -> Iterator[tuple[int, int]]:
         """Send the marks that rows raise to every task that may fire on them; return the highest of each part."""
-        assert isinstance(node.operator, Source)
         marks = self._spec.marks[node.name]
         start = {part: marks.start(part) for part in marks.parts}
         number = self._plan.sources.index(node)
@@ -213,7 +218,7 @@ class Task:
             shards: dict[str, OperatorShards] = {}
             for node in self._stages.entries(self._level):
                 began = perf_counter()
-                if isinstance(node.operator, Sink):
+                if isinstance(node, SinkNode):
                     yield from self._run_sink(node, spool)
                 else:
                     shards[node.name] = OperatorShards(node, self._spec, self._task, CACHE, files, self._spent)
@@ -243,12 +248,12 @@ class Task:
                 ]
         return runs
 
-    def _run_keyed(self, node: Node, spool: Spool, shards: OperatorShards) -> Iterator[None]:
+    def _run_keyed(self, node: KeyedNode, spool: Spool, shards: OperatorShards) -> Iterator[None]:
         shape = self._plan.layout.shapes[node.name]
         # Processor time: other load on the machine must not make a shard look heavy.
         clock, failures = thread_time, self._failures
-        kind = PausingRunner if isinstance(node.operator, Keyed) and node.operator.logic.waits else KeyedRunner
-        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
+        kind = PausingRunner if node.operator.logic.waits else KeyedRunner
+        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, hot=shards.hot)
         steps = self._steps(spool)
         waters = self._spec.waters
         marks = arrival(shape.marks, steps, waters, shape.width)
@@ -265,18 +270,22 @@ class Task:
             count(self._main.rows_in, node.name, sum(len(chunk) for _, chunk in group))
             with self._spent.on("user", node.name):
                 made = runner.run(parts, now, water)
-            for port, out in made.items():
-                self._passages.take(node, port, out)
+            self._take_on(node, made)
             water = int(now.values[-1]) if len(now) else water
+            del parts, group[:]
             yield
         if len(marks) or len(closing):
             if isinstance(runner, PausingRunner):
                 runner.closing = closing
             with self._spent.on("user", node.name):
                 made = runner.run([], marks, water)
-            for port, out in made.items():
-                self._passages.take(node, port, out)
+            self._take_on(node, made)
             yield
+
+    def _take_on(self, node: Node, made: dict[int, Chunk]) -> None:
+        """Take rows on that an operator made, and let them go: the collector looks at all that are still there."""
+        for port in list(made):
+            self._passages.take(node, port, made.pop(port))
 
     def _steps(self, spool: Spool) -> dict[str, Steps]:
         """Return the marks of all sources in this epoch, ends included."""
@@ -297,7 +306,7 @@ class Task:
             steps[name] = _joined([*([steps[name]] if name in steps else []), end_step(position)])
         return steps
 
-    def _run_sink(self, node: Node, spool: Spool) -> Iterator[None]:
+    def _run_sink(self, node: SinkNode, spool: Spool) -> Iterator[None]:
         row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
         runs = self._runs(node, spool)
         bounds = self._spec.slices[node.name]

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.graph import Node
+from penstock.graph import KeyedNode
 from penstock.keys import hash_value
-from penstock.operators.base import Keyed
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.running import new_states
 from penstock.pe.shards import Shard
@@ -67,14 +66,13 @@ class OperatorShards:
 
     def __init__(
         self,
-        node: Node,
+        node: KeyedNode,
         spec: EpochSpec,
         task: int,
         cache: ShardCache,
         files: FileReader,
         spent: Spent | None = None,
     ) -> None:
-        assert isinstance(node.operator, Keyed)
         self._node, self._logic = node, node.operator.logic
         self._pointers = spec.state.get(node.name, StatePointers())
         self._flow, self._cache, self._files = spec.flow_id, cache, files

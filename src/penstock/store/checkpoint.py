@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from penstock.errors import CheckpointError, LeaseError
 from penstock.store import documents
@@ -25,7 +25,7 @@ from penstock.timing import Ticks
 
 RETAIN = 10
 """How many epochs back state can be read."""
-LOG, INTENTS, STATE = "epochs", "intents", "state"
+LOG, INTENTS, STATE, TABLES = "epochs", "intents", "state", "tables"
 CHECK_EVERY = 50
 """Objects that are removed between two looks at the lease."""
 
@@ -105,6 +105,7 @@ class Position:
     batches: dict[str, int] = field(default_factory=dict)
     """The last batch of Spark's own stream, for each source that is a streaming DataFrame."""
     marks: dict[str, Ticks] = field(default_factory=dict)
+    _: KW_ONLY
     intake: Json = field(default_factory=dict)
     """What the intake of the next epoch begins with: whose turn it is, and how far the parts of sources have come."""
     ended: list[str] = field(default_factory=list)
@@ -149,16 +150,16 @@ class Position:
             body["epoch"],
             body.get("batches", {}),
             body["marks"],
-            body.get("intake", {}),
-            body["ended"],
-            body["rows_in"],
-            {name: ShardIndex.from_json(index) for name, index in body["state"].items()},
-            body["sink_schemas"],
-            body["tables"],
-            body["tasks"],
-            body.get("staged"),  # the first checkpoints published their sinks before the commit
-            body.get("flow"),
-            body.get("waiting", {}),
+            intake=body.get("intake", {}),
+            ended=body["ended"],
+            rows_in=body["rows_in"],
+            state={name: ShardIndex.from_json(index) for name, index in body["state"].items()},
+            sink_schemas=body["sink_schemas"],
+            tables=body["tables"],
+            tasks=body["tasks"],
+            staged=body.get("staged"),  # the first checkpoints published their sinks before the commit
+            flow=body.get("flow"),
+            waiting=body.get("waiting", {}),
         )
 
 
@@ -389,19 +390,20 @@ class Checkpoint:
         ]
         if named is not None:
             rubbish += [
-                f"{STATE}/{name}"
-                for name in self.store.names(STATE)
+                f"{part}/{name}"
+                for part in (STATE, TABLES)
+                for name in self.store.names(part)
                 if name not in named and fence_of_state(name) <= fence
             ]
         for number, name in enumerate(rubbish):
             if number % CHECK_EVERY == 0:
                 check()  # what was read above is old by now
             self.store.delete(name)
-        for part in (INTENTS, LOG, "lease", STATE):
+        for part in (INTENTS, LOG, "lease", STATE, TABLES):
             self.store.sweep(part)
 
     def _needed(self, position: Position) -> tuple[int, set[str] | None]:
-        """Return the first entry that is needed, and the files of state that those whose state can be read name.
+        """Return the first entry that is needed, and the files of state and tables that those with readable state name.
 
         None instead of the names where an entry is damaged, or the newest one is gone: another driver has taken over.
         """
@@ -413,6 +415,7 @@ class Checkpoint:
                 if kept:
                     for index in body["state"].values():
                         named.update(index["files"])
+                    named.update(body.get("intake", {}).get("tables", {}).values())
                 if kept or not full:
                     needed = body["entry"]
                 full = full or body["offsets_full"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from penstock.errors import CheckpointError, FlowError
-from penstock.graph import Node, Port
+from penstock.graph import KeyedNode, Node, Port, SourceNode
 from penstock.operators.base import Keyed, Sink, Source
 from penstock.operators.expiring import Expiring
+from penstock.operators.lookup import Lookup
 from penstock.operators.timed_join import TimedJoin
 from penstock.plan import Plan
 from penstock.store.documents import Json
@@ -46,7 +47,9 @@ def _describe_sink(plan: Plan, node: Node) -> Json | None:
 
 def check_names(plan: Plan) -> None:
     """Refuse operators that a later flow could not tell apart: their state might go to another without a word."""
-    for node in plan.keyed:
+    for node in plan.nodes.values():
+        if not isinstance(node.operator, (Keyed, Lookup)):
+            continue
         naming = node.naming
         if naming is None:
             continue
@@ -79,14 +82,12 @@ def _place(plan: Plan, node: Node) -> list[list[str]]:
     return [sorted(above(port)) for port in node.inputs]
 
 
-def _describe_source(node: Node) -> Json:
-    assert isinstance(node.operator, Source)
+def _describe_source(node: SourceNode) -> Json:
     return {"order_by": list(node.operator.order_by), "time": node.operator.time}
 
 
-def _describe(node: Node) -> Json:
+def _describe(node: KeyedNode) -> Json:
     operator = node.operator
-    assert isinstance(operator, Keyed)
     keys = None if operator.keys is None else [str(key) for key in operator.keys]
     # The key of a join's other port has the same.
     cut = None if operator.keys is None else operator.keys[0].ranges

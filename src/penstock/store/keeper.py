@@ -136,12 +136,12 @@ class Keeper:
         sinks: dict[str, int],
         deliver: Callable[[], None],
         files: Mapping[str, SinkFiles],
-        ahead: float = 0.0,
+        every: float = 0.0,
     ) -> None:
         """Make an epoch the truth, and its rows visible, now or with others.
 
-        `deliver` calls the sinks that are called at least once, `files` are the parts of directory sinks, and the next
-        commit is about so many seconds `ahead`.
+        `deliver` calls the sinks that are called at least once, `files` are the parts of directory sinks, and epochs
+        are at least `every` seconds apart.
         """
         self._intent_is_logged()
         self.lease.check()
@@ -149,7 +149,7 @@ class Keeper:
         self.lease.check()  # delivering takes its time
         self._aside_is_done()
         self.publication.add(position.waiting, position.epoch, self.fence, files)
-        self._stage(position, ahead)
+        self._stage(position, max(every, self.publication.interval()))
         where = staged_name(position.epoch, self.fence)
         added = [(kept["path"], where, [part[0] for part in parts]) for kept, parts in files.values() if parts]
         self._sync([*self.publication.unsynced(position.staged, added), (self.checkpoint.store, STATE)])

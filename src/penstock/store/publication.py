@@ -60,6 +60,7 @@ class Publication:
         """The directories in which names may not be on the disk yet, by path and name."""
         self._used: list[tuple[Store, str]] = []
         """What is to be removed once they are."""
+        self._asked: float | None = None
         self._ahead: dict[str, int] = {}
         """For each sink whose rows of an epoch are visible that is to be run again, that epoch."""
 
@@ -105,6 +106,11 @@ class Publication:
     def has_due(self, waiting: Mapping[str, Json], ahead: float | None) -> bool:
         """Tell whether something that waits should appear; see `stage`."""
         return any(ahead is None or self._roll_of(sink).is_due(found, ahead) for sink, found in waiting.items())
+
+    def interval(self) -> float:
+        """Return how long ago this was last asked: about as far ahead as the next epoch is."""
+        before, self._asked = self._asked, self._clock()
+        return 0.0 if before is None else self._asked - before
 
     def stage(self, waiting: dict[str, Json], epoch: int, fence: int, ahead: float | None) -> Json | None:
         """Join what is due and return what a commit is to make visible; it waits no more.
@@ -171,7 +177,7 @@ class Publication:
         for sink, roll in rolls_of(staged).items():
             store = self._store(roll["path"])
             missing = None if self._is_done(store, roll) else self._show(store, roll)
-            if missing is not None:
+            if missing is not None and not self._is_done(store, roll):  # by now, by another driver
                 raise CheckpointError(
                     f"sink {sink!r}: the rows up to epoch {roll['epoch']} are committed, but neither "
                     f"{store.path(missing[0])} nor {store.path(missing[1])} is there; restore it from a copy, or, "

@@ -12,3 +12,4 @@ from penstock.testing.script import Script
 from penstock.testing.torture import torture
 
 __all__ = ["Script", "assert_in_order", "assert_same", "run_list", "torture"]
+__dir__ = __all__.copy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
@@ -27,7 +27,7 @@ class SourceOptions(TypedDict, total=False):
     time: str | None
     slack: Duration
     schema: Any
-    on_late: str
+    on_late: Literal["fail", "divert"]
     on_error: OnError
     idle_after: float | None
 

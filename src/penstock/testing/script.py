@@ -8,7 +8,6 @@ from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.ingress.sequence import InputSequence
-from penstock.operators.base import Source
 from penstock.plan import make_plan
 from penstock.read import Generated
 from penstock.rows import Row
@@ -33,7 +32,6 @@ class Script:
         self._rated: dict[str, Feed] = {}
         self._rows = InputSequence(self.plan, self._engine)
         for name, node in self._sources.items():
-            assert isinstance(node.operator, Source)
             reader = node.operator.reader
             if isinstance(reader, Generated) and reader.rows_per_second is not None:
                 self._rated[name] = make_feed(reader, name, lambda: self._seconds)
@@ -51,7 +49,6 @@ class Script:
         """Let event time pass without a row: nothing earlier will come. The watermark is there, whatever the slack."""
         name = self._named(source)
         operator = self._sources[name].operator
-        assert isinstance(operator, Source)
         if operator.time is None:
             raise FlowError(f"source {name!r} has no event time; give it one with time=")
         self._engine.mark(name, time_to_ticks(moment))

@@ -13,8 +13,7 @@ from typing import Any, Unpack
 
 from penstock.errors import FlowError, OperatorError, PenstockError
 from penstock.ingress.sequence import Order, order_of
-from penstock.operators.base import Source
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import Plan, make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.exact import assert_same
@@ -188,12 +187,11 @@ def reference(plan: Plan, sequence: InputRows) -> Outcome:
     shown: dict[str, Order] = {}
     try:
         for name, row in sequence:
-            order = order_of(plan.nodes[name], row)
+            order = order_of(plan.source(name), row)
             shown[name] = max(order, shown.get(name, order))
             take = engine.row if order == shown[name] else engine.late
             take(name, row)
         for node in plan.sources:
-            assert isinstance(node.operator, Source)
             engine.end(node.name)
     except FlowError:
         raise

@@ -13,12 +13,12 @@ from penstock.ingress.feeds import Slice
 from penstock.ingress.sequence import InputSequence
 from penstock.ingress.splits import Split
 from penstock.local.ingress import Cut, Cutter
-from penstock.operators.base import Source
 from penstock.order.primitives import TryLock
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.pe.stations import StatefulStation
 from penstock.plan import Plan
 from penstock.rows import Row
@@ -81,7 +81,6 @@ def input_sequence(plan: Plan) -> InputRows:
     sequence = InputSequence(plan, written)
     for node in plan.sources:
         source = node.operator
-        assert isinstance(source, Source)
         for row in source.reader.items:
             sequence.give(node.name, row if node.types[0] is None else node.types[0].roundtrip(row))
         sequence.end(node.name)

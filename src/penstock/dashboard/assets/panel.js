@@ -58,7 +58,8 @@ export class Panel {
       h("dl", { class: "figures" },
         cell("rate_in", "rows in"), cell("rate_out", "rows out"), cell("busy", "busy"), cell("cost", "cost a row"),
         cell("selectivity", "selectivity", "rows out for a row in"), cell("queue", "queue", "batches that wait for it"),
-        cell("errors", "errors", "rows that failed and were passed over"), cell("state_bytes", "state"), cell("keys", "keys"),
+        cell("errors", "errors", "rows that failed and were passed over"), cell("retries", "tried again", "attempts of calls after the first"),
+        cell("timeouts", "timeouts", "attempts that took too long"), cell("state_bytes", "state"), cell("keys", "keys"),
         cell("reorder_depth", "reorder depth", "batches that are done and wait for an earlier one"), cell("oldest_gap", "oldest gap"),
         cell("total_in", "rows in, all"), cell("total_out", "rows out, all")),
       h("div", { class: "cpu" }, h("span", { "data-field": "cpu" }), this.share));
@@ -82,6 +83,8 @@ export class Panel {
     set("queue", found.queue === null ? "no queues" : count(found.queue));
     set("errors", count(found.errors));
     attribute(this.cells.get("errors"), "data-warn", found.errors > 0);
+    set("retries", count(found.retries ?? 0));
+    set("timeouts", count(found.timeouts ?? 0));
     set("state_bytes", found.state_bytes === null ? NONE : `${store.sample.engine === "threads" ? "≈ " : ""}${bytes(found.state_bytes)}`);
     set("keys", count(found.keys));
     set("reorder_depth", count(found.reorder_depth));

@@ -10,3 +10,4 @@ from penstock.operators.library.throttle import Throttle
 from penstock.operators.library.zip import Zip
 
 __all__ = ["Barrier", "Gate", "Join", "Merge", "Switch", "Throttle", "Zip", "feedback"]
+__dir__ = __all__.copy

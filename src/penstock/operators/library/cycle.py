@@ -75,7 +75,6 @@ def _inside(
 def _check(plan: Plan, name: str) -> None:
     """Refuse a cycle that is not through control ports, and operators inside that wait for event time."""
     for node in plan.keyed:
-        assert isinstance(node.operator, Keyed)
         logic = node.operator.logic
         if logic.emits == "timed" and logic.mark_grid != (FOREVER, 0):
             raise FlowError(

@@ -1,0 +1,138 @@
+"""What streams do with memory: one state for all rows, or one for each key of a keyed stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic
+
+from penstock import checks
+from penstock.flow.fields import top
+from penstock.flow.windowed import WindowedStream
+from penstock.operators import aggregates
+from penstock.operators.aggregation import aggregation
+from penstock.operators.base import OnError
+from penstock.operators.initial import state_maker
+from penstock.operators.process import ProcessLike, process_logic
+from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
+from penstock.operators.windows import WindowSpec
+from penstock.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
+from penstock.timing import Duration
+
+if TYPE_CHECKING:
+    from penstock.flow.stream import Stream
+
+
+class Stateful(Generic[RowT_co]):
+    """Rows that operators with memory can be applied to."""
+
+    @property
+    def _keyed_rows(self) -> Stream[RowT_co]:
+        """The stream, with its key where there is one."""
+        raise NotImplementedError
+
+    def scan(
+        self,
+        function: Callable[[StateT, RowT_co], tuple[StateT, Returned[OutT]]],
+        initial: Callable[[], StateT] | StateT = UNSET,
+        *,
+        schema: Schema[OutT] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream[OutT]:
+        """Keep running state: `function(state, row) -> (state, output)`; `initial`: a value or a factory.
+
+        With `ttl` a key that had no row for so long, by event time, is forgotten: its next row begins anew. So it is
+        for all operators with `ttl`.
+        """
+        stream = self._keyed_rows
+        name = stream.flow._free_name(name, function, "scan")
+        returns = checks.returns(function, schema, name, pair=True)
+        return stream._stateful(name, Scan(function, state_maker(initial), returns), stream._key, on_error, ttl=ttl)
+
+    def flat_scan(
+        self,
+        function: Callable[[StateT, RowT_co], tuple[StateT, Iterable[Returned[OutT]]]],
+        initial: Callable[[], StateT] | StateT = UNSET,
+        *,
+        schema: Schema[OutT] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream[OutT]:
+        """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
+        stream = self._keyed_rows
+        name = stream.flow._free_name(name, function, "flat_scan")
+        returns = checks.returns(function, schema, name, pair=True, item=True)
+        return stream._stateful(name, FlatScan(function, state_maker(initial), returns), stream._key, on_error, ttl=ttl)
+
+    def reduce(
+        self,
+        function: Callable[[Any, RowT_co], Returned[OutT]],
+        *,
+        schema: Schema[OutT] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream[OutT]:
+        """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
+        stream = self._keyed_rows
+        name = stream.flow._free_name(name, function, "reduce")
+        returns = checks.returns(function, schema, name)
+        return stream._stateful(name, Reduce(function, returns), stream._key, on_error, ttl=ttl)
+
+    def aggregate(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+        **results: aggregates.Agg,
+    ) -> Stream:
+        """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
+        name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
+        if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
+            ttl, results = None, {"ttl": ttl, **results}
+        stream = self._keyed_rows
+        name = stream.flow._free_name(name, None, "aggregate")
+        bundle = aggregation(results, name, stream.type)
+        key = stream._key
+        checks.aggregate_fields(bundle, stream.type, name, key.names if key else ())
+        return stream._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
+
+    def top(
+        self,
+        count: int,
+        *,
+        by: Any,
+        largest: bool = True,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream:
+        """Emit each row that enters the `count` rows with the largest `by`, with its `rank` and the row that `left`.
+
+        Of equal ones the earlier row is before. Per window: `window(...).top(...)`.
+        """
+        return top(self._keyed_rows, count, by, largest, name, on_error, ttl)
+
+    def process(
+        self,
+        process: ProcessLike,
+        *,
+        schema: Schema[OutT] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream[OutT]:
+        """Run a class of your own with state and timers; see `penstock.Process`."""
+        stream = self._keyed_rows
+        process = process() if isinstance(process, type) else process
+        name = stream.flow._free_name(name, type(process), "process")
+        logic = process_logic(process, row_type(schema, name), name, ("on_row",))
+        return stream._stateful(name, logic, stream._key, on_error, ttl=ttl)
+
+    def window(self, spec: WindowSpec | Duration) -> WindowedStream[RowT_co]:
+        """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
+        return WindowedStream(self._keyed_rows, self._keyed_rows._key, spec)
