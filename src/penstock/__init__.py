@@ -23,6 +23,7 @@ from penstock.operators import library
 from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.library import feedback
+from penstock.operators.pattern import Match, absent, step
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
 from penstock.options import Sequential, Spark, Threads
@@ -42,6 +43,7 @@ from penstock.stages import (
     map_batches,
     merge,
     parallel,
+    pattern,
     process,
     reduce,
     rename,
@@ -67,6 +69,7 @@ __all__ = [
     "FlowError",
     "KeyedStream",
     "LeaseError",
+    "Match",
     "Operator",
     "OperatorContext",
     "OperatorError",
@@ -84,6 +87,7 @@ __all__ = [
     "Threads",
     "Window",
     "WindowedStream",
+    "absent",
     "agg",
     "aggregate",
     "count_window",
@@ -101,6 +105,7 @@ __all__ = [
     "merge",
     "operate",
     "parallel",
+    "pattern",
     "process",
     "read",
     "reduce",
@@ -114,6 +119,7 @@ __all__ = [
     "sort",
     "start",
     "state",
+    "step",
     "threaded",
     "tumbling",
     "union",
