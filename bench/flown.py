@@ -16,7 +16,7 @@ from penstock.elastic.levels import SETTLED
 from penstock.local.engine import LocalEngine, Options, SteeringName
 from penstock.local.pilot import FlowPilot
 from penstock.local.worker_steering import PoolSteering, ThreadSteering
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats
 

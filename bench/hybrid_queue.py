@@ -30,7 +30,7 @@ from penstock.lab import Locked
 from penstock.local.engine import Options
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.pe.stations import Partitioned
 
 DESCRIPTION = "Ordered's skew experiment: hybrid, partitioned and shared queue, throughput and latency by sigma"

@@ -13,7 +13,7 @@ import penstock as ps
 from bench import keyed_loops as loops
 from bench import local_side, measure
 from penstock.local.engine import Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 
 DESCRIPTION = "every kind of keyed operator in one process, against a bare loop that keeps the same state"
 

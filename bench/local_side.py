@@ -15,7 +15,7 @@ import penstock as ps
 from bench import data, measure
 from penstock.local.engine import LocalEngine, Options
 from penstock.pe import building, element, partitioned_station, stations
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.workloads import synthetic
 

@@ -12,7 +12,7 @@ from bench import local_side, measure
 from penstock.local.engine import Options
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 
 DESCRIPTION = "a light NumPy operator with two workers: ordered against unordered and against a lock"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from bench import local_side, measure
 from penstock.local.engine import Options
-from penstock.pe.element import Settings
 from penstock.pe.models.base import ModelName
 from penstock.pe.models.bound import Bound
 from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.models.owning import Dedicated, Manual
+from penstock.pe.settings import Settings
 from penstock.workloads.synthetic import Shape, graph
 
 DESCRIPTION = "manual, dedicated, dynamic and bound threads on pipeline, data-parallel and mixed graphs"

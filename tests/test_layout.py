@@ -42,6 +42,7 @@ CORE = {
     "statistics",
     "steps",
     "timing",
+    "value_columns",
     "write",
 }
 """What a flow is and means, and how its rows come in: below every engine."""

@@ -14,6 +14,7 @@ from penstock.errors import (
     OperatorError,
     PenstockError,
     RowTypeError,
+    SetupError,
     SourceError,
     StorageError,
 )
@@ -22,6 +23,7 @@ from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
 from penstock.operators.pattern import Match, absent, step
 from penstock.operators.process import Process, ProcessContext
@@ -54,6 +56,7 @@ from penstock.stages import (
     sliding,
     sort,
     threaded,
+    top,
     tumbling,
     union,
     window,
@@ -80,6 +83,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "Sequential",
+    "SetupError",
     "SourceError",
     "Spark",
     "StorageError",
@@ -93,6 +97,7 @@ __all__ = [
     "count_window",
     "distinct",
     "drop",
+    "expr",
     "feedback",
     "filter",
     "flat_map",
@@ -121,6 +126,7 @@ __all__ = [
     "state",
     "step",
     "threaded",
+    "top",
     "tumbling",
     "union",
     "window",

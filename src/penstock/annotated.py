@@ -5,7 +5,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, wraps
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -93,6 +93,7 @@ class Option:
     words: tuple[str, ...]
     limits: Limits | None
     about: About
+    _: KW_ONLY
     optional: bool
 
     @property

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.errors import FlowError, did_you_mean
 from penstock.graph import Graph, Node
-from penstock.operators.aggregates import Aggregation
+from penstock.operators.aggregate_values import Taken
+from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
-from penstock.operators.stateless import evaluate
 from penstock.row_types import return_annotation, row_type, type_from_annotation
 from penstock.rows import RowType
 from penstock.timing import Ticks, TimeKind
@@ -148,28 +148,6 @@ def known_type(row: RowType | None, operator: str, what: str) -> RowType:
     return row
 
 
-def expression(row: RowType, value: Any, operator: str) -> pa.DataType:
-    """Try an expression on no rows; return the type of its values."""
-    try:
-        return evaluate(row.encode([]), (("value", value),)).schema.field(0).type
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise FlowError(
-            f"operator {operator!r}: the expression {value} does not fit rows with the fields "
-            f"{', '.join(row.names)}: {reason}"
-        ) from None
-
-
-def predicate(row: RowType, value: Any, operator: str) -> None:
-    """Refuse a filter by an expression that is neither true nor false."""
-    kind = expression(row, value, operator)
-    if not pa.types.is_boolean(kind):
-        raise FlowError(
-            f"operator {operator!r}: the expression {value} is of type {kind}; a filter needs one that is "
-            f"true or false, for example a comparison"
-        )
-
-
 def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, item: bool = False) -> RowType | None:
     """Find the type of the rows that a function returns: as declared, or from its annotation."""
     is_callable(function, operator, "a function")
@@ -186,7 +164,7 @@ def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, it
 
 
 def options_or_results(
-    kind: type, name: Any, on_error: Any, results: dict[str, Any]
+    kind: type | tuple[type, ...], name: Any, on_error: Any, results: dict[str, Any]
 ) -> tuple[str | None, OnError, dict[str, Any]]:
     """Tell the options of an operator from computed fields that are called as they are."""
     named: dict[str, Any] = {}
@@ -201,8 +179,19 @@ def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, ot
     """Check the fields that aggregates read, and that their names are not those of the key or window."""
     distinct((*others, *bundle.names), operator, "aggregate()")
     for name, aggregate in zip(bundle.names, bundle.aggregates, strict=True):
-        if isinstance(aggregate.value, str):
-            field(row, aggregate.value, operator, f"{name}={aggregate.label}(...)")
+        value = aggregate.value
+        for each in value.fields if isinstance(value, Taken) else [value] if isinstance(value, str) else []:
+            field(row, each, operator, f"{name}={aggregate.label}(...)")
+
+
+def window_results(names: Sequence[str], bounds: Sequence[str], operator: str) -> None:
+    """Refuse a result under the name of a field that tells the window."""
+    for name in names:
+        if name in bounds:
+            raise FlowError(
+                f"operator {operator!r}: aggregate({name}=...) has the name of a field that tells the window; give the "
+                f"result another name, for example first_{name}="
+            )
 
 
 def has_time(stream: Stream, operator: str, what: str) -> None:

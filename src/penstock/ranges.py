@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from penstock.errors import FlowError
 from penstock.keys import hash_value
-from penstock.rows import RowType, column_values
+from penstock.rows import RowType
+from penstock.value_columns import column_values
 
 Ints = npt.NDArray[np.int64]
 Number = TypeVar("Number", int, Ints)

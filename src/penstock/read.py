@@ -12,7 +12,7 @@ streaming one what Spark's stream tells, such as Kafka's topic, partition and of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias
 
@@ -38,6 +38,7 @@ class Files(Generic[RowT_co]):
     options: Mapping[str, Any] = field(default_factory=dict)
     by_name: bool = False
     """Order files by name alone: for directories whose names were made in order."""
+    _: KW_ONLY
     passes_over: bool = False
     """Whether rows that cannot be read are told of and passed over; the source says so by `on_error`."""
 

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import FlowError, RowTypeError
-from penstock.rows import MISFITS, Form, Record, Row, RowType, arrow_type, record_type
+from penstock.rows import Form, Record, Row, RowType, arrow_type, record_type
+from penstock.value_columns import MISFITS
 
 if typing.TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -11,19 +11,21 @@ import contextlib
 import copy
 import dataclasses
 import datetime as dt
+import sys
 import types
 import typing
-from array import array
 from collections import namedtuple
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
-from itertools import chain, repeat, starmap
-from operator import add, attrgetter, index, itemgetter
+from itertools import chain, starmap
+from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import MissingFieldError, RowTypeError, UnknownFieldError
+from penstock.value_columns import MISFITS, column_of, column_values
 
 Row = Any
 Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
@@ -42,6 +44,7 @@ _SCALARS: dict[Any, pa.DataType] = {
 _BARE = (*_SCALARS, type(None))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
+_TAKING_TURNS = getattr(sys, "_is_gil_enabled", lambda: True)()
 _SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.datetime)}
 
 
@@ -337,10 +340,10 @@ class RowType:
 
 
 def _all_of(kind: type, rows: Sequence[Row]) -> bool:
-    """Tell whether all rows are of a class.
-
-    `type(row)` in bytecode, not by `map`: threads that run at once would all count references to the class.
-    """
+    """Tell whether all rows are of a class."""
+    if _TAKING_TURNS:
+        return list(map(type, rows)).count(kind) == len(rows)
+    # In bytecode, not by `map`: threads that run at once would all count references to the class.
     return not [None for row in rows if type(row) is not kind]
 
 
@@ -352,55 +355,10 @@ def _comes_back(values: Sequence[Any], kind: type | None) -> bool:
         return set(map(id, map(_ZONE, values))) <= {id(dt.UTC)} and not any(map(_FOLD, values))
     if kind is int:
         try:
-            array("q", values)
+            np.fromiter(values, np.int64, len(values))
         except OverflowError:
             return False
     return kind is not str or all(map(str.isascii, values))
-
-
-MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-
-
-def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Make a column, refusing what would lose something: Arrow by itself makes the integer 1 of 1.5."""
-    if pa.types.is_integer(kind):
-        return _integers(values, kind)
-    leaf = kind
-    while pa.types.is_list(leaf):
-        leaf = leaf.value_type
-    if leaf is not kind and pa.types.is_integer(leaf):
-        return pa.array(values).cast(kind)  # a cast is strict
-    return pa.array(values, kind)
-
-
-def _integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        # Faster than `pa.array`, and strict.
-        whole = pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(array("q", values))])
-    except (TypeError, OverflowError):  # nulls, large unsigned numbers, or a misfit
-        return pa.array([None if value is None else int(index(value)) for value in values], kind)
-    return whole if kind == pa.int64() else whole.cast(kind)
-
-
-def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values, by the fastest way that is exact."""
-    kind = column.type
-    if column.null_count == 0:
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-            values: list[Any] = (
-                column.to_numpy(zero_copy_only=False).tolist()
-                if isinstance(column, pa.Array)
-                else column.to_numpy().tolist()
-            )
-            return values
-        if pa.types.is_timestamp(kind) and kind.unit == "us":
-            whole = column if isinstance(column, pa.Array) else column.combine_chunks()
-            if kind.tz is None:
-                return whole.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-            # To add to the epoch is several times as fast as to give each moment a time zone.
-            since = whole.cast(pa.int64()).to_numpy(zero_copy_only=False).view("timedelta64[us]").tolist()
-            return list(map(add, repeat(_EPOCH), since))
-    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def normalize_schema(schema: pa.Schema) -> pa.Schema:

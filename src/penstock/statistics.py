@@ -8,7 +8,7 @@ workers, tables) is in the same description, and a period has it as it was at it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, TypeVar
 
 Number = TypeVar("Number", int, float)
@@ -53,6 +53,7 @@ class ReplicaStats:
     queued: int
     full: float
     """Seconds that its queue was full."""
+    _: KW_ONLY
     partitions: tuple[int, ...] = ()
     """The shards that belong to it, where they do."""
 
@@ -83,6 +84,7 @@ class Totals:
     below_full: float = 0.0
     """Seconds that workers stood still because a queue below was full and another one was draining it (for a source:
     because as many batches were in the flow as there may be)."""
+    _: KW_ONLY
     below_taken: float = 0.0
     """Seconds that they stood still because another producer was at a queue below."""
     errors: int = 0
@@ -97,6 +99,7 @@ class Totals:
 class OperatorStats(Totals):
     """What one operator has done, and what waits for it."""
 
+    _: KW_ONLY
     name: str = ""
     kind: str = ""
     came: float = 0
@@ -174,38 +177,38 @@ class OperatorStats(Totals):
             max(0.0, self.wall + sign * other.wall),
             max(0.0, self.cpu + sign * other.cpu),
             self.below_full + sign * other.below_full,
-            self.below_taken + sign * other.below_taken,
-            self.errors + sign * other.errors,
-            self.retries + sign * other.retries,
-            self.timeouts + sign * other.timeouts,
-            self.name,
-            self.kind,
-            self.came + sign * other.came,
-            self.in_flight + sign * other.in_flight,
-            tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True)),
-            {
+            below_taken=self.below_taken + sign * other.below_taken,
+            errors=self.errors + sign * other.errors,
+            retries=self.retries + sign * other.retries,
+            timeouts=self.timeouts + sign * other.timeouts,
+            name=self.name,
+            kind=self.kind,
+            came=self.came + sign * other.came,
+            in_flight=self.in_flight + sign * other.in_flight,
+            full=tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True)),
+            shards={
                 shard: (own[0] + sign * its[0], own[1] + sign * its[1])
                 for shard in (self.shards if sign < 0 else {**other.shards, **self.shards})
                 for own, its in ((self.shards.get(shard, nothing), other.shards.get(shard, nothing)),)
             },
-            self.replicas,
-            self.queued,
-            self.rows_queued,
-            self.reorder_depth,
-            self.oldest_gap,
-            self.keys,
-            self.permits,
-            self.table,
-            (
+            replicas=self.replicas,
+            queued=self.queued,
+            rows_queued=self.rows_queued,
+            reorder_depth=self.reorder_depth,
+            oldest_gap=self.oldest_gap,
+            keys=self.keys,
+            permits=self.permits,
+            table=self.table,
+            waits=(
                 self.waits[0] + sign * other.waits[0],
                 self.waits[1] + sign * other.waits[1],
                 self.waits[2] + sign * other.waits[2],
                 self.waits[3] + sign * other.waits[3],
             ),
-            self.queue_of,
-            self.state_bytes,
-            self.shard_bytes,
-            self.hot_keys,
+            queue_of=self.queue_of,
+            state_bytes=self.state_bytes,
+            shard_bytes=self.shard_bytes,
+            hot_keys=self.hot_keys,
         )
 
 
@@ -222,6 +225,7 @@ class FlowStats:
     """Rows that each sink has written."""
     batches_in: int = 0
     batches_out: int = 0
+    _: KW_ONLY
     epochs: int = 0
     """Epochs that were committed; reports, with the threads engine."""
     operators: Mapping[str, OperatorStats] = field(default_factory=dict)

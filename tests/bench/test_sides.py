@@ -16,7 +16,7 @@ from bench.__main__ import parser_of
 from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.utilization_pool import UtilizationPool
 from penstock.local.engine import Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.workloads.synthetic import graph
 
 

@@ -145,7 +145,7 @@ def test_names_that_are_markup_are_shown_as_they_are(visit):
     sample["error"], sample["state"] = MARKUP[0], "failed"
     sample["pressure"] = {"causes": [{"operator": MARKUP[2], "why": MARKUP[0]}], "held": {MARKUP[0]: MARKUP[2]}}
     decision = Decision(
-        MARKUP[0], 1, MARKUP[1], MARKUP[2], MARKUP[3], MARKUP[4], MARKUP[5], statistics={MARKUP[0]: MARKUP[1]}
+        MARKUP[0], 1, MARKUP[1], MARKUP[2], MARKUP[3], MARKUP[4], why=MARKUP[5], statistics={MARKUP[0]: MARKUP[1]}
     )
     with served(visit, MadeUpPage(graph, sample, (decision,))) as server:
         page = visit.open(server.address)

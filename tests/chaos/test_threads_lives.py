@@ -20,7 +20,7 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES, by_name
 from penstock.run import SetPlan, SetReplicas

@@ -10,7 +10,7 @@ from penstock.flow import Flow
 from penstock.ingress.sequence import InputSequence
 from penstock.lab import Locked
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES
 from penstock.sequential import SequentialEngine

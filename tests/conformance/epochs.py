@@ -10,7 +10,7 @@ from penstock.flow import Flow
 from penstock.local.engine import LocalEngine
 from penstock.local.engine import Options as LocalOptions
 from penstock.options import Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.spark.engine import SparkEngine
 

@@ -156,7 +156,12 @@ def keyed_oddly(step: Step, streams: list[Stream]) -> list[Stream]:
     stream = odd(declared(streams[0]))
     keyed = stream.key_by("x") if step.choice else stream.key_by(lambda r: r.x)
     look_at(keyed.scan(lambda n, r: (n + 1, {"x": r.x, "n": n}), 0, schema=NUMBERED), "numbered")
-    return [again(keyed.aggregate(n=agg.count(), s=agg.sum("v")), "n", "s")]
+    look_at(keyed.top(1 + step.b, by="v"), "best")
+    low = pc.field("v") < step.a
+    made = keyed.aggregate(
+        n=agg.count(), s=agg.sum("v"), low=agg.count(where=low), when=agg.argmax("t", by="v", where=low)
+    )
+    return [again(made, "n", "s", "low", "when")]
 
 
 @kind(reads=(2, 2), most=1)

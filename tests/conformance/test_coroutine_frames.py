@@ -20,7 +20,7 @@ import penstock as ps
 from penstock.errors import OperatorError
 from penstock.operators import coroutine
 from penstock.operators.restarts import doubt
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.trial import Trial

@@ -17,6 +17,7 @@ from penstock import read
 from penstock.flow import Flow
 from penstock.operators import aggregate_columns
 from penstock.operators import aggregates as agg
+from penstock.operators.aggregation import Aggregation, aggregation
 from penstock.operators.scan import FlatScan
 from penstock.operators.windows import Session, Sliding, Tumbling
 from penstock.rows import record_type
@@ -140,7 +141,7 @@ class TestAggregates:
         stream = stream.window(8) if windowed else stream
         flow = stream.aggregate(**ALL).sink("out")
         expected = REFERENCE.run(flow, whole({"in": rows}))
-        monkeypatch.setattr(agg.Aggregation, "step", lambda *_: pytest.fail("row by row"))
+        monkeypatch.setattr(Aggregation, "step", lambda *_: pytest.fail("row by row"))
         assert_same(expected, ENGINES[0].run(flow, whole({"in": rows})))
 
     @pytest.mark.parametrize("windowed", [False, True])
@@ -164,7 +165,7 @@ class TestAggregates:
     @example([(0, -0.0), (0, -0.0), (1, 1e16), (1, 1.0), (1, -1e16)], [(0, 2**62)] * 5)
     def test_columns_fold_as_steps_do(self, floats, whole):
         for pairs in (floats, whole):
-            bundle = agg.aggregation({n: a("v") if n != "count" else a() for n, a in EACH.items()}, "a", None)
+            bundle = aggregation({n: a("v") if n != "count" else a() for n, a in EACH.items()}, "a", None)
             keys = list(dict.fromkeys(group for group, _ in pairs))
             for carried in (False, True):
                 states: dict[int, Any] = {}

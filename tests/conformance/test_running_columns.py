@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,14 +23,14 @@ from penstock.flow import Flow
 from penstock.graph import Node
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed, OnError
-from penstock.pe import keyed
+from penstock.pe import keyed, state_columns
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import key_shards
 from penstock.pe.running import new_states
 from penstock.pe.shards import Shard
-from penstock.pe.state_columns import ColumnStates
+from penstock.pe.state_columns import ColumnStates, saved_states
 from penstock.plan import make_plan
 from penstock.rows import Row
 from penstock.spark.deltas import apply_block, make_block
@@ -84,10 +85,30 @@ COMPARING = {
     "first_valid": agg.first("v", skip_nulls=True),
     "last_valid": agg.last("v", skip_nulls=True),
 }
+V, EVEN = pc.field("v"), pc.field("even")
+SOME = {
+    "values": agg.count("v"),
+    "even": agg.count(where=EVEN),
+    "first": agg.first("v", where=EVEN),
+    "last": agg.last("v", where=EVEN),
+    "last_valid": agg.last("v", skip_nulls=True, where=EVEN),
+    "low": agg.min("v", where=EVEN),
+    "high": agg.max("v", where=~EVEN),
+    "at_low": agg.argmin("even", by="v"),
+    "at_high": agg.argmax("v", by="v", where=EVEN),
+}
+NUMBERS = {
+    "total": agg.sum("v", where=EVEN),
+    "mean": agg.mean("v", where=pc.field("even")),
+    "halves": agg.sum(V.cast(pa.float64()) / 2.0, where=EVEN),
+    "told": agg.count(EVEN),
+}
 
 
 CASES = [(aggregates, *value) for aggregates in (ADDING, COMPARING) for value in VALUES]
 CASES += [(COMPARING, *value) for value in OTHERS]
+CASES += [(SOME, *value) for value in (VALUES[0], VALUES[3], VALUES[-1], OTHERS[0])]
+CASES += [(NUMBERS, *value) for value in (VALUES[0], VALUES[5], VALUES[-1])]
 
 
 @st.composite
@@ -98,9 +119,9 @@ def inputs(draw: st.DrawFn, kind: pa.DataType, values: list[Any]) -> tuple[pa.Sc
     # Rows by a seed: lists of Hypothesis are mostly too short for groups of several rows.
     random = draw(st.randoms(use_true_random=True))
     nulls = [None] if draw(st.booleans()) else []
-    columns = [choice + nulls for _, choice in [*keys, (kind, values)]]
+    columns = [choice + nulls for _, choice in [*keys, (kind, values), (pa.bool_(), [True, False])]]
     rows = [tuple(map(random.choice, columns)) for _ in range(draw(st.sampled_from([2, 5, 20, 60])))]
-    schema = pa.schema([*zip(names, [k for k, _ in keys], strict=True), ("v", kind)])
+    schema = pa.schema([*zip(names, [k for k, _ in keys], strict=True), ("v", kind), ("even", pa.bool_())])
     return schema, rows, names
 
 
@@ -262,11 +283,11 @@ def test_dataclasses_that_keep_what_they_are_given_go_by_columns(row: type, colu
 
 
 @pytest.mark.parametrize("keys", [["k"], []])
-@pytest.mark.parametrize("aggregates", [ADDING, COMPARING])
+@pytest.mark.parametrize("aggregates", [ADDING, COMPARING, SOME, NUMBERS])
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64()])
 def test_numbers_go_by_columns(kind: pa.DataType, aggregates: dict[str, agg.Agg], keys: list[str]) -> None:
-    schema = pa.schema([("k", pa.int64()), ("v", kind)])
-    rows = [(n * n % 7, None if n % 5 == 0 else n % 11) for n in range(100)]
+    schema = pa.schema([("k", pa.int64()), ("v", kind), ("even", pa.bool_())])
+    rows = [(n * n % 7, None if n % 5 == 0 else n % 11, n % 3 == 0) for n in range(100)]
     node = node_of(schema, aggregates, keys, "fail")
     pieces = cut(rows, [50])
     found = run(node, pieces, [True], [True])
@@ -325,3 +346,43 @@ def test_keys_that_come_one_by_one_are_found_with_the_others() -> None:
     states.update({key: [-1] for key in expected})
     assert len(states) == len(expected)
     assert set(map(tuple, states.values())) == {(-1,)}
+
+
+STATES = st.dictionaries(st.integers(-3, 9) | st.none(), st.tuples(st.integers(0, 5)).map(list), max_size=6)
+CHANGES = st.one_of(
+    st.tuples(st.just("one"), STATES),
+    st.tuples(st.just("some"), STATES),
+    st.tuples(st.just("columns"), STATES),
+    st.tuples(st.just("look"), st.none()),
+    st.tuples(st.just("settle"), st.none()),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(CHANGES, max_size=12), st.integers(0, 5), st.integers(0, 3))
+def test_states_that_came_in_any_numbers_are_those_of_a_dict(changes: list[Any], lately: int, by_one: int) -> None:
+    node = node_of(pa.schema([("k", pa.int64()), ("v", pa.float64())]), {"n": agg.count()}, ["k"], "fail")
+    states, expected, touched = new_states(node), dict[Any, Any](), set[Any]()
+    assert isinstance(states, ColumnStates)
+    with mock.patch.multiple(state_columns, _LATELY=lately, _BY_ONE=by_one):
+        for how, some in changes:
+            if how == "one":
+                for key, state in some.items():
+                    states[key] = state
+            elif how == "some":
+                states.update(some)
+            elif how == "columns":
+                other = new_states(node)
+                other.update(some)
+                assert isinstance(other, ColumnStates)
+                states.load(other.saved(full=True))
+            elif how == "settle":
+                states.settle()
+                touched = set()
+            expected |= some or {}
+            touched |= set(some or ())
+            assert len(states) == len(expected)
+            assert dict(states.items()) == {key: states[key] for key in states} == expected
+            if how == "look":
+                assert states.touched == len(touched)
+                assert saved_states(states.saved(full=False)) == {key: expected[key] for key in touched}

@@ -9,6 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -36,6 +37,17 @@ AGGREGATES = {
     "last": agg.last("v", skip_nulls=True),
     "all": agg.collect("v"),
     "different": agg.distinct("v"),
+    "values": agg.count("v"),
+    "how_many": agg.count_distinct("v"),
+    "odd": agg.count(where=pc.field("v") != 2),
+    "first_odd": agg.first("v", where=pc.field("v") != 2),
+    "all_odd": agg.collect("t", where=pc.field("v") != 2),
+    "early": agg.sum(lambda row: row.v, where=lambda row: row.t < 9),
+    "half": agg.mean(pc.field("v") / 2.0, where=pc.field("v") != 2),
+    "when": agg.argmax("t", by="v"),
+    "when_low": agg.argmin("t", by=lambda row: row.v, where=pc.field("t") > 2),
+    "median": agg.median("v"),
+    "upper": agg.quantile(pc.field("v") * 2, 0.75, interpolation="higher"),
 }
 Entry = tuple[int, int, int | None, bool, bool]
 """Of a row: how far time goes on, its key, its value, whether it gets as far as the window, whether a cut follows."""
@@ -119,9 +131,12 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) 
     return seen
 
 
-def windows(spec: Any, whole: bool) -> Flow:
+def windows(spec: Any, whole: bool | None) -> Flow:
+    """Make windows of aggregates, of whole rows, or (None) of the first rows."""
     window = Flow("w").source("in", read.items([], schema=SCHEMA), time="t").key_by("k").window(spec)
-    if whole:
+    if whole is None:
+        made = window.top(2, by="v", name="window")
+    elif whole:
         made = window.apply(lambda window, rows: (window, rows), name="window")
     else:
         made = window.aggregate(**AGGREGATES, name="window")
@@ -133,7 +148,7 @@ def windows(spec: Any, whole: bool) -> Flow:
 @given(
     ENTRIES,
     st.sampled_from(SPECS),
-    st.booleans(),
+    st.sampled_from([False, True, None]),
     st.just([0]) | st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, 12]), min_size=1),
 )
 @example(
@@ -145,7 +160,7 @@ def windows(spec: Any, whole: bool) -> Flow:
     False,
     [0, 1, 12, 0],
 )
-def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool, back: list[int]) -> None:
+def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool | None, back: list[int]) -> None:
     """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
     flow = windows(spec, whole)
     expected = run(flow, entries, back, columns=[False])

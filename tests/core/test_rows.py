@@ -20,12 +20,12 @@ from penstock.rows import (
     RowType,
     any_getter,
     arrow_type,
-    column_values,
     make_record,
     normalize_schema,
     record_class,
     record_type,
 )
+from penstock.value_columns import column_values
 
 
 @dataclasses.dataclass

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import FlowError, OperatorError
 from penstock.operators import aggregates as agg
+from penstock.operators.aggregation import aggregation
 
 from .running import numbers, out, records
 
@@ -108,7 +109,7 @@ class TestAggregates:
         assert [row.x for row in out(stream.aggregate(x=aggregate("v")))] == [None]
 
     def test_nan_is_one_value_also_behind_a_checkpoint(self):
-        bundle = agg.aggregation({"x": agg.distinct(lambda v: v)}, "a", None)
+        bundle = aggregation({"x": agg.distinct(lambda v: v)}, "a", None)
         state = None
         for value in (math.nan, 1.0, float("nan"), -0.0, 0.0):
             state = pickle.loads(pickle.dumps(bundle.step(state, value)))
@@ -123,7 +124,7 @@ class TestAggregates:
             out(stream)
 
     def test_a_value_without_a_hash_changes_nothing(self):
-        bundle = agg.aggregation({"x": agg.distinct(lambda v: v), "all": agg.collect(lambda v: v)}, "a", None)
+        bundle = aggregation({"x": agg.distinct(lambda v: v), "all": agg.collect(lambda v: v)}, "a", None)
         state = bundle.step(None, 1)
         with pytest.raises(TypeError, match="can be hashed"):
             bundle.step(state, [2])

@@ -18,7 +18,7 @@ from penstock.errors import FlowError, OperatorError
 from penstock.flow import Flow
 from penstock.local.engine import LocalEngine, Options
 from penstock.operators.stateless import DEFAULT_TASKS, DEFAULT_THREADS
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.pe.waiting import (
     Job,
     TaskWindow,

@@ -108,7 +108,9 @@ class TestTarget:
         controller = ThreadLevel(high=16, target=target)
         state, rng, found, decided = controller.start(), random.Random(1), [], []
         for _ in range(300):
-            seen = ThreadStatistics(100.0, 0.3, 0, True, cores, 0.0, batches, work * max(0.1, 1 + rng.gauss(0, noise)))
+            seen = ThreadStatistics(
+                100.0, 0.3, 0, True, cores, 0.0, batches=batches, work=work * max(0.1, 1 + rng.gauss(0, noise))
+            )
             state, actions = controller.step(state, seen)
             decided += actions
             found.append(state.levels.level)

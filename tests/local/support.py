@@ -8,7 +8,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
 MODELS = ["manual", "dedicated", "dynamic", "bound"]

@@ -11,7 +11,7 @@ from penstock import read
 from penstock.errors import OperatorError
 from penstock.local.brakes import Pressure, held_back
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
 

@@ -15,7 +15,7 @@ from penstock.clock import as_measured, thread_time
 from penstock.errors import FlowError, OperatorError, PenstockError
 from penstock.local import engine as engines
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
 from ..how import how

@@ -6,8 +6,8 @@ import pytest
 
 import penstock as ps
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
 from penstock.pe.models.bound import Bound
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
 ROWS = 200

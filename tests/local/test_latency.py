@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.worker_steering import FIRST_LOOK, FIRST_ROWS, PIECES
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.pe.stations import SOON
 from penstock.plan import make_plan
 

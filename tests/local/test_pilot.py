@@ -18,7 +18,7 @@ from penstock.elastic.thread_level import ThreadStatistics
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.pilot import PERIOD, SEARCH_PERIOD, FlowPilot, Period
 from penstock.local.worker_steering import BatchSteering, ThreadSteering, machine_usage
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats
 

@@ -15,9 +15,10 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
 from penstock.pe.ports import OperatorGate
 from penstock.pe.rebinding import Binding
+from penstock.pe.settings import Settings
 from penstock.plan import Plan, make_plan
 from penstock.policies import POLICIES
 from penstock.testing.flows import around_stage

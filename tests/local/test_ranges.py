@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.pe.stations import Partitioned
 from penstock.plan import make_plan
 

@@ -13,8 +13,8 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
 from penstock.pe.replicas import CALL
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES
 from penstock.sequential import SequentialEngine

@@ -12,7 +12,8 @@ import penstock as ps
 from penstock import rows
 from penstock.order.threads import Threads
 from penstock.pe.chunk import row_chunk
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.pe.shards import FEW_KEYS, Forgetting
 from penstock.plan import Plan, make_plan
 from penstock.timing import BEFORE

@@ -36,7 +36,7 @@ from penstock.local.worker_steering import (
     keeps_up,
     waiting_operators,
 )
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats, WorkerStats
 

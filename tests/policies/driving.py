@@ -11,7 +11,8 @@ from typing import Any
 import penstock as ps
 from penstock.ingress.feeds import make_feed
 from penstock.local.ingress import Cutter
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.plan import Plan, make_plan
 from penstock.policies import Moment, OperatorView, Snapshot, take_snapshot
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.policies import (
     POLICIES,

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.local.engine import LocalEngine, Options
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES, LeastRecent, Moment, OperatorView, Preempting, by_name
 from tests.policies.driving import SOON, Clock, Stage, on_stage

@@ -14,8 +14,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
 from penstock.pe.models.bound import Bound
+from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.workloads.catalogue import make_workload
 from penstock.workloads.traffic import car_following, queries, sumo, trace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
@@ -101,6 +101,7 @@ class BatchSize:
     full: float = 0.95
     ease: float = 0.5
     """Half the size is tried only if it is expected to be no busier than this."""
+    _: KW_ONLY
     sensitivity: float = 0.05
     """Double the size must be expected to save this part of the time for each row."""
     load_change: float = 0.2

@@ -21,7 +21,7 @@ import json
 import math
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from penstock.elastic.assignment import Assignment, AssignmentStatistics
@@ -179,6 +179,7 @@ class Decision:
     target: str = ""
     before: Value = None
     after: Value = None
+    _: KW_ONLY
     why: str = ""
     time: float | None = None
     epoch: int | None = None
@@ -242,7 +243,9 @@ class Pilot(Generic[State, Statistics]):
         number = self.steps + 1
         after = replace(self, state=state, steps=number)
         lines = tuple(
-            Decision(self.name, number, each.what, each.target, each.before, each.after, each.why, time, epoch)
+            Decision(
+                self.name, number, each.what, each.target, each.before, each.after, why=each.why, time=time, epoch=epoch
+            )
             for each in actions or (Action(HOLD, "", None, None, ""),)
         )
         return after, actions, (replace(lines[0], statistics=plain(statistics)), *lines[1:])

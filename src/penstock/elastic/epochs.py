@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -170,6 +170,7 @@ class ExecutorCount:
     advise: bool = False
     patience_up: int = 3
     patience_down: int = 10
+    _: KW_ONLY
     sensitivity: float = 0.05
     ease: float = 0.8
     """Fewer executors must be expected to take no more than this part of what the target allows."""
@@ -292,6 +293,7 @@ class EpochTasks:
     sensitivity: float = 0.05
     load_change: float = 0.2
     noise_limit: int = 5
+    _: KW_ONLY
     kept: int = 8
     """Epochs that are kept of each number of tasks."""
     prior: EpochCosts = PRIOR

@@ -21,7 +21,7 @@ search.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from penstock.elastic import search
 from penstock.elastic.search import (
@@ -60,6 +60,7 @@ class LevelState:
     records: tuple[Record, ...] = ()
     until: int = 0
     """The samples that the level of the moment is to have before the next decision, where it is in doubt."""
+    _: KW_ONLY
     doubts: int = 0
     """Times that a level was measured again since the load changed, because it was in doubt."""
     moves: int = 0
@@ -93,6 +94,7 @@ class Levels:
     load_change: float = 0.2
     noise_limit: int = 5
     warmup: int = 2
+    _: KW_ONLY
     memory_limit: int = 8
     skipped: int = 0
     """Samples behind a change of level that are not used: what waits at one level is worked off at the next."""

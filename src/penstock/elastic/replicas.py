@@ -25,7 +25,7 @@ Beyond the paper:
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, percent
@@ -56,6 +56,7 @@ class OperatorStatistics:
     busy: float = 1.0
     """The fraction of time that a replica ran, mean over replicas."""
     kind: str = STATELESS
+    _: KW_ONLY
     shards: int = 1
     inputs: int = 1
     outputs: int = 1
@@ -107,6 +108,7 @@ class OperatorMemory:
     """The throughput under which the limits were learned; 0 if there are none."""
     suspects: int = 0
     """Samples in a row that differ from that on one side; negative when they are below."""
+    _: KW_ONLY
     slow: Record | None = None
     """Its samples at its present size as the bottleneck, since anything was changed."""
     idle: Record | None = None
@@ -140,6 +142,7 @@ class Replicas:
     """A replica is given back only if the others would then be no busier than this."""
     noise_limit: int = 5
     """More samples in a row than this must differ to mean another load."""
+    _: KW_ONLY
     most_samples: int = 20
     """Samples of one size that are taken, at most, however noisy they are."""
 

@@ -10,7 +10,7 @@ from throughput, which varies: a level that keeps no more cores busy than a lowe
 gains nothing, so the lower one is the highest level that is looked at.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
@@ -43,6 +43,7 @@ class ThreadStatistics:
     """Processor seconds a second of the whole process; None where that is not known."""
     elsewhere: float = 0.0
     """The part of the machine that other processes keep busy, 0 to 1."""
+    _: KW_ONLY
     batches: float = 0.0
     """Batches a second that come in."""
     work: float = 0.0
@@ -72,6 +73,7 @@ class ThreadState:
     """The lowest level at which the machine was seen too busy, until it is seen not to be."""
     supply: Supply | None = None
     """What is known of levels while sources are the limit; None while they are not."""
+    _: KW_ONLY
     past: tuple[Supply, ...] = ()
     used: tuple[CoresUsed, ...] = ()
     """What was seen under this load, by level."""
@@ -107,6 +109,7 @@ class ThreadLevel:
     sensitivity: float = 0.05
     load_change: float = 0.2
     noise_limit: int = 5
+    _: KW_ONLY
     warmup: int = 2
     skipped: int = 0
     """Samples behind a change of level that are not used, as in `levels`."""
@@ -126,9 +129,9 @@ class ThreadLevel:
             self.load_change,
             self.noise_limit,
             self.warmup,
-            self.memory_limit,
-            self.skipped,
-            self.least_noise,
+            memory_limit=self.memory_limit,
+            skipped=self.skipped,
+            least_noise=self.least_noise,
         )
 
     def start(self) -> ThreadState:

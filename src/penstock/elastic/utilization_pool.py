@@ -6,7 +6,7 @@ threads, one is too busy and two are too idle, for ever. So a size that proved t
 remembered and not tried again until the load falls.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent
@@ -45,6 +45,7 @@ class UtilizationPool:
     low_utilization: float = 0.90
     high_utilization: float = 0.95
     load_change: float = 0.2
+    _: KW_ONLY
     remember: bool = True
     """False gives the published rule, which may never settle."""
 

@@ -9,7 +9,7 @@ and nothing is changed.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp
@@ -58,13 +58,16 @@ class WaitingConcurrency:
     """Where the search begins if rows hardly compute: the far side may not stand more at once."""
     sensitivity: float = 0.05
     load_change: float = 0.2
+    _: KW_ONLY
     noise_limit: int = 5
     memory_limit: int = 8
 
     @property
     def search(self) -> Levels:
         """Return the settings of the level search; the guess takes the place of the unused samples."""
-        return Levels(self.low, self.high, self.sensitivity, self.load_change, self.noise_limit, 0, self.memory_limit)
+        return Levels(
+            self.low, self.high, self.sensitivity, self.load_change, self.noise_limit, 0, memory_limit=self.memory_limit
+        )
 
     def start(self) -> WaitingState:
         return WaitingState(LevelState(clamp(self.initial, self.low, self.high)))

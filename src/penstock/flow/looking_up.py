@@ -88,7 +88,7 @@ def _in_table(
     checks.seconds(period, name, "refresh")
     brought = _brought(row, table.type, others, fields, prefix, name)
     result = brought.result_type(row, table.type)
-    lookup = Lookup(row, on, times, how, brought, result, period, table)
+    lookup = Lookup(row, on, times, how, brought, result, refresh=period, table=table)
     if table.at_hand:
         lookup.over(table.read(name), name)  # a key with several rows is refused here
     return stream._apply(name, lookup, result)

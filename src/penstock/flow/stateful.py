@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import checks
+from penstock.flow.fields import top
 from penstock.flow.matching import pattern
 from penstock.flow.windowed import WindowedStream
 from penstock.operators import aggregates
+from penstock.operators.aggregation import aggregation
 from penstock.operators.base import OnError
 from penstock.operators.initial import state_maker
 from penstock.operators.pattern import Absent, Match, Step
@@ -96,10 +98,26 @@ class Stateful(Generic[RowT_co]):
             ttl, results = None, {"ttl": ttl, **results}
         stream = self._keyed_rows
         name = stream.flow._free_name(name, None, "aggregate")
-        bundle = aggregates.aggregation(results, name, stream.type)
+        bundle = aggregation(results, name, stream.type)
         key = stream._key
         checks.aggregate_fields(bundle, stream.type, name, key.names if key else ())
         return stream._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
+
+    def top(
+        self,
+        count: int,
+        *,
+        by: Any,
+        largest: bool = True,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream:
+        """Emit each row that enters the `count` rows with the largest `by`, with its `rank` and the row that `left`.
+
+        Of equal ones the earlier row is before. Per window: `window(...).top(...)`.
+        """
+        return top(self._keyed_rows, count, by, largest, name, on_error, ttl)
 
     def process(
         self,

@@ -21,6 +21,8 @@ from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
 from penstock.operators.calls import CallOptions
 from penstock.operators.expiring import Expiring
+from penstock.operators.expression_functions import Expr
+from penstock.operators.expressions import EXPRESSIONS, bound_predicate
 from penstock.operators.join import How
 from penstock.operators.lookup import LookupHow
 from penstock.operators.sort import Sort
@@ -128,7 +130,8 @@ class Stream(Stateful[RowT_co]):
 
     def map(
         self,
-        function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]],
+        function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]]
+        | Callable[[RowT_co, Any], Awaitable[OutT] | Returned[OutT]],
         *,
         schema: Schema[OutT] | None = None,
         name: str | None = None,
@@ -141,7 +144,7 @@ class Stream(Stateful[RowT_co]):
 
         An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
         for at most `in_flight`; outputs keep the order of the rows. `timeout=`, `retries=`, `backoff=`, `rate=` and
-        `cache=` are for calls of a service.
+        `cache=` are for calls of a service; what `setup=` makes in each worker is the function's second argument.
         """
         name = self.flow._free_name(name, function, "map")
         returns = checks.returns(function, schema, name)
@@ -150,7 +153,7 @@ class Stream(Stateful[RowT_co]):
 
     def filter(
         self,
-        predicate: Callable[[RowT_co], Any] | pc.Expression,
+        predicate: Callable[[RowT_co], Any] | Callable[[RowT_co, Any], Any] | pc.Expression | Expr,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
@@ -158,17 +161,17 @@ class Stream(Stateful[RowT_co]):
         in_flight: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Stream[RowT_co]:
-        """Keep the rows for which a function, or a `pyarrow.compute` expression, holds; one may call as in `map`."""
-        if isinstance(predicate, pc.Expression):
+        """Keep the rows for which a function, or an expression, holds; a function may call as in `map`."""
+        if isinstance(predicate, EXPRESSIONS):
             name = self.flow._free_name(name, None, "filter")
             if waits or in_flight is not None or options:
                 given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
                 raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
             known = checks.known_type(self.type, name, "a filter expression")
-            checks.predicate(known, predicate, name)
-            return self._apply(name, FilterExpression(known, predicate, on_error=on_error), known)
+            holds = bound_predicate(predicate, known, name, "a filter")
+            return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
-        checks.is_callable(predicate, name, "a function of the row, or a pyarrow.compute expression")
+        checks.is_callable(predicate, name, "a function of the row, or an expression (ps.expr, pyarrow.compute)")
         rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
         return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
@@ -176,6 +179,10 @@ class Stream(Stateful[RowT_co]):
         self,
         function: Callable[
             [RowT_co], Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]]
+        ]
+        | Callable[
+            [RowT_co, Any],
+            Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]],
         ],
         *,
         schema: Schema[OutT] | None = None,
@@ -194,8 +201,8 @@ class Stream(Stateful[RowT_co]):
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
     ) -> Stream:
-        """Keep fields, "*" for all others, and compute some by `pyarrow.compute` expressions, under any name."""
-        name, on_error, expressions = checks.options_or_results(pc.Expression, name, on_error, expressions)
+        """Keep fields, "*" for all others, and compute some by expressions (`ps.expr(...)`, `pyarrow.compute`)."""
+        name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
         return select(self, fields, expressions, name, on_error)
 
     def drop(self, *fields: str, name: str | None = None) -> Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class Split:
     """Rows that only the driver has, pickled."""
     place: int | None = None
     """The place of the first row in its source, where that is not told by `ordinal` and `start`."""
+    _: KW_ONLY
     part: int = 0
     """The part of the source that all rows are of; see `Piece`."""
     floor: tuple[int, ...] | None = None

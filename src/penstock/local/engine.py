@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from threading import Event
 from typing import Any, Literal
 
@@ -41,7 +41,8 @@ from penstock.local.worker_steering import (
 from penstock.operators.stateless import rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.plan import Plan
 from penstock.read import Files
 from penstock.rows import Row
@@ -72,6 +73,7 @@ class Options:
     """What else is found while the flow runs; `pool` is another way to find the number of workers."""
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
+    _: KW_ONLY
     latency: float | None = None
     """How long a batch may take, in seconds: for the workers, the batches, and what is steered as `cores`."""
     name_keys: bool = False

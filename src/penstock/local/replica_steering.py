@@ -80,9 +80,9 @@ def _operator(
         done.rows_in / seconds,
         min(1.0, sum(busy) / len(busy) / seconds),
         done.kind,
-        max(1, partitions),
-        len(station.ports),
-        len(station.node.operator.outputs),
+        shards=max(1, partitions),
+        inputs=len(station.ports),
+        outputs=len(station.node.operator.outputs),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class SourceStream:
     """Rows that were read, by (part, output port)."""
     rows: int = 0
     """Rows that were read so far: the number of the next one."""
+    _: KW_ONLY
     turns: bool = False
     """Whether sources take turns: then each row counts, also one that cannot be read and is not told of."""
     turned: int = 0

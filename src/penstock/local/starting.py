@@ -9,7 +9,7 @@ from penstock.elastic.rebinding import Binding
 from penstock.local.engine import LocalEngine, SteeringName
 from penstock.local.engine import Options as Setup
 from penstock.options import Options, Threads
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import Plan
 from penstock.policies import by_name
 from penstock.statistics import FlowStats

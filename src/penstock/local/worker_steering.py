@@ -68,8 +68,8 @@ class ThreadSteering:
             keeps_up(period),
             cores,
             elsewhere,
-            done.batches_in / period.seconds,
-            done.worked / done.batches_out if done.batches_out > 0 else 0.0,
+            batches=done.batches_in / period.seconds,
+            work=done.worked / done.batches_out if done.batches_out > 0 else 0.0,
         )
 
     def searching(self, state: Any) -> bool:

@@ -19,8 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators import aggregates
-from penstock.operators.aggregates import Agg, Aggregation
-from penstock.rows import Row, RowType, column_values
+from penstock.operators.aggregate_values import Taken, read_all
+from penstock.operators.aggregates import Agg
+from penstock.operators.aggregation import Aggregation
+from penstock.rows import Row, RowType
+from penstock.value_columns import column_values
 
 Ints = npt.NDArray[np.int64]
 
@@ -57,6 +60,13 @@ def read_values(
     for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
         if read is None:
             found.append(None)
+        elif isinstance(aggregate.value, Taken):
+            some = aggregate.value.read_many(columns if exact else None, rows)
+            check = aggregate.check
+            if isinstance(some, list):
+                found.append(_packed(some if check is None else list(map(check, some))))
+            else:
+                found.append(_numbers(some, check))
         elif exact and isinstance(aggregate.value, str):
             found.append(_numbers(columns.column(aggregate.value), aggregate.check))  # type: ignore[union-attr]
         else:
@@ -92,14 +102,6 @@ def _is_own(cls: type, name: str) -> bool:
     if name == "__setattr__" and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return False
     return found is not getattr(object, name, None)
-
-
-def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
-    """Read the value of each row."""
-    values = list(map(read, rows))
-    if len(values) < len(rows):
-        raise RuntimeError("the function raised StopIteration")
-    return values
 
 
 def _numbers(column: pa.Array, check: Callable[[Any], Any] | None) -> Values:
@@ -297,6 +299,7 @@ def _collect(states: list[Any], values: Any, groups: Ints, first: Ints, count: i
 
 _BY_COLUMN: dict[Any, Callable[[list[Any], Any, Ints, Ints, int], list[Any] | None]] = {
     aggregates.count_step: _count,
+    aggregates.count_valid_step: _count,
     aggregates.sum_step: _sum,
     aggregates.mean_step: _mean,
     aggregates.min_step: _min,

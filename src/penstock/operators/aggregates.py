@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import FlowError
-from penstock.operators import decimals
+from penstock.operators import decimals, quantiles
+from penstock.operators.aggregate_values import ABSENT, Taken, field_reader, taken
 from penstock.public import makers
-from penstock.rows import Row, RowType, any_getter, arrow_type
+from penstock.rows import Row, RowType, arrow_type
+
+Value = Any
+"""What an aggregate takes: the name of a field, a function of the row, or an expression."""
+Where = Any
+"""Of which rows: an expression that is true or false, or a function of the row; None for all."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,12 @@ class Agg:
     """Describe one aggregate: where its values come from, how they fold, and what comes out."""
 
     label: str
-    value: str | Callable[[Row], Any] | None
+    value: str | Callable[[Row], Any] | Taken | None
     start: Callable[[], Any]
     step: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
     type_of: Callable[[pa.DataType | None], pa.DataType | None]
+    _: KW_ONLY
     in_place: bool = False
     """Whether `step` changes its state; it must not fail then, because a row that fails changes nothing."""
     own: bool = False
@@ -43,11 +48,7 @@ class Agg:
         """Return the function that reads this aggregate's value from a row."""
         if self.value is None:
             return None
-        read: Callable[[Row], Any]
-        if callable(self.value):
-            read = self.value
-        else:
-            read = any_getter([self.value]) if row is None else row.getter([self.value])
+        read = self.value.read if isinstance(self.value, Taken) else field_reader(self.value, row)
         check = self.check
         return read if check is None else lambda row: check(read(row))
 
@@ -70,9 +71,16 @@ def count_step(count: int, _: Any) -> int:
     return count + 1
 
 
-def count() -> Agg:
-    """Count rows."""
-    return Agg("count", None, int, count_step, identity, lambda _: pa.int64())
+def count_valid_step(count: int, value: Any) -> int:
+    """Count one more, unless it is null."""
+    return count if value is None else count + 1
+
+
+def count(value: Value = None, *, where: Where = None) -> Agg:
+    """Count rows, or the values of a field or expression that are not null."""
+    if value is None and where is None:
+        return Agg("count", None, int, count_step, identity, lambda _: pa.int64())
+    return Agg("count", taken(value, where), int, count_valid_step, identity, lambda _: pa.int64())
 
 
 def sum_step(total: Any, value: Any) -> Any:
@@ -84,9 +92,9 @@ def sum_step(total: Any, value: Any) -> Any:
     return value if total is None else total + value
 
 
-def sum(value: str | Callable[[Row], Any]) -> Agg:
-    """Add up a field, or a function of the row; null where there was no value."""
-    return Agg("sum", value, _none, sum_step, identity, _sum_type, for_type=_sum_of)
+def sum(value: Value, *, where: Where = None) -> Agg:
+    """Add up a field, an expression or a function of the row; null where there was no value."""
+    return Agg("sum", taken(value, where), _none, sum_step, identity, _sum_type, for_type=_sum_of)
 
 
 def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
@@ -141,9 +149,9 @@ def min_step(best: Any, value: Any) -> Any:
     return value if best != best else best  # noqa: PLR0124 (NaN is above all others)
 
 
-def min(value: str | Callable[[Row], Any]) -> Agg:
+def min(value: Value, *, where: Where = None) -> Agg:
     """Keep the smallest value; of equal ones the first. NaN is larger than all others."""
-    return Agg("min", value, _none, min_step, identity, _same)
+    return Agg("min", taken(value, where), _none, min_step, identity, _same)
 
 
 def max_step(best: Any, value: Any) -> Any:
@@ -155,9 +163,9 @@ def max_step(best: Any, value: Any) -> Any:
     return value if value != value and best == best else best  # noqa: PLR0124 (NaN is above all others)
 
 
-def max(value: str | Callable[[Row], Any]) -> Agg:
+def max(value: Value, *, where: Where = None) -> Agg:
     """Keep the largest value; of equal ones the first. NaN is larger than all others."""
-    return Agg("max", value, _none, max_step, identity, _same)
+    return Agg("max", taken(value, where), _none, max_step, identity, _same)
 
 
 def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
@@ -165,9 +173,9 @@ def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
     return state if value is None else (state[0] + value, state[1] + 1)
 
 
-def mean(value: str | Callable[[Row], Any]) -> Agg:
+def mean(value: Value, *, where: Where = None) -> Agg:
     """Average a field: a decimal where the field is one, a float elsewhere; null where there was no value."""
-    return Agg("mean", value, lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
+    return Agg("mean", taken(value, where), lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
 
 
 def _average(state: tuple[Any, int]) -> Any:
@@ -197,11 +205,11 @@ def first_valid_step(state: Any, value: Any) -> Any:
     return value if state is None else state
 
 
-def first(value: str | Callable[[Row], Any], *, skip_nulls: bool = False) -> Agg:
+def first(value: Value, *, skip_nulls: bool = False, where: Where = None) -> Agg:
     """Keep the first row's value, or the first that is not null."""
     if skip_nulls:
-        return Agg("first valid", value, _none, first_valid_step, identity, _same)
-    return Agg("first", value, _none, first_step, lambda s: s and s[0], _same)
+        return Agg("first valid", taken(value, where), _none, first_valid_step, identity, _same)
+    return _present(Agg("first", value, _none, first_step, lambda s: s and s[0], _same), where)
 
 
 def last_step(_: Any, value: Any) -> Any:
@@ -214,24 +222,20 @@ def last_valid_step(state: Any, value: Any) -> Any:
     return state if value is None else value
 
 
-def last(value: str | Callable[[Row], Any], *, skip_nulls: bool = False) -> Agg:
+def last(value: Value, *, skip_nulls: bool = False, where: Where = None) -> Agg:
     """Keep the last row's value, or the last that is not null."""
     if skip_nulls:
-        return Agg("last valid", value, _none, last_valid_step, identity, _same)
-    return Agg("last", value, _none, last_step, identity, _same)
+        return Agg("last valid", taken(value, where), _none, last_valid_step, identity, _same)
+    return _present(Agg("last", value, _none, last_step, identity, _same), where)
 
 
-def collect(value: str | Callable[[Row], Any]) -> Agg:
+def collect(value: Value, *, where: Where = None) -> Agg:
     """Collect the values in a list, in order."""
-    return Agg(
-        "collect",
-        value,
-        list,
-        collect_step,
-        list,
-        lambda kind: None if kind is None else pa.list_(kind),
-        in_place=True,
-    )
+    return _present(Agg("collect", value, list, collect_step, list, _list_type, in_place=True), where)
+
+
+def _list_type(kind: pa.DataType | None) -> pa.DataType | None:
+    return None if kind is None else pa.list_(kind)
 
 
 def collect_step(values: list[Any], value: Any) -> list[Any]:
@@ -250,19 +254,23 @@ class _NotANumber:
 NAN = _NotANumber()
 
 
-def distinct(value: str | Callable[[Row], Any]) -> Agg:
+def distinct(value: Value, *, where: Where = None) -> Agg:
     """Collect the different values in a list, in the order in which they first came; null is one of them."""
-    return Agg(
-        "distinct",
-        value,
-        dict,
-        distinct_step,
-        _different,
-        lambda kind: None if kind is None else pa.list_(kind),
-        in_place=True,
-        check=_hashable,
-        refuses=pa.types.is_nested,
-    )
+    made = Agg("distinct", value, dict, distinct_step, _different, _list_type, in_place=True)
+    return _present(replace(made, check=_hashable, refuses=pa.types.is_nested), where)
+
+
+def count_distinct(value: Value, *, where: Where = None) -> Agg:
+    """Count the different values; null is none of them."""
+    made = Agg("count_distinct", taken(value, where), dict, distinct_valid_step, len, lambda _: pa.int64())
+    return replace(made, in_place=True, check=_hashable, refuses=pa.types.is_nested)
+
+
+def distinct_valid_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
+    """Note a value that is not null."""
+    if value is not None:
+        seen[value] = None
+    return seen
 
 
 def distinct_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
@@ -290,139 +298,77 @@ def fold(
     step: Callable[[Any, Row], Any],
     result: Callable[[Any], Any] | None = None,
     returns: Any = None,
+    *,
+    where: Where = None,
 ) -> Agg:
     """Fold whole rows by a function of your own: `step(state, row) -> state`."""
-    return Agg(
-        "fold",
-        identity,
-        start,
-        step,
-        result or identity,
-        lambda _: None if returns is None else arrow_type(returns),
-        own=True,
-    )
+    kind = None if returns is None else arrow_type(returns)
+    return _present(Agg("fold", identity, start, step, result or identity, lambda _: kind, own=True), where)
 
 
 @dataclass(frozen=True)
-class Aggregation:
-    """Several aggregates under their names; the state is one list."""
+class Present:
+    """Leave a state as it is for rows that an aggregate is not to see; null is a value for its step."""
 
-    names: tuple[str, ...]
-    aggregates: tuple[Agg, ...]
-    row: RowType | None = field(default=None, compare=False)
-    """The type of the rows, as far as it is known."""
+    step: Callable[[Any, Any], Any]
 
-    @property
-    def by_column(self) -> bool:
-        """Tell whether a whole column may be folded at once, and the rows one by one if that fails."""
-        return not any(aggregate.own for aggregate in self.aggregates)
-
-    def step(self, state: list[Any] | None, row: Row) -> list[Any]:
-        """Take one row in; the old state is left as it was, so that a row that fails changes nothing."""
-        if state is None:
-            state = [aggregate.start() for aggregate in self.aggregates]
-        if self._plain is not None:
-            return [step(old, read(row)) for old, (step, read) in zip(state, self._plain, strict=True)]
-        values = [None if read is None else read(row) for read in self.readers]
-        result = [
-            old if aggregate.in_place else aggregate.step(old, value)
-            for aggregate, old, value in zip(self.aggregates, state, values, strict=True)
-        ]
-        for index in self._in_place:
-            result[index] = self.aggregates[index].step(result[index], values[index])
-        return result
-
-    @cached_property
-    def readers(self) -> list[Callable[[Row], Any] | None]:
-        """Return the function that reads each aggregate's value, None where it takes none."""
-        return [aggregate.reader(self.row) for aggregate in self.aggregates]
-
-    @cached_property
-    def _plain(self) -> list[tuple[Callable[[Any, Any], Any], Callable[[Row], Any]]] | None:
-        """How each aggregate steps and reads, where no step changes a state that is there."""
-        if self._in_place or not self.by_column:
-            return None
-        # One that takes no value does not look at what it gets.
-        return [(agg.step, read or identity) for agg, read in zip(self.aggregates, self.readers, strict=True)]
-
-    @cached_property
-    def _in_place(self) -> list[int]:
-        return [index for index, aggregate in enumerate(self.aggregates) if aggregate.in_place]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"names": self.names, "aggregates": self.aggregates, "row": self.row}
-
-    def advance(self, state: list[Any] | None, row: Row) -> tuple[list[Any], list[Any]]:
-        """Take one row in, and return the value of each aggregate too; where one fails, no state has changed."""
-        if not self._in_place:
-            after = self.step(state, row)
-            return after, self.results(after)
-        before = [aggregate.start() for aggregate in self.aggregates] if state is None else state
-        values = [None if read is None else read(row) for read in self.readers]
-        after, results = list(before), [None] * len(before)
-        for index in sorted(range(len(before)), key=self._in_place.__contains__):
-            aggregate = self.aggregates[index]
-            after[index] = aggregate.step(before[index], values[index])
-            results[index] = aggregate.result(after[index])
-        return after, results
-
-    def results(self, state: list[Any]) -> list[Any]:
-        """Return the value of each aggregate."""
-        return [aggregate.result(value) for aggregate, value in zip(self.aggregates, state, strict=True)]
-
-    def fields(self, row: RowType | None) -> list[pa.Field] | None:
-        """Return the fields of the results, or None where a type is unknown."""
-        fields = []
-        for name, aggregate in zip(self.names, self.aggregates, strict=True):
-            source = None
-            if isinstance(aggregate.value, str) and row is not None:
-                source = row.schema.field(aggregate.value).type
-            kind = aggregate.type_of(source)
-            if kind is None:
-                return None
-            fields.append(pa.field(name, kind))
-        return fields
-
-    def functions(self) -> list[Any]:
-        """List the user's functions."""
-        return [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
+    def __call__(self, state: Any, value: Any) -> Any:
+        return state if value is ABSENT else self.step(state, value)
 
 
-def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) -> Aggregation:
-    """Check and bundle named aggregates of rows of a type."""
-    if not aggregates:
-        raise FlowError(
-            f"operator {operator!r}: aggregate() needs at least one aggregate, for example "
-            f'aggregate(total=ps.agg.sum("value"))'
-        )
-    for name, aggregate in aggregates.items():
-        if not isinstance(aggregate, Agg):
-            raise FlowError(
-                f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
-                f"sum(field), min, max, mean, first, last, collect, distinct or fold"
-            )
-        if aggregate.value is not None and not isinstance(aggregate.value, str) and not callable(aggregate.value):
-            raise FlowError(
-                f"operator {operator!r}: {name} is {aggregate.label}({aggregate.value}), which is neither a field nor "
-                f"a function of the row; compute an expression by select(..., value=expression) before, and give the "
-                f"name of its field"
-            )
-        if row is not None and isinstance(aggregate.value, str) and aggregate.value in row.schema.names:
-            kind = row.schema.field(aggregate.value).type
-            if aggregate.refuses(kind):
-                raise FlowError(
-                    f"operator {operator!r}: {name} is {aggregate.label}({aggregate.value!r}), whose values are of the "
-                    f"type {kind}; give a function of the row instead that makes one number or text of each"
-                )
-    return Aggregation(tuple(aggregates), tuple(_typed(each, row) for each in aggregates.values()), row)
+def _present(aggregate: Agg, where: Where) -> Agg:
+    """Return an aggregate that takes null for a value, of some rows only if `where` says so."""
+    value = taken(aggregate.value, where, ABSENT)
+    return replace(aggregate, value=value, step=aggregate.step if where is None else Present(aggregate.step))
 
 
-def _typed(aggregate: Agg, row: RowType | None) -> Agg:
-    """Return an aggregate as it is for the type of the field that it reads, where that is known."""
-    if row is None or aggregate.for_type is None or not isinstance(aggregate.value, str):
-        return aggregate
-    place = row.schema.get_field_index(aggregate.value)
-    return aggregate if place < 0 else aggregate.for_type(aggregate, row.schema.field(place).type)
+def argmin_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+    """Keep the pair with the smaller first value."""
+    if best is None or pair is None:
+        return best if pair is None else pair
+    return pair if pair[0] < best[0] or (best[0] != best[0] and pair[0] == pair[0]) else best
+
+
+def argmin(value: Value, *, by: Value, where: Where = None) -> Agg:
+    """Take a value from the row in which `by` is smallest: of equal ones the first, and none in which it is null."""
+    return Agg("argmin", Taken((by, value), where), _none, argmin_step, _second, _same)
+
+
+def argmax_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+    """Keep the pair with the larger first value; NaN is above all others."""
+    if best is None or pair is None:
+        return best if pair is None else pair
+    return pair if pair[0] > best[0] or (pair[0] != pair[0] and best[0] == best[0]) else best
+
+
+def argmax(value: Value, *, by: Value, where: Where = None) -> Agg:
+    """Take a value from the row in which `by` is largest: of equal ones the first, and none in which it is null."""
+    return Agg("argmax", Taken((by, value), where), _none, argmax_step, _second, _same)
+
+
+def _second(pair: tuple[Any, Any] | None) -> Any:
+    return None if pair is None else pair[1]
+
+
+def quantile(value: Value, q: float, *, interpolation: quantiles.Interpolation = "linear", where: Where = None) -> Agg:
+    """Find the number that a part `q` (0 to 1) of all are below: exactly, so all numbers are kept.
+
+    Of n numbers in order, counted from 0, it is the one at (n - 1) * q; between two of them `interpolation` says which,
+    or, by default, the number between them, as a float. NaN is larger than all others; nulls are left out.
+    """
+    find = quantiles.Quantile(q, interpolation)
+    kind = _float_type if interpolation == "linear" else _same
+    made = Agg("quantile", taken(value, where), quantiles.nothing, quantiles.step, find, kind)
+    return replace(made, in_place=True, check=quantiles.number, refuses=quantiles.no_number)
+
+
+def median(value: Value, *, where: Where = None) -> Agg:
+    """Find the number in the middle, or between the two in the middle."""
+    return quantile(value, 0.5, where=where)
+
+
+def _float_type(_: pa.DataType | None) -> pa.DataType:
+    return pa.float64()
 
 
 def __dir__() -> list[str]:

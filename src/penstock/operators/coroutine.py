@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from penstock.errors import FlowError, PenstockError
@@ -210,6 +210,7 @@ class _Held:
     opened: Position
     time: Ticks
     """The latest time of its rows: its end is not before that."""
+    _: KW_ONLY
     frame: _Frame | None = None
     """Where it waits, if that is kept; it is never saved."""
 

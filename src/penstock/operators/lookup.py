@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import compress, pairwise
 from typing import Any, Literal
 
@@ -18,7 +18,8 @@ import pyarrow as pa
 from penstock.errors import FlowError, shorten
 from penstock.keys import as_keys, has_null
 from penstock.operators.stateless import Columnar
-from penstock.rows import RowType, column_values
+from penstock.rows import RowType
+from penstock.value_columns import column_values
 
 LookupHow = Literal["left", "inner"]
 
@@ -116,6 +117,7 @@ class Lookup(Columnar):
     how: LookupHow = "left"
     brought: Brought = Brought((), ())
     returns: RowType | None = None
+    _: KW_ONLY
     refresh: float | None = None
     """Seconds after which the table is read again, by the wall clock; None for never."""
     table: Any = None

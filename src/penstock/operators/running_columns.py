@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.operators import aggregates
 from penstock.operators.aggregates import Agg, results_of
 from penstock.operators.state_forms import FLOAT, INT, MEAN_FLOAT, MEAN_INT, Form, Parts, value_list
-from penstock.rows import column_of, column_values
+from penstock.value_columns import column_of, column_values
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -155,15 +155,20 @@ Found = tuple[pa.Array, Parts]
 
 
 def running(
-    aggregate: Agg, form: Form, carried: Parts, column: pa.Array | None, members: Members, kind: pa.DataType
+    aggregate: Agg,
+    form: Form,
+    carried: Parts,
+    column: pa.Array | list[Any] | None,
+    members: Members,
+    kind: pa.DataType,
 ) -> tuple[pa.Array, Form, Parts]:
     """Return the results of an aggregate after each row, and the groups' new states, in a form that has them."""
-    fold = _FOLDS.get((aggregate.step, form.name))
+    fold = None if isinstance(column, list) else _FOLDS.get((aggregate.step, form.name))
     made = None if fold is None else fold(carried, column, members, kind)
     if made is not None:
         return made[0], form, made[1]
     states = [aggregate.start() if state is None else state for state in form.unpack(carried)]
-    values = [None] * members.rows if column is None else column_values(column)
+    values = [None] * members.rows if column is None else column if isinstance(column, list) else column_values(column)
     step, found = aggregate.step, []
     for code, value in zip(members.codes.tolist(), values, strict=True):
         states[code] = state = step(states[code], value)
@@ -176,6 +181,11 @@ def running(
 def _count(carried: Parts, column: Any, members: Members, kind: pa.DataType) -> Found:
     counts = members.unsorted((carried[0] - members.starts)[members.of] + np.arange(1, members.rows + 1))
     return pa.array(counts), (carried[0] + members.sizes,)
+
+
+def _count_valid(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
+    counts = members.whole_sums(_valid_rows(column, members).astype(np.int64), carried[0])
+    return pa.array(members.unsorted(counts)), (counts[members.last],)
 
 
 def _numbers(column: pa.Array, filler: float, form: Form) -> tuple[Array, npt.NDArray[np.bool_] | None]:
@@ -338,6 +348,7 @@ def _taken(before: list[Any], column: pa.Array, picked: Ints, kind: pa.DataType)
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _FOLDS: dict[tuple[Any, str], Callable[..., Found | None]] = {
     (aggregates.count_step, "count"): _count,
+    (aggregates.count_valid_step, "count"): _count_valid,
     (aggregates.sum_step, INT.name): _sum_ints,
     (aggregates.sum_step, FLOAT.name): _sum_floats,
     (aggregates.mean_step, MEAN_INT.name): _mean_ints,

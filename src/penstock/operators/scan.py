@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.operators.aggregate_columns import in_order, read_all
-from penstock.operators.aggregates import Agg, Aggregation, results_of
+from penstock.operators.aggregate_columns import in_order
+from penstock.operators.aggregate_values import Taken, read_all
+from penstock.operators.aggregates import Agg, results_of
+from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.stateless import refuse_row
 from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
+from penstock.value_columns import column_values
 
 
 def no_pair(result: Any, second: str) -> TypeError:
@@ -35,7 +38,7 @@ class Scan(Logic):
     def fold(
         self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
-        if self.returns is not None:
+        if self.returns is not None and (self.returns.has_nested or self.returns.form not in ("scalar", "tuple")):
             self._fold_declared(self.returns, states, keys, rows, out, careful)
             return
         function, initial, get, append = self.function, self.initial, states.get, out.append
@@ -268,7 +271,10 @@ class Aggregate(Logic):
         members = list(map(firsts.setdefault, keys, range(len(keys))))  # the first row of the same key stands for it
         held = [states.get(key) for key in firsts]
         # All values before the first step: reading may fail, and a step may change its state in place.
-        values = [repeat(None) if read is None else read_all(read, rows) for read in aggregation.readers]
+        values = [
+            repeat(None) if read is None else _read(aggregate, read, rows)
+            for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True)
+        ]
         results: list[Any] = [None] * len(aggregation.names)
         lasts: list[Any] = [None] * len(aggregation.names)
         for index in in_order(aggregation):
@@ -302,6 +308,15 @@ class Aggregate(Logic):
 
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
+
+
+def _read(aggregate: Agg, read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
+    """Return the values that an aggregate takes; expressions are computed for all rows at once."""
+    if not isinstance(aggregate.value, Taken):
+        return read_all(read, rows)
+    found, check = aggregate.value.read_many(None, lambda: rows), aggregate.check
+    values = found if isinstance(found, list) else column_values(found)
+    return values if check is None else list(map(check, values))
 
 
 def _running(aggregate: Agg, current: list[Any], members: list[int], values: Iterable[Any]) -> list[Any]:

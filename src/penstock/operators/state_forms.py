@@ -115,7 +115,7 @@ _NUMBERS = {aggregates.min_step, aggregates.max_step, aggregates.last_step}
 
 def form_of(aggregate: Agg, kind: pa.DataType | None) -> Form:
     """Return how the states of an aggregate of values of a type are kept."""
-    if aggregate.step is aggregates.count_step:
+    if aggregate.step in (aggregates.count_step, aggregates.count_valid_step):
         return COUNT
     adds = aggregate.step in (aggregates.sum_step, aggregates.mean_step)
     if kind is None or not (adds or aggregate.step in _NUMBERS):

@@ -39,6 +39,7 @@ class Step:
     argument: object = EMPTY
     enabled: Callable[[], bool] | None = None
     """Whether the step can be taken now; None stands for always."""
+    _: dataclasses.KW_ONLY
     look: Callable[[], Any] | None = None
     """What the step would return if it were taken now; None if nothing is learnt from it."""
 
@@ -93,7 +94,7 @@ class Stepped:
             effect()
             return seen
 
-        return self._perform(Step(self, name, UPDATE, both, argument, enabled, look))
+        return self._perform(Step(self, name, UPDATE, both, argument, enabled, look=look))
 
     def set(self, value: Any) -> None:
         """Replace the value: the effect of many steps."""

@@ -31,6 +31,7 @@ class PolicyScheduler(PortScheduler[Batch]):
         policy: Policy,
         time_slice: float,
         clock: Callable[[], float],
+        *,
         seed: int,
     ) -> None:
         super().__init__(primitives, lot)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from penstock.clock import perf_counter
 from penstock.errors import FlowError, PenstockError
@@ -18,7 +18,6 @@ from penstock.hints import check_count, refuse_replicas
 from penstock.operators.stateless import rows_wait
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
-from penstock.order.reorder import MakeReorder, ReorderBuffer
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header, Taken
 from penstock.pe.building import by_operator, check_change, extend
@@ -26,56 +25,24 @@ from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure, first_failure
 from penstock.pe.marks import Steps
 from penstock.pe.meters import Latencies
-from penstock.pe.models.base import Model, ModelName
+from penstock.pe.models.base import Model
 from penstock.pe.models.bound import Bound
 from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.models.owning import Dedicated, Manual
 from penstock.pe.own_threads import threaded_ports
 from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
 from penstock.pe.replicas import Replica
+from penstock.pe.settings import Settings
 from penstock.pe.source_station import Read, SourceStation
-from penstock.pe.stations import SOON, Partitioned, Rows, Station, Surroundings
+from penstock.pe.stations import SOON, Rows, Station, Surroundings
 from penstock.pe.statistics import operator_stats, query_latencies
 from penstock.plan import Plan
-from penstock.policies import MeasuredFlow, Policy
+from penstock.policies import MeasuredFlow
 from penstock.statistics import FlowStats
 from penstock.timing import Ticks
 
 QUEUE_PARTITIONS = 8
 """Parts of a keyed operator whose workers take what waits longest: some more than workers, for each part costs time."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How an element works."""
-
-    model: ModelName = "dynamic"
-    workers: int = 1
-    policy: Policy | None = None
-    """Chooses operators in the dynamic model; None is the Streams scheduler: the port that has waited longest."""
-    partitions: int | None = None
-    """Into how many parts keyed operators are cut in the dynamic model. None is as many as the flow has shards where
-    each belongs to a replica, which moves one after the other, and few where workers share them by a queue."""
-    capacity: int = 16
-    """Batches that an input port holds."""
-    in_flight: int = 64
-    """Batches that may be in the element at once."""
-    fuse: bool = True
-    """Whether consecutive maps and filters are run as one, in the dynamic and the manual model, and sinks are run with
-    what they read, in these and the bound one."""
-    quantum: float = 0.05
-    """Seconds that a worker stays with an operator while others have work; in the dynamic and the bound model."""
-    partitioned: Partitioned = "hybrid"
-    """How workers share the partitions of a keyed operator: by one of Ordered's queues, or by Elasticutor's table."""
-    replicas: int | Mapping[str, int] = field(default_factory=dict)
-    """Replicas of operators, by name; a number is for all that can have some."""
-    reorder: MakeReorder = ReorderBuffer
-    """Makes what puts batches back in order."""
-    barrier: bool = False
-    """Rebind with everybody standing still: the baseline of the bound model."""
-    seed: int = 0
-    keeps_frames: bool = True
-    """Whether co-routines go on after their waits; where state is saved they begin again instead."""
 
 
 class Element:
@@ -102,16 +69,16 @@ class Element:
             self._take,
             clock,
             settings.capacity,
-            settings.in_flight,
-            self._partitions(plan),
-            min(SOON, settings.quantum),
-            settings.reorder(self._primitives, settings.in_flight + 1, first=first),
-            lambda: self.model.active,
-            MeasuredFlow(clock),
-            first,
-            settings.partitioned,
-            settings.reorder,
-            settings.keeps_frames,
+            in_flight=settings.in_flight,
+            partitions=self._partitions(plan),
+            turn=min(SOON, settings.quantum),
+            published=settings.reorder(self._primitives, settings.in_flight + 1, first=first),
+            active=lambda: self.model.active,
+            measured=MeasuredFlow(clock),
+            first=first,
+            partitioned=settings.partitioned,
+            reorder=settings.reorder,
+            keeps_frames=settings.keeps_frames,
         )
         check_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"

@@ -11,7 +11,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from penstock.timing import BEFORE, FOREVER, Ticks
 
 FEW_ROWS = 32
 """What a group of as many costs by columns, it costs row by row too."""
+AS_MANY = 3
+"""Running aggregates are less to do for a row than windows are: there it is so many times as many."""
 
 
 @dataclass
@@ -49,7 +51,8 @@ class _Emitted:
     times: list[Ticks] = field(default_factory=list)
 
 
-class RowList(NamedTuple):
+@dataclass(slots=True, kw_only=True)
+class RowList:
     """The rows of a group, port after port, as lists; and the marks among them."""
 
     order: Ints
@@ -78,6 +81,7 @@ class KeyedRunner:
         shards: Shards,
         failures: Failures,
         clock: Callable[[], float] = perf_counter,
+        *,
         hot: HotKeys | None = None,
     ) -> None:
         operator = node.operator
@@ -100,7 +104,7 @@ class KeyedRunner:
             if not group:
                 return {}
             chunk, numbers = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
-            if isinstance(self._logic, Aggregate) and len(chunk) > FEW_ROWS:
+            if isinstance(self._logic, Aggregate) and len(chunk) > AS_MANY * FEW_ROWS:
                 began = self._clock()
                 found = Running(self._node, self._shards).run(chunk, numbers)
                 if found is not None:
@@ -167,16 +171,17 @@ class KeyedRunner:
                 self._hot.add(number, by_shard, ends[number] - count, ends[number])
 
     def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
-        found = self._list(group, marks, watermark)
-        order, shards, ports, rows, keys, bad, times, waters, positions, mark_values, mark_positions = found
+        given = self._list(group, marks, watermark)
+        ports, rows, keys, bad = given.ports, given.rows, given.keys, given.bad_keys
+        times, waters, positions = given.times, given.waters, given.positions
         seen = set()
-        for number, indexes in _by_shard(order, shards):
+        for number, indexes in _by_shard(given.order, given.shards):
             shard = self._shards.get(number)
             began = self._clock()
             seen.add(number)
             for i in indexes:
                 if shard.timers and shard.timers[0][0] <= waters[i]:
-                    self._fire(shard, waters[i], mark_values, mark_positions)
+                    self._fire(shard, waters[i], given.mark_values, given.mark_positions)
                 if not self._row(shard, ports[i], rows[i], keys[i], times[i], waters[i], positions[i], bad.get(i)):
                     break
             if self._hot is not None:
@@ -212,17 +217,17 @@ class KeyedRunner:
         order = np.lexsort((*reversed(columns), shards)) if rows else np.empty(0, np.int64)
         positions = list(zip(*(c.tolist() for c in columns), strict=True))
         return RowList(
-            order,
-            shards,
-            ports,
-            rows,
-            keys,
-            bad,
-            times.tolist(),
-            waters.tolist(),
-            positions,
-            mark_values,
-            marks.positions,
+            order=order,
+            shards=shards,
+            ports=ports,
+            rows=rows,
+            keys=keys,
+            bad_keys=bad,
+            times=times.tolist(),
+            waters=waters.tolist(),
+            positions=positions,
+            mark_values=mark_values,
+            mark_positions=marks.positions,
         )
 
     def _fire_due(self, marks: Steps, seen: Iterable[int]) -> None:

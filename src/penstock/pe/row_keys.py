@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.keys import as_key, as_keys
 from penstock.operators.base import Key, Keyed
 from penstock.pe.chunk import Chunk, Ints
-from penstock.rows import Row, RowType, any_getter, column_values
+from penstock.rows import Row, RowType, any_getter
+from penstock.value_columns import column_values
 
 
 def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[int, Exception]]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.graph import KeyedNode
 from penstock.operators.aggregate_columns import has_its_columns
+from penstock.operators.aggregate_values import Taken, kind_of
 from penstock.operators.base import Keyed
 from penstock.operators.running_columns import Members, running
 from penstock.operators.scan import Aggregate
@@ -34,10 +35,7 @@ def new_states(node: KeyedNode) -> MutableMapping[Any, Any]:
     aggregation, key = operator.logic.aggregation, operator.logic.key
     assert aggregation.row is not None
     schema = aggregation.row.schema
-    forms = [
-        form_of(aggregate, None if aggregate.value is None else schema.field(aggregate.value).type)
-        for aggregate in aggregation.aggregates
-    ]
+    forms = [form_of(each, kind_of(each.value, aggregation.row)) for each in aggregation.aggregates]
     return ColumnStates(forms, key is not None and len(key.fields) == 1 and _is_whole(schema.field(key.fields[0]).type))
 
 
@@ -52,9 +50,21 @@ def _by_columns(node: KeyedNode) -> bool:
     if key is not None and key.function is not None:
         return False
     return all(
-        not (aggregate.own or aggregate.in_place) and (aggregate.value is None or isinstance(aggregate.value, str))
+        not (aggregate.own or aggregate.in_place) and _has_columns(aggregate.value)
         for aggregate in aggregation.aggregates
     )
+
+
+def _has_columns(value: Any) -> bool:
+    """Tell whether what an aggregate takes can be had from columns alone."""
+    return value is None or isinstance(value, str) or (isinstance(value, Taken) and value.by_columns)
+
+
+def _column(value: Any, columns: pa.RecordBatch) -> pa.Array | list[Any] | None:
+    """Return what an aggregate takes."""
+    if isinstance(value, Taken):
+        return value.read_many(columns, list)
+    return None if value is None else columns.column(value)
 
 
 def _is_whole(kind: pa.DataType) -> bool:
@@ -128,7 +138,7 @@ class Running:
         for number, (aggregate, field) in enumerate(zip(self._aggregation.aggregates, fields, strict=True)):
             some = [(states.forms[number], which, found[number]) for states, which, found in gathered]
             form, carried = _together(some, members.count)
-            column = None if aggregate.value is None else columns.column(aggregate.value)
+            column = _column(aggregate.value, columns)
             made, form, parts_after = running(aggregate, form, carried, column, members, field.type)
             results.append(made)
             forms.append(form)

@@ -41,7 +41,7 @@ def sessions(logic: SessionWindows, arrived: Arrived) -> tuple[Groups, Ints] | N
     begins = of_key | ~is_open
     first = np.flatnonzero(begins)
     if len(first) == 0:
-        return Groups(rows, rows, first, first, first, first, []), late
+        return Groups(rows, rows, first, first, first, first, held=[]), late
     starts, stops = np.minimum.reduceat(times, first), np.maximum.reduceat(ends, first)
     held: list[Held | None] = [None] * len(first)
     for number in np.flatnonzero(is_open[first]).tolist():
@@ -50,7 +50,7 @@ def sessions(logic: SessionWindows, arrived: Arrived) -> tuple[Groups, Ints] | N
         held[number] = Held(session.inside, session.opened)
         starts[number] = min(session.start, starts[number])
         stops[number] = max(session.end, stops[number])
-    return Groups(rows, np.cumsum(begins) - 1, first, codes[first], starts, stops, held), late
+    return Groups(rows, np.cumsum(begins) - 1, first, codes[first], starts, stops, held=held), late
 
 
 def _by_key(codes: Ints, count: int) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +54,7 @@ class Shard:
     """Set once tracking single keys costs more than writing the whole shard."""
     registered: int = 0
     rows: int = 0
+    _: KW_ONLY
     seconds: float = 0.0
     forgetting: Forgetting = field(default_factory=Forgetting)
 
@@ -104,6 +105,19 @@ class Shards(Protocol):
 
     def due(self, mark: Ticks) -> Iterable[int]:
         """Return the shards that may have timers at or before a mark."""
+
+
+class Partitions:
+    """The shards of some partitions, as a keyed runner asks for them."""
+
+    def __init__(self, shards: dict[int, Shard]) -> None:
+        self._shards = shards
+
+    def get(self, shard: int) -> Shard:
+        return self._shards[shard]
+
+    def due(self, mark: int) -> list[int]:
+        return [n for n, shard in self._shards.items() if shard.timers and shard.timers[0][0] <= mark]
 
 
 def shard_order(shards: Ints) -> Ints:

@@ -19,8 +19,10 @@ Ints = npt.NDArray[np.int64]
 Keys = Ints | Sequence[Any]
 _FEW = 1024
 """So many new keys wait before they are merged with the others."""
-_BY_ONE = 32
-"""For as many keys, those that came one by one are not merged with the others: that would cost more."""
+_LATELY = 4096
+"""So many states that came in small numbers are kept as they are; a shard has fewer where many are held."""
+_BY_ONE = 128
+"""The states of as many keys are kept as they are, until columns are asked for: to write them one by one costs more."""
 Saved = tuple[str, Any, list[tuple[str, list[tuple[str, Any]]]]]
 """A mark, the keys, and for each aggregate the name of its form and its arrays; of plain types, for it is pickled."""
 _MARK = "columns"
@@ -36,14 +38,12 @@ class WholeNumbers:
 
     def find(self, keys: Keys) -> Ints:
         """Return the slot of each key, -1 where it has none."""
+        self._merge()
         if not isinstance(keys, list):
-            self._merge()
             return self._sought(np.asarray(keys))
-        if len(keys) > _BY_ONE:
-            self._merge()
         found = self._sought(np.array([0 if key is None else key for key in keys], np.int64))
-        for number, key in enumerate(keys) if self._single or None in keys else ():
-            found[number] = self._single.get(key, -1 if key is None else found[number])
+        if None in keys:
+            found[keys.index(None)] = self._single.get(None, -1)
         return found
 
     def _merge(self) -> None:
@@ -139,13 +139,32 @@ class ColumnStates(MutableMapping[Any, Any]):
         self._keys: npt.NDArray[Any] = np.empty(0, np.int64 if self._whole else object)
         self._columns: list[Parts] = [form.blanks(0) for form in self.forms]
         self._touched = np.empty(0, bool)
+        self._lately: dict[Any, Any] = {}
+        """The newest states of a few keys, which the columns do not have yet."""
+
+    def _flush(self) -> None:
+        """Write all states to the columns; for the one that changes them: others look while it does."""
+        if self._lately:
+            self._write(self._lately)
+            self._lately = {}  # after they are there
+
+    def _write(self, states: Mapping[Any, Any]) -> None:
+        keys = list(states)
+        values = zip(*states.values(), strict=True)
+        packed = [form.packed(list(some)) for form, some in zip(self.forms, values, strict=True)]
+        self._scatter(keys, self._index.find(keys), [form for form, _ in packed], [parts for _, parts in packed])
 
     def find(self, keys: Keys) -> Ints:
         """Return the slot of each key, -1 where it is new."""
+        self._flush()
         return self._index.find(keys)
 
     def gather(self, slots: Ints) -> list[Parts]:
         """Return what some slots have; -1 is a new key."""
+        self._flush()
+        return self._gather(slots)
+
+    def _gather(self, slots: Ints) -> list[Parts]:
         new = slots < 0
         if not new.any():
             return [tuple(part[slots] for part in parts) for parts in self._columns]
@@ -159,6 +178,10 @@ class ColumnStates(MutableMapping[Any, Any]):
 
     def scatter(self, keys: Keys, slots: Ints, forms: Sequence[Form], columns: Sequence[Parts]) -> None:
         """Take the states of keys, all different; keys whose slot is -1 get one."""
+        self._flush()
+        self._scatter(keys, slots, forms, columns)
+
+    def _scatter(self, keys: Keys, slots: Ints, forms: Sequence[Form], columns: Sequence[Parts]) -> None:
         new = np.flatnonzero(slots < 0)
         if len(new):
             slots = slots.copy()
@@ -199,43 +222,64 @@ class ColumnStates(MutableMapping[Any, Any]):
         self._size = size
 
     def __len__(self) -> int:
-        return self._size
+        return self._size + sum(self._index.get(key) < 0 for key in list(self._lately))
 
     def __iter__(self) -> Iterator[Any]:
+        lately = list(self._lately)
+        return iter(dict.fromkeys([*self._written(), *lately]))
+
+    def _written(self) -> list[Any]:
+        """Return the keys that the columns have."""
         keys: list[Any] = self._keys[: self._size].tolist()
         if 0 <= self._nulls < len(keys):
             keys[self._nulls] = None
-        return iter(keys)
+        return keys
 
     def __contains__(self, key: Any) -> bool:
-        return self._index.get(key) >= 0
+        return key in self._lately or self._index.get(key) >= 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the state of one key, or the default."""
+        found = self._lately.get(key)
+        if found is not None:
+            return found
+        slot = self._index.get(key)
+        return default if slot < 0 else self._state(slot)
 
     def __getitem__(self, key: Any) -> list[Any]:
-        slot = self._index.get(key)
-        if slot < 0:
+        found: list[Any] | None = self.get(key)
+        if found is None:
             raise KeyError(key)
+        return found
+
+    def _state(self, slot: int) -> list[Any]:
         here = slice(slot, slot + 1)  # a view: far less than to gather
         columns = zip(self.forms, self._columns, strict=True)
         return [form.unpack(tuple(part[here] for part in parts))[0] for form, parts in columns]
 
-    def _states(self, slots: Ints) -> list[list[Any]]:
-        columns = [form.unpack(parts) for form, parts in zip(self.forms, self.gather(slots), strict=True)]
-        return list(map(list, zip(*columns, strict=True)))
-
     def items(self) -> Any:
         """Return each key with its state, as of now."""
-        keys = list(self)
-        return zip(keys, self._states(np.arange(len(keys))), strict=True)
+        lately, keys = dict(self._lately), self._written()
+        columns = [
+            form.unpack(parts) for form, parts in zip(self.forms, self._gather(np.arange(len(keys))), strict=True)
+        ]
+        states = dict(zip(keys, map(list, zip(*columns, strict=True)), strict=True))
+        return (states | lately).items()
 
     def __setitem__(self, key: Any, state: Any) -> None:
-        self.update({key: state})
+        self._lately[key] = state
+        if len(self._lately) > _LATELY:
+            self._flush()
 
     def update(self, states: Any = (), /, **_: Any) -> None:
         """Take the states of several keys."""
-        keys, values = list(states), list(states.values())
-        if keys:
-            packed = [form.packed(list(s)) for form, s in zip(self.forms, zip(*values, strict=True), strict=True)]
-            self.scatter(keys, self.find(keys), [form for form, _ in packed], [parts for _, parts in packed])
+        if len(states) > _BY_ONE:
+            self._flush()
+            self._write(states)
+        else:
+            self._lately.update(states)
+            if len(self._lately) > _LATELY:
+                self._flush()
 
     def __delitem__(self, key: Any) -> None:
         rest = dict(self.items())
@@ -246,21 +290,24 @@ class ColumnStates(MutableMapping[Any, Any]):
     @property
     def touched(self) -> int:
         """How many keys have changed since `settle`."""
+        self._flush()
         return int(np.count_nonzero(self._touched[: self._size]))
 
     def settle(self) -> None:
         """Note no change so far."""
+        self._flush()
         self._touched[:] = False
 
     def saved(self, full: bool) -> Saved:
         """Return the states of all keys, or of those that have changed, for pickling; the same bytes for the same."""
+        self._flush()
         slots = np.arange(self._size) if full else np.flatnonzero(self._touched[: self._size])
         keys: Any
         if self._whole and not (slots == self._nulls).any():
             slots = slots[np.argsort(self._keys[slots], kind="stable")]
             keys = self._keys[slots].tobytes()
         else:
-            every = list(self)
+            every = self._written()
             slots = np.array(sorted(slots.tolist(), key=lambda slot: hash_value(every[slot])), np.int64)
             keys = [every[slot] for slot in slots.tolist()]
         columns = zip(self.forms, self.gather(slots), strict=True)

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from penstock.pe.marks import Steps, arrival, watermark
 from penstock.pe.ports import OperatorGate, Output, Outputs, Port
 from penstock.pe.row_keys import key_shards
 from penstock.pe.running import new_states
-from penstock.pe.shards import Forgetting, Shard
+from penstock.pe.shards import Forgetting, Partitions, Shard
 from penstock.pe.state_columns import ColumnStates
 from penstock.pe.stateless import run_stateless
 from penstock.plan import Plan, takes_marks
@@ -110,6 +110,7 @@ class Link:
     """The type that rows take here, where they enter an operator with state or a sink."""
     keeps_times: bool
     since: int = 0
+    _: KW_ONLY
     until: float = math.inf
     """The batches that take this way: queries come and go while a flow runs."""
 
@@ -127,6 +128,7 @@ class Surroundings:
     clock: Callable[[], float]
     capacity: int
     """Batches that an input port holds."""
+    _: KW_ONLY
     in_flight: int
     """Batches that are in the element at once, at most."""
     partitions: int
@@ -308,19 +310,6 @@ class UnionStation(Station):
         # One by one first, because rows of different types forget theirs here.
         chunks = [run_stateless(self.node, chunk.widened(width), failures)[0] for chunk in group if chunk is not None]
         return {0: concat(chunks).sorted()} if chunks else {}
-
-
-class Partitions:
-    """The shards of some partitions, as a keyed runner asks for them."""
-
-    def __init__(self, shards: dict[int, Shard]) -> None:
-        self._shards = shards
-
-    def get(self, shard: int) -> Shard:
-        return self._shards[shard]
-
-    def due(self, mark: int) -> list[int]:
-        return [n for n, shard in self._shards.items() if shard.timers and shard.timers[0][0] <= mark]
 
 
 class StatefulStation(Station):

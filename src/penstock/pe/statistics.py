@@ -29,12 +29,12 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                 totals.wall,
                 totals.cpu,
                 totals.below_full,
-                totals.below_taken,
-                totals.errors,
-                totals.retries,
-                totals.timeouts,
-                node.name,
-                node.operator.kind,
+                below_taken=totals.below_taken,
+                errors=totals.errors,
+                retries=totals.retries,
+                timeouts=totals.timeouts,
+                name=node.name,
+                kind=node.operator.kind,
                 full=(0.0,),
                 queued=(0,),
                 permits=station.permits,
@@ -77,7 +77,7 @@ def replica_stats(station: Station) -> tuple[ReplicaStats, ...]:
             each.seconds,
             each.port.size(),
             each.port.full_seconds(),
-            tuple(partition for partition, owner in enumerate(table) if owner == each.index),
+            partitions=tuple(partition for partition, owner in enumerate(table) if owner == each.index),
         )
         for each in squad.hired
     )

@@ -22,7 +22,7 @@ def time_windows(logic: TimeWindows, arrived: Arrived) -> tuple[Groups, Ints] | 
     of, numbers = dense(arrived.keys.codes[rows] * width + cells)
     first = np.flatnonzero(of > np.maximum.accumulate(np.concatenate([[-1], of])[:-1]))
     codes, found = numbers // width, starts[first]
-    return Groups(rows, of, first, codes, found, found + logic.size, _held(arrived, codes, found)), late
+    return Groups(rows, of, first, codes, found, found + logic.size, held=_held(arrived, codes, found)), late
 
 
 def _windows(logic: TimeWindows, times: Ints, waters: Ints) -> tuple[Ints, Ints, Ints]:

@@ -107,7 +107,9 @@ class PE:
             WorkerStats(i, "busy" if i < self.level else "suspended", None, 0.0, seconds)
             for i, seconds in enumerate(self.worker_busy)
         )
-        return FlowStats(now, now, self.made_rows, {}, self.made, len(self.latencies), 0, operators, workers)
+        return FlowStats(
+            now, now, self.made_rows, {}, self.made, len(self.latencies), epochs=0, operators=operators, workers=workers
+        )
 
     @property
     def processed(self) -> list[float]:

@@ -156,7 +156,7 @@ class SparkEngine(Engine):
         try:
             self._open()
             self._input = RunInput(
-                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, self._now
+                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, now=self._now
             )
             self._input.start(self._every)
             self._loop(self._input)

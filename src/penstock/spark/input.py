@@ -55,6 +55,7 @@ class RunInput:
         keeper: Keeper,
         position: Position,
         path: str,
+        *,
         now: Callable[[], float],
     ) -> None:
         """Take the feeds of `plan`, and open the streaming DataFrames of `framed`, which it was made from."""

@@ -6,7 +6,7 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,7 @@ class TaskReport:
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
+    _: KW_ONLY
     retried: dict[str, int] = field(default_factory=dict)
     timed_out: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)

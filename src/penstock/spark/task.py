@@ -94,8 +94,17 @@ class Task:
             self._passages.close()
         # Counts go where the rows go, so they are of the run of this task that counts; timings go another way.
         main = self._main
-        counts = (main.rows_in, main.rows_out, *main.failures.counts)
-        self._send(TaskReport([], [], {}, *counts, failures=self._failures.fatal))
+        passed_over, retried, timed_out = main.failures.counts
+        self._send(
+            TaskReport(
+                rows_in=main.rows_in,
+                rows_out=main.rows_out,
+                passed_over=passed_over,
+                retried=retried,
+                timed_out=timed_out,
+                failures=self._failures.fatal,
+            )
+        )
         yield from self._flush()
 
     # Level 0 ----------------------------------------------------------------------------------------------------
@@ -244,7 +253,7 @@ class Task:
         # Processor time: other load on the machine must not make a shard look heavy.
         clock, failures = thread_time, self._failures
         kind = PausingRunner if node.operator.logic.waits else KeyedRunner
-        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, shards.hot)
+        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, hot=shards.hot)
         steps = self._steps(spool)
         waters = self._spec.waters
         marks = arrival(shape.marks, steps, waters, shape.width)

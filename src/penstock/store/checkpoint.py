@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from penstock.errors import CheckpointError, LeaseError
 from penstock.store import documents
@@ -105,6 +105,7 @@ class Position:
     batches: dict[str, int] = field(default_factory=dict)
     """The last batch of Spark's own stream, for each source that is a streaming DataFrame."""
     marks: dict[str, Ticks] = field(default_factory=dict)
+    _: KW_ONLY
     intake: Json = field(default_factory=dict)
     """What the intake of the next epoch begins with: whose turn it is, and how far the parts of sources have come."""
     ended: list[str] = field(default_factory=list)
@@ -146,15 +147,15 @@ class Position:
             body["epoch"],
             body.get("batches", {}),
             body["marks"],
-            body.get("intake", {}),
-            body["ended"],
-            body["rows_in"],
-            {name: ShardIndex.from_json(index) for name, index in body["state"].items()},
-            body["sink_schemas"],
-            body["tables"],
-            body["tasks"],
-            body.get("staged"),  # the first checkpoints published their sinks before the commit
-            body.get("flow"),
+            intake=body.get("intake", {}),
+            ended=body["ended"],
+            rows_in=body["rows_in"],
+            state={name: ShardIndex.from_json(index) for name, index in body["state"].items()},
+            sink_schemas=body["sink_schemas"],
+            tables=body["tables"],
+            tasks=body["tasks"],
+            staged=body.get("staged"),  # the first checkpoints published their sinks before the commit
+            flow=body.get("flow"),
         )
 
 

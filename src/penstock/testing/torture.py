@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from penstock.errors import FlowError, OperatorError, PenstockError
 from penstock.ingress.sequence import Order, order_of
-from penstock.pe.element import Settings
+from penstock.pe.settings import Settings
 from penstock.plan import Plan, make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.exact import assert_same

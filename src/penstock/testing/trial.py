@@ -17,7 +17,8 @@ from penstock.order.primitives import TryLock
 from penstock.order.threads import Threads
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
-from penstock.pe.element import Element, Settings
+from penstock.pe.element import Element
+from penstock.pe.settings import Settings
 from penstock.pe.stations import StatefulStation
 from penstock.plan import Plan
 from penstock.rows import Row

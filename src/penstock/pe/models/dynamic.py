@@ -42,7 +42,9 @@ class Dynamic:
     ) -> None:
         self._lot = ParkingLot(primitives, MOST_WORKERS)
         self._choosing = (
-            None if policy is None else PolicyScheduler(primitives, self._lot, measured, policy, quantum, clock, seed)
+            None
+            if policy is None
+            else PolicyScheduler(primitives, self._lot, measured, policy, quantum, clock, seed=seed)
         )
         self._scheduler: PortScheduler[Batch] = self._choosing or PortScheduler(primitives, self._lot)
         self._stopped, self._quantum, self._clock, self._crashed = stopped, quantum, clock, crashed

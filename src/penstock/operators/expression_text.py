@@ -1,0 +1,244 @@
+"""Read an expression that is written as text, as in `ps.expr("price % 100 > 5 and user is not null")`.
+
+A small language with fields, constants, operators and functions; nothing of it is Python, and nothing is executed. What
+comes out is a tree, each part of which knows its place in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from penstock.errors import FlowError
+
+_TOKENS = re.compile(
+    r"""\s*(?:
+    (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))
+    |(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+    |(?P<name>[^\W\d]\w*)
+    |`(?P<quoted>[^`]+)`
+    |(?P<sign>//|<=|>=|<>|!=|==|[-+*/%<>=(),])
+    )""",
+    re.VERBOSE,
+)
+_WORDS = {"and", "or", "not", "is", "null", "in", "between", "like", "true", "false"}
+_COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_DEEPEST = 100
+"""Parts inside one another: Python's own stack ends somewhere."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an expression: an operator or function with its arguments, a field, or a constant."""
+
+    kind: str
+    """field, constant, call"""
+    value: Any
+    """The field's name, the constant, or the name of the operator or function."""
+    at: int
+    arguments: tuple[Part, ...] = ()
+    depth: int = field(init=False, default=1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", 1 + max((each.depth for each in self.arguments), default=0))
+
+
+class Token(NamedTuple):
+    """A word of the text."""
+
+    kind: str
+    value: str
+    at: int
+
+
+def refuse(text: str, at: int, problem: str, operator: str | None = None) -> NoReturn:
+    """Say what is wrong with an expression, and show where."""
+    whose = "ps.expr" if operator is None else f"operator {operator!r}: ps.expr"
+    rest, before = " ".join(text[at:].split()), " ".join(text[:at].split())
+    shown = f"where it says {_cut(rest)!r}" if rest else f"after {_cut(before[::-1])[::-1]!r}"
+    raise FlowError(f"{whose}: {problem}; at character {at + 1} of the text, {shown}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def parse(text: str) -> Part:
+    """Read an expression; refuse a bad one by the place in its text."""
+    if not isinstance(text, str):
+        raise FlowError(f'ps.expr takes a text, for example ps.expr("price % 100 > 5"), not {text!r}')
+    reader = _Reader(text, _tokens(text))
+    found = reader.either()
+    if reader.now.kind != "end":
+        reader.refuse_token("an operator, or the end")
+    if found.depth > _DEEPEST:
+        refuse(text, found.at, f"more than {_DEEPEST} parts are inside one another; use several select()")
+    return found
+
+
+def _tokens(text: str) -> list[Token]:
+    found, at = [], 0
+    while text[at:].strip():
+        match = _TOKENS.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            unclosed = text[at] in "'\"`"
+            refuse(text, at, f"{text[at]!r} is not closed" if unclosed else f"{text[at]!r} cannot stand here")
+        kind = match.lastgroup or ""
+        value = match.group(kind)
+        if kind == "name" and value.lower() in _WORDS:
+            kind, value = "word", value.lower()
+        found.append(Token(kind, value, match.start(match.lastgroup or 0)))
+        at = match.end()
+    return [*found, Token("end", "the end", len(text))]
+
+
+class _Reader:
+    """Go through the words of a text once, from left to right."""
+
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        self._text, self._tokens, self._next, self._depth = text, tokens, 0, 0
+
+    @property
+    def now(self) -> Token:
+        return self._tokens[self._next]
+
+    def refuse_token(self, wanted: str) -> NoReturn:
+        found = self.now
+        shown = "the text ends" if found.kind == "end" else f"{found.value!r} stands"
+        refuse(self._text, found.at, f"{shown} where {wanted} should be")
+
+    def _take(self, *values: str) -> Token | None:
+        """Take the next word if it is one of these."""
+        token = self.now
+        if token.kind not in ("word", "sign") or token.value not in values:
+            return None
+        self._next += 1
+        return token
+
+    def _need(self, value: str) -> Token:
+        token = self._take(value)
+        if token is None:
+            self.refuse_token(repr(value))
+        return token
+
+    def either(self) -> Part:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            refuse(self._text, self.now.at, f"more than {_DEEPEST} brackets are inside one another")
+        found = self._both()
+        while (sign := self._take("or")) is not None:
+            found = Part("call", "or", sign.at, (found, self._both()))
+        self._depth -= 1
+        return found
+
+    def _both(self) -> Part:
+        found = self._negated()
+        while (sign := self._take("and")) is not None:
+            found = Part("call", "and", sign.at, (found, self._negated()))
+        return found
+
+    def _negated(self) -> Part:
+        signs = []
+        while (sign := self._take("not")) is not None:
+            signs.append(sign)
+        found = self._comparison()
+        for sign in reversed(signs):
+            found = _negation(sign, found)
+        return found
+
+    def _comparison(self) -> Part:
+        left = self._sum()
+        sign = self._take(*_COMPARISONS)
+        if sign is not None:
+            found = Part("call", _COMPARISONS[sign.value], sign.at, (left, self._sum()))
+            if self.now.value in _COMPARISONS and self.now.kind == "sign":
+                refuse(self._text, self.now.at, "comparisons in a row are to be joined by 'and'")
+            return found
+        sign = self._take("is")
+        if sign is not None:
+            negated = self._take("not")
+            self._need("null")
+            found = Part("call", "is null", sign.at, (left,))
+            return found if negated is None else _negation(negated, found)
+        negated = self._take("not")
+        sign = self._take("in", "between", "like")
+        if sign is None:
+            if negated is not None:
+                self.refuse_token("'in', 'between' or 'like'")
+            return left
+        found = self._membership(sign, left)
+        return found if negated is None else _negation(negated, found)
+
+    def _membership(self, sign: Token, left: Part) -> Part:
+        if sign.value == "like":
+            return Part("call", "like", sign.at, (left, self._sum()))
+        if sign.value == "in":
+            return Part("call", "in", sign.at, (left, *self._list()))
+        low = self._sum()
+        self._need("and")
+        return Part("call", "between", sign.at, (left, low, self._sum()))
+
+    def _list(self) -> list[Part]:
+        self._need("(")
+        found = [self.either()]
+        while self._take(",") is not None:
+            found.append(self.either())
+        self._need(")")
+        return found
+
+    def _sum(self) -> Part:
+        found = self._product()
+        while (sign := self._take("+", "-")) is not None:
+            found = Part("call", sign.value, sign.at, (found, self._product()))
+        return found
+
+    def _product(self) -> Part:
+        found = self._signed()
+        while (sign := self._take("*", "/", "//", "%")) is not None:
+            found = Part("call", sign.value, sign.at, (found, self._signed()))
+        return found
+
+    def _signed(self) -> Part:
+        minuses = []
+        while (sign := self._take("-", "+")) is not None:
+            minuses += [sign] if sign.value == "-" else []
+        found = self._single()
+        for sign in reversed(minuses):
+            number = found.kind == "constant" and isinstance(found.value, (int, float)) and found.value is not True
+            if number and found.value is not False:
+                found = Part("constant", -found.value, sign.at)
+            else:
+                found = Part("call", "negative", sign.at, (found,))
+        return found
+
+    def _single(self) -> Part:
+        token = self.now
+        if self._take("(") is not None:
+            found = self.either()
+            self._need(")")
+            return found
+        if self._take("null", "true", "false") is not None:
+            return Part("constant", {"null": None, "true": True, "false": False}[token.value], token.at)
+        if token.kind not in ("number", "text", "name", "quoted"):
+            self.refuse_token("a field, a constant or a function")
+        self._next += 1
+        if token.kind == "number":
+            whole = token.value.isdigit()
+            if whole and int(token.value) >= 1 << 63:
+                refuse(self._text, token.at, f"the number {token.value} does not fit int64")
+            return Part("constant", int(token.value) if whole else float(token.value), token.at)
+        if token.kind == "text":
+            quote = token.value[0]
+            return Part("constant", token.value[1:-1].replace(quote * 2, quote), token.at)
+        if token.kind == "name" and self.now.kind == "sign" and self.now.value == "(":
+            if self._tokens[self._next + 1].value == ")" and self._tokens[self._next + 1].kind == "sign":
+                self._next += 2
+                return Part("call", f"{token.value.lower()}()", token.at)
+            return Part("call", f"{token.value.lower()}()", token.at, tuple(self._list()))
+        return Part("field", token.value, token.at)
+
+
+def _negation(sign: Token, part: Part) -> Part:
+    return Part("call", "not", sign.at, (part,))
