@@ -396,8 +396,8 @@ def arrow_type(annotation: Any) -> pa.DataType | None:
     if origin is list and inside:
         item = arrow_type(inside[0])
         return None if item is None else pa.list_(item)
-    if origin is typing.Annotated:
-        return arrow_type(inside[0])
+    if origin in (typing.Annotated, typing.NotRequired, typing.Required):
+        return next((part for part in inside[1:] if isinstance(part, pa.DataType)), arrow_type(inside[0]))
     return None
 
 
