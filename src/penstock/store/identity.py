@@ -112,7 +112,7 @@ def _describe(node: KeyedNode) -> Json:
     }
 
 
-_SIZES = ("size", "every", "offset", "gap", "low", "high", "ttl")
+_SIZES = ("size", "every", "offset", "gap", "low", "high", "ttl", "within", "shape")
 _FIXED = {
     "kind": "kind",
     "keys": "key",
