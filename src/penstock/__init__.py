@@ -25,6 +25,7 @@ from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
+from penstock.operators.pattern import Match, absent, step
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
 from penstock.options import Sequential, Spark, Threads
@@ -44,6 +45,7 @@ from penstock.stages import (
     map_batches,
     merge,
     parallel,
+    pattern,
     process,
     reduce,
     rename,
@@ -70,6 +72,7 @@ __all__ = [
     "FlowError",
     "KeyedStream",
     "LeaseError",
+    "Match",
     "Operator",
     "OperatorContext",
     "OperatorError",
@@ -88,6 +91,7 @@ __all__ = [
     "Threads",
     "Window",
     "WindowedStream",
+    "absent",
     "agg",
     "aggregate",
     "count_window",
@@ -106,6 +110,7 @@ __all__ = [
     "merge",
     "operate",
     "parallel",
+    "pattern",
     "process",
     "read",
     "reduce",
@@ -119,6 +124,7 @@ __all__ = [
     "sort",
     "start",
     "state",
+    "step",
     "threaded",
     "top",
     "tumbling",
