@@ -141,3 +141,19 @@ def test_an_annotation_may_have_fields_without_an_arrow_type():
         return Priced("a", Decimal(1))
 
     assert ps.Flow("f").source("in", [1]).map(priced).type is None
+
+
+def test_a_dataframe_of_spark_connect_is_refused_with_the_fix():
+    kind = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe", "isStreaming": True})
+    with pytest.raises(FlowError, match=r"operator 'in': the DataFrame is one of Spark Connect.*builder\.master"):
+        ps.Flow("f").source("in", kind())
+    with pytest.raises(TypeError, match="Spark Connect"):
+        ps.read.frame(kind())
+
+
+def test_an_environment_of_spark_connect_is_refused_with_the_fix(monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", staticmethod(lambda: None))
+    flow = ps.Flow("f").source("in", [1]).sink("out")
+    with pytest.raises(ps.PenstockError, match=r"SPARK_REMOTE='sc://somewhere' asks for Spark Connect.*\nUnset it"):
+        ps.run(flow)
