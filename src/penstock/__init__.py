@@ -14,6 +14,7 @@ from penstock.errors import (
     OperatorError,
     PenstockError,
     RowTypeError,
+    SetupError,
     SourceError,
     StorageError,
 )
@@ -24,6 +25,7 @@ from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
+from penstock.operators.pattern import Match, absent, step
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
 from penstock.options import Sequential, Spark, Threads
@@ -43,6 +45,7 @@ from penstock.stages import (
     map_batches,
     merge,
     parallel,
+    pattern,
     process,
     reduce,
     rename,
@@ -53,6 +56,7 @@ from penstock.stages import (
     sliding,
     sort,
     threaded,
+    top,
     tumbling,
     union,
     window,
@@ -68,6 +72,7 @@ __all__ = [
     "FlowError",
     "KeyedStream",
     "LeaseError",
+    "Match",
     "Operator",
     "OperatorContext",
     "OperatorError",
@@ -78,6 +83,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "Sequential",
+    "SetupError",
     "SourceError",
     "Spark",
     "StorageError",
@@ -85,6 +91,7 @@ __all__ = [
     "Threads",
     "Window",
     "WindowedStream",
+    "absent",
     "agg",
     "aggregate",
     "count_window",
@@ -103,6 +110,7 @@ __all__ = [
     "merge",
     "operate",
     "parallel",
+    "pattern",
     "process",
     "read",
     "reduce",
@@ -116,7 +124,9 @@ __all__ = [
     "sort",
     "start",
     "state",
+    "step",
     "threaded",
+    "top",
     "tumbling",
     "union",
     "window",

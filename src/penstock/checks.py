@@ -184,6 +184,16 @@ def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, ot
             field(row, each, operator, f"{name}={aggregate.label}(...)")
 
 
+def window_results(names: Sequence[str], bounds: Sequence[str], operator: str) -> None:
+    """Refuse a result under the name of a field that tells the window."""
+    for name in names:
+        if name in bounds:
+            raise FlowError(
+                f"operator {operator!r}: aggregate({name}=...) has the name of a field that tells the window; give the "
+                f"result another name, for example first_{name}="
+            )
+
+
 def has_time(stream: Stream, operator: str, what: str) -> None:
     """Refuse an operator of event time on a stream that has none."""
     if stream.time is None:

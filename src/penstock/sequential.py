@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, RowTypeError, SourceError, operator_error, row_text, shorten
+from penstock.errors import PenstockError, RowTypeError, SetupError, SourceError, operator_error, row_text, shorten
 from penstock.graph import Edge, Node
 from penstock.ingress.refreshing import loaded, with_content
 from penstock.ingress.text import Unreadable
@@ -140,6 +140,8 @@ class SequentialEngine:
                 node.operator.logic.let_go(state)
         for calling in self._callings:
             calling.close()
+            if calling.is_async:
+                self._loop.run_until_complete(calling.close_async())
 
     def state(self, operator: str) -> dict[Any, Any]:
         return dict(self._keyed[operator].states)
@@ -240,11 +242,11 @@ class SequentialEngine:
     def _call(self, node: Node, operator: PerRow, row: Row) -> Any:
         function = self._functions.get(node.name)
         if function is None:
-            function = self._functions[node.name] = self._function(operator)
+            function = self._functions[node.name] = self._function(node.name, operator)
         return self._wait_for(function, row) if operator.is_async else function(row)
 
-    def _function(self, operator: PerRow) -> Callable[[Row], Any]:
-        calling = open_calling(operator)
+    def _function(self, name: str, operator: PerRow) -> Callable[[Row], Any]:
+        calling = open_calling(operator, name)
         if calling is None:
             return operator.row_function()
         self._callings.append(calling)
@@ -348,7 +350,7 @@ class SequentialEngine:
 
     def _failed(self, node: Node, policy: OnError, error: Exception, item: Item) -> Iterator[Delivery]:
         problem = operator_error(node.name, error, item.row)
-        if policy == "fail":
+        if policy == "fail" or isinstance(error, SetupError):
             raise problem from None
         if policy == "dead_letter":
             letter = DeadLetter(node.name, problem.error, problem.where, row_text(item.row), problem.attempts)

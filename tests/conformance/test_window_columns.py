@@ -131,9 +131,12 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) 
     return seen
 
 
-def windows(spec: Any, whole: bool) -> Flow:
+def windows(spec: Any, whole: bool | None) -> Flow:
+    """Make windows of aggregates, of whole rows, or (None) of the first rows."""
     window = Flow("w").source("in", read.items([], schema=SCHEMA), time="t").key_by("k").window(spec)
-    if whole:
+    if whole is None:
+        made = window.top(2, by="v", name="window")
+    elif whole:
         made = window.apply(lambda window, rows: (window, rows), name="window")
     else:
         made = window.aggregate(**AGGREGATES, name="window")
@@ -145,7 +148,7 @@ def windows(spec: Any, whole: bool) -> Flow:
 @given(
     ENTRIES,
     st.sampled_from(SPECS),
-    st.booleans(),
+    st.sampled_from([False, True, None]),
     st.just([0]) | st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, 12]), min_size=1),
 )
 @example(
@@ -157,7 +160,7 @@ def windows(spec: Any, whole: bool) -> Flow:
     False,
     [0, 1, 12, 0],
 )
-def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool, back: list[int]) -> None:
+def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: bool | None, back: list[int]) -> None:
     """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
     flow = windows(spec, whole)
     expected = run(flow, entries, back, columns=[False])

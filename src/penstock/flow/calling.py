@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import checks
+from penstock.errors import FlowError
 from penstock.operators.calls import CallOptions, Calls, make_calls
-from penstock.operators.stateless import rows_in_flight
+from penstock.operators.stateless import is_async_function, rows_in_flight
 from penstock.rows import RowType
 
 
@@ -27,4 +28,8 @@ def calls_of(
             checks.field(row, field, name, "the cache")
     if calls is not None and calls.waits:
         waits = True
+    if calls is not None and is_async_function(calls.setup) and not is_async_function(function):
+        raise FlowError(
+            f"operator {name!r}: its setup= is an async def, and its function is none; make both async def, or neither"
+        )
     return rows_in_flight(function, waits, in_flight, name, yields=yields), calls

@@ -130,7 +130,8 @@ class Stream(Stateful[RowT_co]):
 
     def map(
         self,
-        function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]],
+        function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]]
+        | Callable[[RowT_co, Any], Awaitable[OutT] | Returned[OutT]],
         *,
         schema: Schema[OutT] | None = None,
         name: str | None = None,
@@ -143,7 +144,7 @@ class Stream(Stateful[RowT_co]):
 
         An `async def`, and a function declared to wait (`waits=True`, or `in_flight`), is called for many rows at once,
         for at most `in_flight`; outputs keep the order of the rows. `timeout=`, `retries=`, `backoff=`, `rate=` and
-        `cache=` are for calls of a service.
+        `cache=` are for calls of a service; what `setup=` makes in each worker is the function's second argument.
         """
         name = self.flow._free_name(name, function, "map")
         returns = checks.returns(function, schema, name)
@@ -152,7 +153,7 @@ class Stream(Stateful[RowT_co]):
 
     def filter(
         self,
-        predicate: Callable[[RowT_co], Any] | pc.Expression | Expr,
+        predicate: Callable[[RowT_co], Any] | Callable[[RowT_co, Any], Any] | pc.Expression | Expr,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
@@ -178,6 +179,10 @@ class Stream(Stateful[RowT_co]):
         self,
         function: Callable[
             [RowT_co], Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]]
+        ]
+        | Callable[
+            [RowT_co, Any],
+            Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]],
         ],
         *,
         schema: Schema[OutT] | None = None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from penstock.errors import FlowError, did_you_mean
 from penstock.timing import ticks
@@ -52,6 +53,10 @@ class CallOptions(TypedDict, total=False):
     """Attempts a second, at most, over the whole operator."""
     cache: int | Cache
     """How many results to remember, or `ps.Cache(...)`."""
+    setup: Callable[[], Any]
+    """Makes what the function gets as its second argument, once in each worker."""
+    setup_per: Literal["process", "thread"]
+    """Whether threads share it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class Calls:
     longest_backoff: float = LONGEST_BACKOFF
     rate: float | None = None
     cache: Cache | None = None
+    setup: Callable[[], Any] | None = None
+    per_thread: bool = False
 
     @property
     def waits(self) -> bool:
@@ -95,12 +102,32 @@ def make_calls(options: CallOptions, waits: bool | None, name: str) -> Calls | N
         longest,
         _rate(given["rate"], name) if "rate" in given else None,
         _cache(given["cache"], name) if "cache" in given else None,
+        given.get("setup"),
+        given.get("setup_per") == "thread",
     )
+    _check_setup(made, given.get("setup_per"), name)
     if waits is False and made.waits:
         raise FlowError(
             f"operator {name!r}: timeout=, retries= and rate= are for functions that wait; leave out waits=False"
         )
     return made
+
+
+def _check_setup(calls: Calls, per: Any, name: str) -> None:
+    if per not in (None, "process", "thread"):
+        raise FlowError(f'operator {name!r}: setup_per={per!r}; use "process" or "thread"')
+    if per is not None and calls.setup is None:
+        raise FlowError(f"operator {name!r}: setup_per={per!r} without setup=")
+    if calls.setup is not None and not callable(calls.setup):
+        raise FlowError(
+            f"operator {name!r}: setup={calls.setup!r} is no function; give one without arguments that makes the "
+            f"client, so that each worker makes its own"
+        )
+    if calls.per_thread and calls.timeout is not None:
+        raise FlowError(
+            f'operator {name!r}: setup_per="thread" and timeout= do not go together, because calls that are late leave '
+            f"their threads; set the time limit in the client, or share one client"
+        )
 
 
 def as_seconds(value: Any, name: str, option: str) -> float:

@@ -28,7 +28,7 @@ class StatelessStation(Station):
         )
         self.deal: Callable[[Batch], InputPort | None] = _keep
         """Says which replica is to do a batch; None is whoever asks."""
-        self._calling = open_calling(node.operator)
+        self._calling = open_calling(node.operator, node.name)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         batch = Batch(header, group[0])

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -215,8 +215,14 @@ class ThreadWindow:
 class TaskWindow:
     """Run coroutine functions, each row in a task of the event loop that all windows share."""
 
-    def __init__(self, limit: int, *, spent: Callable[[float], None] | None = None) -> None:
-        self._limit, self._spent = limit, spent
+    def __init__(
+        self,
+        limit: int,
+        *,
+        spent: Callable[[float], None] | None = None,
+        closing: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._limit, self._spent, self._closing = limit, spent, closing
         self._rows: Waiting = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flight = _Flight()
@@ -261,6 +267,8 @@ class TaskWindow:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._closing is not None:
+            await self._closing()
 
     # In the loop's thread ---------------------------------------------------------------------------------------
 
@@ -368,10 +376,14 @@ def make_window(
     *,
     idle_seconds: float | None = None,
     spent: Callable[[float], None] | None = None,
+    closing: Callable[[], Awaitable[None]] | None = None,
 ) -> Window:
-    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads."""
+    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads.
+
+    `closing` is awaited where coroutines were, behind the last of them.
+    """
     if asynchronous:
-        return TaskWindow(limit, spent=spent)
+        return TaskWindow(limit, spent=spent, closing=closing)
     return ThreadWindow(limit, idle_seconds=idle_seconds, spent=spent)
 
 

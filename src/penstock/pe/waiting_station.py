@@ -28,7 +28,8 @@ class WaitingStation(StatelessStation):
         assert isinstance(operator, PerRow)
         assert operator.in_flight is not None
         self._operator, self.in_flight = operator, operator.in_flight
-        self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent)
+        closing = None if self._calling is None else self._calling.close_async
+        self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent, closing=closing)
 
     @property
     def is_async(self) -> bool:

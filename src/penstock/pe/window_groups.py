@@ -8,7 +8,7 @@ ever has them. The others are kept with their timers, as if their rows had come 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.graph import Node
 from penstock.operators.aggregate_columns import fold_groups, picked, read_values, segments
 from penstock.operators.aggregates import results_of
 from penstock.operators.base import Logic, Position
+from penstock.operators.ranking import TopFold
 from penstock.operators.windows import AggregateFold, ApplyFold, Fold, SessionWindows, TimeWindows, Windowed
 from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.marks import Steps
@@ -98,7 +99,7 @@ def by_column(logic: Logic) -> bool:
 
 
 def _foldable(fold: Fold) -> bool:
-    return isinstance(fold, ApplyFold) or (isinstance(fold, AggregateFold) and fold.aggregation.by_column)
+    return isinstance(fold, ApplyFold | TopFold) or (isinstance(fold, AggregateFold) and fold.aggregation.by_column)
 
 
 def fold_members(fold: Fold, chunk: Chunk, groups: Groups) -> list[list[Any]] | None:
@@ -106,10 +107,15 @@ def fold_members(fold: Fold, chunk: Chunk, groups: Groups) -> list[list[Any]] | 
     if not groups.held:
         return []  # all rows are late
     held = [None if window is None else window.inside for window in groups.held]
-    if isinstance(fold, ApplyFold):
+    if isinstance(fold, ApplyFold | TopFold):
         rows, (order, bounds) = chunk.get_rows(), segments(groups.of, len(held))
         members = (groups.rows if order is None else groups.rows[order]).tolist()
         added = [[rows[i] for i in members[start:stop]] for start, stop in pairwise(bounds)]
+        if isinstance(fold, TopFold):
+            try:
+                return [[reduce(fold.add, more, old) for old, more in zip(held, added, strict=True)]]
+            except Exception:
+                return None  # found again row by row
         return [[more if old is None else _extended(old, more) for old, more in zip(held, added, strict=True)]]
     assert isinstance(fold, AggregateFold)
     try:

@@ -61,7 +61,7 @@ class Stages:
     @cached_property
     def callings(self) -> dict[str, Calling]:
         """Return what this process keeps for the calls of operators, from epoch to epoch."""
-        made = {name: open_calling(node.operator) for name, node in self.plan.nodes.items()}
+        made = {name: open_calling(node.operator, name) for name, node in self.plan.nodes.items()}
         return {name: calling for name, calling in made.items() if calling is not None}
 
     def entries(self, level: int) -> list[KeyedNode | SinkNode]:

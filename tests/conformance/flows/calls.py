@@ -99,3 +99,30 @@ def calls_that_are_remembered(s: Sources) -> None:
     stream.map(lambda r: (r.v, r.t), cache=ps.Cache(100, ttl="1 hour", by=("v", "t")), rate=5000.0).sink("by fields")
     stream.flat_map(lambda r: [{"n": r.v}] * (r.v % 3), cache=3, schema={"n": int}).sink("rows")
     stream.filter(lambda r: 6 // r.v > 2, cache=8, on_error="skip").sink("filter")
+
+
+def table() -> Any:
+    """Make what a function looks up in."""
+    yield {v: f"<{v}>" for v in range(-10, 10)}
+
+
+async def table_async() -> dict[int, str]:
+    """Make the same in the event loop."""
+    await asyncio.sleep(0)
+    return {v: f"[{v}]" for v in range(-10, 10)}
+
+
+async def look_up(row: Any, known: Any) -> Any:
+    """Look up, with a wait."""
+    await asyncio.sleep(0.0002 * (row.t % 3))
+    return known[row.v]
+
+
+@case(EVENTS)
+def calls_of_a_client(s: Sources) -> None:
+    stream = s(time="t")
+    stream.map(lambda r, known: known[r.v], setup=table).sink("plain")
+    stream.map(lambda r, known: known[r.v], setup=table, retries=1, in_flight=3).sink("waiting")
+    stream.map(look_up, setup=table_async, cache=20).sink("async")
+    stream.flat_map(lambda r, known: list(known[r.v]), setup=table, setup_per="thread", waits=True).sink("letters")
+    stream.filter(lambda r, known: len(known[r.v]) > 3, setup=table).sink("filter")
