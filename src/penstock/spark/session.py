@@ -164,7 +164,7 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
     if os.environ.get("SPARK_REMOTE"):
         raise PenstockError(
             f"SPARK_REMOTE={os.environ['SPARK_REMOTE']!r} asks for Spark Connect, which reaches neither Spark's "
-            f"context nor its workers.\nUnset it; ps.Spark(master=URL) or `penstock run --master URL` runs on a cluster."
+            f"context nor its workers.\nUnset it; ps.Spark(master=URL) or `penstock run --master URL` takes a cluster."
         )
     check_java()
     # Without this an environment that is not activated gets workers of another Python.
