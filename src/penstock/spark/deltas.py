@@ -23,6 +23,7 @@ from penstock.ingress.paths import locate, open_path
 from penstock.ingress.retries import remove_quietly, retried
 from penstock.pe.state_columns import ColumnStates, Saved, is_saved, saved_states
 from penstock.store.objects import sync_file
+from penstock.store.old_names import unpickled
 from penstock.timing import Ticks
 
 _MAGIC = b"PSTK1\n"
@@ -126,7 +127,7 @@ def _read(path: str) -> bytes:
 def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, where: str) -> None:
     """Apply the changes of a block."""
     try:
-        changed, forgotten = pickle.loads(data)
+        changed, forgotten = unpickled(data)
     except (AttributeError, ImportError) as error:
         raise CheckpointError(
             f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "
