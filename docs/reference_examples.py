@@ -443,7 +443,7 @@ ps.run(flow, on=ps.Spark(session, epoch_rows=2), checkpoint="counted")
 first, *_, last = ps.state.epochs("counted")
 
 # -- ps.state.operators
-assert [(each.name, each.keys) for each in ps.state.operators("counted")] == [("count", 2)]
+assert [(each.operator, each.keys) for each in ps.state.operators("counted")] == [("count", 2)]
 
 # -- ps.state.values
 assert ps.state.values("counted", "count") == {1: 2, 0: 1}
