@@ -114,6 +114,12 @@ def test_null_makes_null(text):
     assert value(text, a=None) is None
 
 
+@pytest.mark.parametrize("text", ["a / 1", "float(a)", "a + 0.0", "coalesce(a, 0.5)", "a // 1.0"])
+def test_large_whole_numbers_become_the_nearest_float(text):
+    assert value(text, a=(1 << 60) + 1) == float(1 << 60)
+    assert value("a > 0.5", a=(1 << 60) + 1) is True
+
+
 def test_a_null_divided_by_nothing_is_null():
     assert value("a % b", a=None, b=0) is None
 
