@@ -28,9 +28,10 @@ from penstock.pe.folding import Folding
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys, coded_keys, row_keys
-from penstock.pe.running import Running
+from penstock.pe.running import Running, new_states
 from penstock.pe.session_columns import sessions
 from penstock.pe.shards import Position, Shard, Shards
+from penstock.pe.state_columns import ColumnStates
 from penstock.pe.window_columns import time_windows
 from penstock.pe.window_groups import FAR, Arrived, Closing, by_column, fold_members, keep
 from penstock.positions import timed_width
@@ -373,6 +374,11 @@ class KeyedRunner:
             positions, np.array(emitted.times, np.int64), DEAD_LETTER if is_letter else declared, None, emitted.rows
         )
         return chunk.sorted()
+
+
+def by_columns(node: KeyedNode) -> bool:
+    """Tell whether rows of an operator are taken by columns where they are many."""
+    return by_column(node.operator.logic) or isinstance(new_states(node), ColumnStates)
 
 
 def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:
