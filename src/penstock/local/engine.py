@@ -38,7 +38,7 @@ from penstock.local.worker_steering import (
     WaitSteering,
     waiting_operators,
 )
-from penstock.operators.stateless import rows_wait
+from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element
@@ -105,6 +105,7 @@ class LocalEngine(Engine):
         self._ended = False
         self._outputs = LocalOutputs("ps.Threads(...)")
         self._outputs.add(plan)
+        self._gathers = any(rows_gather(node.operator) for node in plan.nodes.values())
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
         columns = any(map(by_columns, plan.keyed))
         self._sizing = Sizing(waiting, columns) if options.batch_rows is None else None
@@ -219,7 +220,7 @@ class LocalEngine(Engine):
 
     def stop(self) -> None:
         self._stop.set()
-        self.element.hurry()
+        self.element.hurry(pauses=True)
 
     def stop_now(self) -> None:
         """End at once: what came in and is not out yet is dropped."""
@@ -235,6 +236,7 @@ class LocalEngine(Engine):
                 self.element.start()
                 self.pilot.start()
                 self._loop(feeds)
+                self.element.hurry(pauses=False)
                 self.element.drain()
         finally:
             self._refuse_changes()
@@ -285,7 +287,7 @@ class LocalEngine(Engine):
             drained, self._drained = self._drained, False
             if drained:
                 continue
-            if rows < self._cutter.batch_rows:
+            if rows < self._cutter.batch_rows and not self._gathers:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
                 self.element.await_fewer_than(max(1, self.element.model.active))
             if not taken and not ended:
