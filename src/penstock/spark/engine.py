@@ -295,7 +295,9 @@ class SparkEngine(Engine):
         source.begin(taken)
         mixed = len(taken.handed) + bool(taken.slices) > 1
         asked, self._asked = self._asked, []  # before what they asked for is read
-        choice = self._pilot.choose(self._wishes(), taken.rows, self._backend.cores, position.epoch + 1, mixed=mixed)
+        choice = self._pilot.choose(
+            self._wishes(), taken.rows, self._backend.cores, position.epoch + 1, at=monotonic(), mixed=mixed
+        )
         for done in asked:
             done.set_result(position.epoch + 1)
         if not choice.solo:
