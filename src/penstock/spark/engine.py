@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import Event, Lock
 from typing import Any
 
-from penstock.clock import monotonic, shared_time, waiting_time
+from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.ingress.feeds import Feed, make_feed
@@ -87,6 +87,8 @@ class SparkEngine(Engine):
         self._input: RunInput | None = None
         self._now: Callable[[], float] = waiting_time
         """The wall clock, for parts of sources that are silent."""
+        self._time_of_day: Callable[[], float] = time_of_day
+        """For rows whose time is when they arrive."""
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self._done = FlowStats()
@@ -155,9 +157,8 @@ class SparkEngine(Engine):
         self._keeper.acquire()
         try:
             self._open()
-            self._input = RunInput(
-                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, now=self._now
-            )
+            feeds, clocks = self._feeds(), {"now": self._now, "time_of_day": self._time_of_day}
+            self._input = RunInput(self._framed, self._plan, feeds, self._keeper, self._position, self._path, **clocks)
             self._input.start(self._every)
             self._loop(self._input)
         except CheckpointError:
@@ -318,6 +319,7 @@ class SparkEngine(Engine):
             threads=self._threads,
             name_keys=self._options.name_keys,
             solo=choice.solo,
+            now=taken.now or 0,
             contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )
