@@ -75,7 +75,7 @@ class SpanningStation(WaitingStation):
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
         gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.done", None)
-        self.work = _DonePort(around.primitives, self, gate)
+        self.work = DonePort(around.primitives, self, gate)
         self._deliver: Callable[[InputPort, Batch], None]
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
@@ -140,7 +140,7 @@ class _Done(Batch):
         object.__setattr__(self, "job", job)
 
 
-class _DonePort(InputPort):
+class DonePort(InputPort):
     """Where workers are called for batches whose rows are done; it has room for all that can be in flight."""
 
     inside = True

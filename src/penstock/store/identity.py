@@ -13,9 +13,10 @@ from penstock.store.documents import Json
 from penstock.timing import arrival
 from penstock.write import Directory
 
-FORMAT = 2
-READABLE = (1, 2)
-"""Formats that this version goes on with: in the first, names carried no fence, and sinks were published first."""
+FORMAT = 3
+READABLE = (1, 2, 3)
+"""Formats that this version goes on with: in the first, names carried no fence, and sinks were published first; in the
+second, no rows of sinks waited for others."""
 
 
 def identity_of(plan: Plan) -> Json:
@@ -37,7 +38,12 @@ def _describe_sink(plan: Plan, node: Node) -> Json | None:
         return None
     row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
     schema = None if row is None else row.schema.serialize().to_pybytes().hex()
-    return {"path": writer.path, "format": writer.format, "schema": schema}
+    return {
+        "path": writer.path,
+        "format": writer.format,
+        "schema": schema,
+        **({"partition_by": list(writer.partition_by)} if writer.partition_by else {}),
+    }
 
 
 def check_names(plan: Plan) -> None:
