@@ -48,6 +48,8 @@ class Source(Operator):
     slack: Ticks = 0
     idle_after: float | None = None
     """Seconds without a row, by the wall clock, until a part of the source holds nobody back; None for never."""
+    by_arrival: bool = False
+    """Whether the time of a row is when it arrived, as ingress logs it."""
 
     @property
     def diverts(self) -> bool:
