@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.elastic.base import Action, Actions, Controller
-from penstock.elastic.decisions import Journal
+from penstock.elastic.journal import Journal
 from penstock.statistics import FlowStats
 
 

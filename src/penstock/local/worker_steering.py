@@ -281,6 +281,9 @@ MOST_ROWS = 16_384
 """So many batches may be in the flow at once that larger ones would take more memory than they save time."""
 WORK_SECONDS = 0.04
 """The work that a batch should be, by the clock, and so with the time in which its workers wait for each other."""
+MOST_COLUMN_ROWS = 65_536
+COLUMN_SECONDS = 0.2
+"""The same where rows are taken by columns: a key is looked up, and its state written, once in a batch."""
 PIECES = 32
 """Batches that are made of one while the flow keeps up: about a millisecond of work each, or a row."""
 CALM_POLLS = 4
@@ -298,8 +301,10 @@ class Sizing:
 
     name = "first batches"
 
-    def __init__(self, waiting: Container[str] = ()) -> None:
-        self.controller = BatchWork(FEWEST_ROWS, MOST_ROWS, FIRST_ROWS, WORK_SECONDS)
+    def __init__(self, waiting: Container[str] = (), columns: bool = False) -> None:
+        """With `columns` some operator keeps state and takes rows by columns: what it does for a key counts most."""
+        most, work = (MOST_COLUMN_ROWS, COLUMN_SECONDS) if columns else (MOST_ROWS, WORK_SECONDS)
+        self.controller = BatchWork(FEWEST_ROWS, most, FIRST_ROWS, work)
         self._waiting, self._next, self._last = waiting, FIRST_LOOK, FlowStats()
 
     def is_due(self, batches: int) -> bool:
