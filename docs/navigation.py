@@ -23,7 +23,15 @@ SECTIONS: dict[str, list[str]] = {
         "command-line.md",
     ],
     "Understand": ["how-it-works.md", "path-of-a-row.md", "guarantees.md", "elasticity.md", "page.md", "glossary.md"],
-    "Run": ["running-on-spark.md", "kafka.md", "cluster.md", "tuning.md", "security.md", "compatibility.md"],
+    "Run": [
+        "running-on-spark.md",
+        "kafka.md",
+        "cluster.md",
+        "deploying.md",
+        "tuning.md",
+        "security.md",
+        "compatibility.md",
+    ],
     "Coming from": ["from-structured-streaming.md", "from-bytewax.md", "from-flink.md"],
 }
 FOLDERS = {"workloads": "Workloads", "papers": "The papers", "decisions": "Decisions"}

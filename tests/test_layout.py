@@ -155,6 +155,8 @@ TIME_OF_DAY = {
     "penstock.store.objects",
     "penstock.dashboard.sampling",
     "penstock.dashboard.recorder",
+    "penstock.store.retention",
+    "penstock.otel",
 }
 """What other processes, files or people tell the time by: never stretched."""
 

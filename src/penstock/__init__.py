@@ -14,6 +14,7 @@ from penstock.errors import (
     OperatorError,
     PenstockError,
     RowTypeError,
+    SetupError,
     SourceError,
     StorageError,
 )
@@ -24,6 +25,7 @@ from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
 from penstock.operators.expression_functions import expr
 from penstock.operators.library import feedback
+from penstock.operators.pattern import Match, absent, step
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Window
 from penstock.options import Sequential, Spark, Threads
@@ -43,6 +45,7 @@ from penstock.stages import (
     map_batches,
     merge,
     parallel,
+    pattern,
     process,
     reduce,
     rename,
@@ -53,10 +56,12 @@ from penstock.stages import (
     sliding,
     sort,
     threaded,
+    top,
     tumbling,
     union,
     window,
 )
+from penstock.timing import arrival
 
 __version__ = "0.1.0"
 
@@ -68,6 +73,7 @@ __all__ = [
     "FlowError",
     "KeyedStream",
     "LeaseError",
+    "Match",
     "Operator",
     "OperatorContext",
     "OperatorError",
@@ -78,6 +84,7 @@ __all__ = [
     "RowTypeError",
     "Run",
     "Sequential",
+    "SetupError",
     "SourceError",
     "Spark",
     "StorageError",
@@ -85,8 +92,10 @@ __all__ = [
     "Threads",
     "Window",
     "WindowedStream",
+    "absent",
     "agg",
     "aggregate",
+    "arrival",
     "count_window",
     "distinct",
     "drop",
@@ -103,6 +112,7 @@ __all__ = [
     "merge",
     "operate",
     "parallel",
+    "pattern",
     "process",
     "read",
     "reduce",
@@ -116,7 +126,9 @@ __all__ = [
     "sort",
     "start",
     "state",
+    "step",
     "threaded",
+    "top",
     "tumbling",
     "union",
     "window",

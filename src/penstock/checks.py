@@ -107,6 +107,16 @@ def distinct(names: Sequence[str], operator: str, what: str) -> None:
         raise FlowError(f"operator {operator!r}: {what} gives two fields the name {twice[0]!r}; rename one")
 
 
+def arrival_alone(source: str, by_arrival: bool, **options: Any) -> None:
+    """Refuse what makes no sense where rows arrive at their time: they are neither behind it nor silent."""
+    for option, value in options.items():
+        if by_arrival and value:
+            raise FlowError(
+                f"source {source!r}: {option}={value!r} is for times that rows bring along; with time=ps.arrival leave "
+                f"it out"
+            )
+
+
 def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
     """Refuse a slack below nothing, which would make every row late."""
     if amount < 0:
@@ -182,6 +192,16 @@ def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, ot
         value = aggregate.value
         for each in value.fields if isinstance(value, Taken) else [value] if isinstance(value, str) else []:
             field(row, each, operator, f"{name}={aggregate.label}(...)")
+
+
+def window_results(names: Sequence[str], bounds: Sequence[str], operator: str) -> None:
+    """Refuse a result under the name of a field that tells the window."""
+    for name in names:
+        if name in bounds:
+            raise FlowError(
+                f"operator {operator!r}: aggregate({name}=...) has the name of a field that tells the window; give the "
+                f"result another name, for example first_{name}="
+            )
 
 
 def has_time(stream: Stream, operator: str, what: str) -> None:

@@ -134,6 +134,10 @@ class OperatorError(PenstockError):
         return OperatorError, (self.operator, self.error, self.where, self.row, self.trace, self.attempts)
 
 
+class SetupError(PenstockError):
+    """Report a `setup=` that failed in a worker: no row's fault, so the flow stops whatever `on_error` says."""
+
+
 class ExhaustedError(Exception):
     """Carries what the last attempt of a call raised, and how many there were."""
 

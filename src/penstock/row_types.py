@@ -55,20 +55,36 @@ def row_type(declared: Any, operator: str) -> RowType | None:
         return record_type(declared)
     if isinstance(declared, dict):
         fields = {name: kind if isinstance(kind, pa.DataType) else arrow_type(kind) for name, kind in declared.items()}
-        unknown = [name for name, kind in fields.items() if kind is None]
-        if unknown:
-            raise FlowError(
-                f"operator {operator!r}: the field {unknown[0]!r} is declared as {declared[unknown[0]]!r}, "
-                f"which has no Arrow type; use int, float, str, bool, bytes, datetime, date, list[...] or a "
-                f"pyarrow type"
-            )
+        for name, kind in fields.items():
+            _refuse_field(name, kind, declared[name], operator)
         return record_type(pa.schema(list(fields.items())))
     if isinstance(declared, type) or typing.get_origin(declared) is not None:
+        _refuse_fields(declared, operator)
         return type_from_annotation(declared)
     raise FlowError(
         f"operator {operator!r}: schema={declared!r} is not a schema; give a dataclass, NamedTuple, "
         f"TypedDict, a dict of field to type, or a pyarrow.Schema"
     )
+
+
+def _refuse_fields(declared: Any, operator: str) -> None:
+    """Refuse a class as a schema where one of its fields has no Arrow type; an annotation may have such fields."""
+    if dataclasses.is_dataclass(declared) or hasattr(declared, "_fields") or typing.is_typeddict(declared):
+        try:
+            hints = typing.get_type_hints(declared, include_extras=True)
+        except (NameError, TypeError) as error:
+            raise FlowError(f"operator {operator!r}: schema={declared!r} cannot be read: {error}") from None
+        for name, hint in hints.items():
+            _refuse_field(name, arrow_type(hint), hint, operator)
+
+
+def _refuse_field(name: str, kind: pa.DataType | None, declared: Any, operator: str) -> None:
+    if kind is None:
+        raise FlowError(
+            f"operator {operator!r}: the field {name!r} is declared as {declared!r}, which has no Arrow type; use int, "
+            f"float, str, bool, bytes, datetime, date, timedelta, list[...], one of these or None, or a pyarrow type: "
+            f"Annotated[Decimal, pa.decimal128(12, 2)] in a class"
+        )
 
 
 def type_from_annotation(annotation: Any) -> RowType | None:
@@ -83,7 +99,7 @@ def type_from_annotation(annotation: Any) -> RowType | None:
 
 def _class_type(cls: type) -> RowType | None:
     try:
-        hints = typing.get_type_hints(cls)
+        hints = typing.get_type_hints(cls, include_extras=True)
     except (NameError, TypeError):
         return None  # annotations that cannot be resolved: the rows cross a shuffle pickled
     if dataclasses.is_dataclass(cls):

@@ -22,13 +22,14 @@ from penstock.flow import Flow
 from penstock.options import ENGINES, Options
 from penstock.plan import Plan, make_plan
 from penstock.rows import Row
-from penstock.statistics import FlowStats
+from penstock.statistics import FlowStats, epoch_fields
 from penstock.steps import show_on
 
 if TYPE_CHECKING:
     from penstock.dashboard.recorder import Watch
 
 P = ParamSpec("P")
+log = logging.getLogger(__name__)
 KEPT_EPOCHS = 1000
 
 
@@ -307,6 +308,10 @@ class Run:
     def _took_epoch(self, stats: FlowStats) -> None:
         if self._steps is not None and not self.epochs:
             self._steps.end(f"running; the first epoch had {stats.rows_in:,} rows and took {stats.seconds:.1f} s")
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "epoch %d: %d rows in %.3f s", stats.epoch, stats.rows_in, stats.seconds, extra=epoch_fields(stats)
+            )
         self.epochs.append(stats)
         del self.epochs[:-KEPT_EPOCHS]
         for listener in self._listeners:
@@ -323,7 +328,7 @@ def _make_watch(run: Run, options: Options) -> Watch | None:
     try:
         from penstock.dashboard.recorder import Watch
     except ImportError as error:  # an interpreter that was built without SQLite
-        logging.getLogger(__name__).warning("the flow runs without a page and without a history: %s", error)
+        log.warning("the flow runs without a page and without a history: %s", error)
         return None
     return Watch(
         run,

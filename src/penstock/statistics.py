@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 Number = TypeVar("Number", int, float)
 
@@ -137,6 +137,8 @@ class OperatorStats(Totals):
     """Of which, by shard."""
     hot_keys: Mapping[int, Sequence[tuple[str, float]]] = field(default_factory=dict)
     """The hottest keys of heavy shards, by name if asked for, and their shares."""
+    begun: int = 0
+    """Of a function that waits, the rows that it was called for, those included that wait for an answer."""
 
     @property
     def blocked(self) -> dict[str, float]:
@@ -209,6 +211,7 @@ class OperatorStats(Totals):
             state_bytes=self.state_bytes,
             shard_bytes=self.shard_bytes,
             hot_keys=self.hot_keys,
+            begun=self.begun + sign * other.begun,
         )
 
 
@@ -334,6 +337,21 @@ class FlowStats:
             attempts=self.attempts + sign * other.attempts,
             split=_merged(self.split, other.split, sign),
         )
+
+
+def epoch_fields(stats: FlowStats) -> dict[str, Any]:
+    """Return what an epoch did as fields for a log that machines read."""
+    return {
+        "event": "epoch",
+        "epoch": stats.epoch,
+        "rows_in": stats.rows_in,
+        "rows_out": dict(stats.rows_out),
+        "seconds": round(stats.seconds, 4),
+        "backlog": stats.backlog,
+        "state_bytes": stats.state_bytes,
+        "tasks": stats.tasks,
+        "attempts": stats.attempts,
+    }
 
 
 def _merged(now: Mapping[str, Number], other: Mapping[str, Number], sign: int) -> dict[str, Number]:

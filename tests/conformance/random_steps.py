@@ -15,6 +15,8 @@ from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.calls import Cache
 from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.pattern import Match, absent
+from penstock.operators.pattern import step as pattern_step
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Tumbling
 
@@ -154,6 +156,7 @@ def keyed_oddly(step: Step, streams: list[Stream]) -> list[Stream]:
     stream = odd(declared(streams[0]))
     keyed = stream.key_by("x") if step.choice else stream.key_by(lambda r: r.x)
     look_at(keyed.scan(lambda n, r: (n + 1, {"x": r.x, "n": n}), 0, schema=NUMBERED), "numbered")
+    look_at(keyed.top(1 + step.b, by="v"), "best")
     low = pc.field("v") < step.a
     made = keyed.aggregate(
         n=agg.count(), s=agg.sum("v"), low=agg.count(where=low), when=agg.argmax("t", by="v", where=low)
@@ -252,6 +255,20 @@ def looked_up_in_another(step: Step, streams: list[Stream]) -> list[Stream]:
     )
     look_at(both, "joined")
     return [again(both, "v"), again(found.late, "v")] if step.choice else [again(both, "v")]
+
+
+@kind()
+def matched(step: Step, streams: list[Stream]) -> list[Stream]:
+    """Rows that fall, and then one that is higher, or none for some time."""
+    most, then = step.a % 3 + 2, absent if step.choice else pattern_step
+    steps = pattern_step("low", lambda r: r.v < most, times=(1 + step.b % 2, 3)), then("high", lambda r: r.v >= most)
+
+    def total(match: Match) -> dict[str, int]:
+        return {"t": match.end, "k": match.key, "v": sum(row.v for row in match.rows) % 7}
+
+    keyed = streams[0].key_by("k")
+    overlap, strict = step.b > 2, step.a > 3
+    return [keyed.pattern(*steps, within=3 + 4 * step.a, combine=total, schema=FIELDS, overlap=overlap, strict=strict)]
 
 
 # What is known of rows whatever the engines say: the reference engine shares the operators. ---------------------------

@@ -43,17 +43,58 @@ EACH: dict[str, tuple[agg.Agg, str]] = {
 }
 
 
-@settings(max_examples=40, deadline=None)
-@given(ROWS)
-def test_windows(rows: list[dict[str, Any]]) -> None:
-    window = Flow("w").source("in", read.items(rows, schema=SCHEMA), time="t").key_by("k").window(7)
-    made = window.aggregate(**{name: each for name, (each, _) in EACH.items()})
-    found = run(made.sink("out"), on=Threads(workers=1)).results["out"]
+def source(rows: list[dict[str, Any]]) -> Any:
+    return Flow("w").source("in", read.items(rows, schema=SCHEMA), time="t")
+
+
+def database_of(rows: list[dict[str, Any]]) -> Any:
+    """Return a database with the table `input`, in which `i` is the number of the row."""
     table = pa.Table.from_pylist([{**row, "i": i} for i, row in enumerate(rows)], SCHEMA.append(pa.field("i", "int64")))
     database = duckdb.connect()
     database.register("input", table)
+    return database
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS)
+def test_windows(rows: list[dict[str, Any]]) -> None:
+    made = source(rows).key_by("k").window(7).aggregate(**{name: each for name, (each, _) in EACH.items()})
+    found = run(made.sink("out"), on=Threads(workers=1)).results["out"]
     results = ", ".join(f"{text} as {name}" for name, (_, text) in EACH.items())
-    expected = database.sql(
-        f"select k, t - t % 7 as start, t - t % 7 + 7 as stop, {results} from input group by all order by stop, min(i)"
-    ).fetchall()
+    expected = (
+        database_of(rows)
+        .sql(
+            f"select k, t - t % 7 as start, t - t % 7 + 7 as stop, {results} from input "
+            f"group by all order by stop, min(i)"
+        )
+        .fetchall()
+    )
+    assert [tuple(row) for row in found] == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.integers(1, 4), st.booleans())
+def test_top_of_windows(rows: list[dict[str, Any]], count: int, largest: bool) -> None:
+    made = source(rows).window(7).top(count, by="x", largest=largest)
+    found = run(made.sink("out"), on=Threads(workers=1)).results["out"]
+    expected = database_of(rows).sql(
+        f"select t - t % 7 as start, t - t % 7 + 7 as stop, "
+        f"row_number() over (partition by t // 7 order by x {'desc' if largest else 'asc'}, i) as rank, t, k, v, x "
+        f"from input where x is not null qualify rank <= {count} order by start, rank"
+    )
+    assert [tuple(row) for row in found] == expected.fetchall()
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.integers(1, 4))
+def test_top_as_it_changes(rows: list[dict[str, Any]], count: int) -> None:
+    made = source(rows).key_by("k").top(count, by="v")
+    found = run(made.sink("out"), on=Threads(workers=1)).results["out"]
+    expected = []
+    for n, row in enumerate(rows):
+        before = [each for each in rows[:n] if each["k"] == row["k"] and each["v"] is not None]
+        was = sorted(before, key=lambda each: -each["v"])[:count]
+        rank = 1 + sum(each["v"] >= row["v"] for each in was) if row["v"] is not None else count + 1
+        if rank <= count:
+            expected.append((*row.values(), rank, was[-1] if len(was) == count else None))
     assert [tuple(row) for row in found] == expected

@@ -280,7 +280,7 @@ class TestTurns:
     def test_are_shared_by_processes(self) -> None:
         clock = Clock()
         calling = Calling(Map(str, calls=Calls(rate=10.0)), clock=clock)
-        calling.set_share(4)
+        calling.begin(4)
         assert calling._turns is not None
         assert [calling._turns.take() for _ in range(3)] == pytest.approx([0.0, 0.4, 0.8])
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
+from typing import Annotated
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -104,3 +108,36 @@ def test_dir_has_all_that_the_docs_name():
         named = set(re.findall(rf"\bps\.{module}\.([a-z_]+)\(", text))
         assert named
         assert named <= set(dir(getattr(ps, module)))
+
+
+@dataclass
+class Priced:
+    """Python does not say how many digits a Decimal has."""
+
+    name: str
+    price: Decimal
+
+
+@dataclass
+class Exact:
+    """An Arrow type in the annotation does."""
+
+    name: str
+    price: Annotated[Decimal, pa.decimal128(12, 2)]
+
+
+def test_a_class_whose_field_has_no_arrow_type_is_refused_as_a_schema():
+    with pytest.raises(FlowError, match=r"operator 'in': the field 'price' is declared as .*Decimal.*decimal128"):
+        ps.Flow("f").source("in", ps.read.items([], schema=Priced))
+    stream = ps.Flow("f").source("in", ps.read.items([{"name": "a", "price": Decimal("1.10")}], schema=Exact))
+    assert stream.type is not None
+    assert stream.type.schema.field("price").type == pa.decimal128(12, 2)
+    run = ps.run(stream.key_by("name").aggregate(paid=ps.agg.sum("price")).sink("out"), on=ps.Threads())
+    assert run.results["out"][0].paid == Decimal("1.10")
+
+
+def test_an_annotation_may_have_fields_without_an_arrow_type():
+    def priced(_: int) -> Priced:
+        return Priced("a", Decimal(1))
+
+    assert ps.Flow("f").source("in", [1]).map(priced).type is None

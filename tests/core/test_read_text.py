@@ -41,3 +41,13 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path):
 def test_a_missing_file(tmp_path):
     with pytest.raises(SourceError, match="there is no"):
         lines_of(tmp_path / "none")
+
+
+def test_a_file_that_is_named_is_read_wherever_it_is(tmp_path):
+    hidden = tmp_path / ".data" / "_in"
+    hidden.mkdir(parents=True)
+    (hidden / "a.log").write_text("one")
+    (hidden / ".not yet").write_text("two")
+    assert lines_of(hidden / "a.log") == ["one"]
+    assert lines_of(hidden) == ["one"]
+    assert lines_of(hidden / ".." / ".." / ".data" / "_in" / "a.log") == ["one"]

@@ -57,6 +57,8 @@ def made_up_sample(graph: Json, *, shards: int = 0, tasks: int = 1, at: float = 
         "selectivity": 0.9,
         "queue": 3,
         "errors": 0,
+        "retries": 0,
+        "timeouts": 0,
         "keys": None,
         "state_bytes": 1000,
         "reorder_depth": 1,

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import penstock as ps
 from penstock.ingress.feeds import make_feed
@@ -28,6 +29,7 @@ from penstock.spark.parts import TaskReport
 from penstock.spark.stages import EpochSpec
 from penstock.spark.worker_state import ShardCache
 from penstock.store import documents
+from penstock.store import lease as leases
 from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend, run_on_table
@@ -39,6 +41,29 @@ RUNNING = {"n": int, "k": int, "count": int, "total": float}
 
 class Crash(Exception):
     """Stands for the end of a process."""
+
+
+class Disk:
+    """Count what is renamed, linked and removed below a directory; before one of these changes all ends."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, root: Path, *, crash_at: int) -> None:
+        self.changes, self._root, self._crash_at = 0, str(root), crash_at
+        patch.setattr(leases, "_exists", lambda pid: False)  # who held the lease is dead by now
+        for name in ("replace", "link", "unlink", "rename", "rmdir"):
+            self._watch(patch, os, name)
+
+    def _watch(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def watched(*paths: Any, **options: Any) -> Any:
+            if not str(paths[0]).startswith(self._root):
+                return original(*paths, **options)
+            self.changes += 1
+            if self.changes >= self._crash_at:
+                raise Crash
+            return original(*paths, **options)
+
+        patch.setattr(owner, name, watched)
 
 
 class Workers(InlineBackend):
@@ -100,14 +125,14 @@ def write_files(directory: Path, rows: list[dict[str, Any]], size: int, *, first
         os.utime(path, ns=(number * 10**9, number * 10**9))
 
 
-def two_sinks(data: Path, out: Path, *, window: int = 10, shards: int = 256) -> ps.Flow:
-    """Build a flow with a keyed scan, keyed windows and two Parquet sinks."""
+def two_sinks(data: Path, out: Path, *, window: int = 10, shards: int = 256, **files: Any) -> ps.Flow:
+    """Build a flow with a keyed scan, keyed windows and two Parquet sinks; `files` are options of these."""
     flow = ps.Flow("recovery", shards=shards)
     rows = flow.source("rows", ps.read.parquet(str(data)), time="t")
     scan = rows.key_by("k").scan(running, (0, 0.0), schema=RUNNING, name="running")
-    scan.sink("scanned", ps.write.parquet(str(out / "scanned")))
+    scan.sink("scanned", ps.write.parquet(str(out / "scanned"), **files))
     rows.key_by("k").window(window).aggregate(c=ps.agg.count(), s=ps.agg.sum("v"), name="windows").sink(
-        "windowed", ps.write.parquet(str(out / "windowed"))
+        "windowed", ps.write.parquet(str(out / "windowed"), **files)
     )
     return flow
 

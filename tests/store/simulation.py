@@ -21,11 +21,12 @@ from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.keeper import Keeper
 from penstock.store.lease import Lease
 from penstock.store.objects import Store
-from penstock.store.publication import staged_name, staged_parts
+from penstock.store.publication import Publication, SinkFiles, rolls_of
+from penstock.store.rolling import Target, staged_name
 
 ROWS = 24
 EXPIRE = 30.0
-IDENTITY = {"format": 2, "flow": "simulated", "shards": 1, "sources": {}, "operators": {}, "sinks": {}}
+IDENTITY = {"format": 3, "flow": "simulated", "shards": 1, "sources": {}, "operators": {}, "sinks": {}}
 ROOT, OUT = "mem://ck", "mem://out"
 LIVES = 60
 
@@ -49,6 +50,10 @@ class World:
         self.calls: list[tuple[int, list[int]]] = []
         self.copies = self.draw.random() < 0.3
         """Whether publishing copies file by file, as object stores do, or is one rename."""
+        self.full = self.draw.choice([1, 20, 40, 1000])
+        """Bytes of a file of the sink."""
+        self.every = self.draw.choice([0.0, 20.0, 200.0])
+        """Seconds that rows wait to be part of one."""
         self.failing = self.draw.choice([0.0, 0.01, 0.05])
         self.dying = self.draw.choice([0.0, 0.003, 0.02])
         self.pausing = self.draw.choice([0.005, 0.02])
@@ -92,28 +97,53 @@ class World:
                     for name in index["files"]:
                         if f"{ROOT}/state/{name}" not in self.objects:
                             raise Violation(f"epoch {body['epoch']} names {name}, which is gone")
-        staged = newest["staged"]
-        for path, names in ({} if staged is None else staged["parts"]).values():
-            for name in names:
-                waiting = f"{path}/{staged_name(staged['epoch'], staged['fence'])}/{name}"
-                if waiting not in self.objects and f"{path}/epoch={staged['epoch']:09d}/{name}" not in self.objects:
-                    raise Violation(f"the rows of epoch {staged['epoch']} are committed and gone")
+        for kept in newest["waiting"].values():
+            for epoch, fence, parts in kept["parts"]:
+                for name, *_ in parts:
+                    if f"{kept['path']}/{staged_name(epoch, fence)}/{name}" not in self.objects:
+                        raise Violation(f"the rows of epoch {epoch} are committed, wait, and are gone")
+        self.check_seen(newest)
 
-    def check_publishing(self, epoch: int, fence: int) -> None:
-        """Refuse to make rows visible that were not committed."""
-        staged = [body["staged"] for body in self.chain() if body["staged"] is not None]
-        # An epoch that is older than all that is kept was published long ago.
-        oldest = min((each["epoch"] for each in staged), default=epoch + 1)
-        if epoch >= oldest and not any((each["epoch"], each["fence"]) == (epoch, fence) for each in staged):
-            raise Violation(f"driver {fence} publishes epoch {epoch}, which it has not committed")
+    def seen(self) -> list[int]:
+        """Return the rows that anyone sees who lists the sink's directory."""
+        names = sorted(name for name in self.objects if name.startswith(f"{OUT}/epoch="))
+        return [row for name in names for row in json.loads(self.objects[name])]
+
+    def check_seen(self, newest: dict[str, Any]) -> None:
+        """Refuse rows that are visible and not committed, that are twice there, or are gone."""
+        waits = [row for kept in newest["waiting"].values() for part in kept["parts"] for row in self._part(kept, part)]
+        rolls = rolls_of(newest["staged"]).values()
+        hidden = [row for roll in rolls for row in self._hidden(roll)]
+        seen = self.seen()
+        if self.copies and rolls:
+            # File by file: some may be missing that are where they were copied from, none is there twice.
+            seen = sorted({*seen, *hidden}) if len(seen) == len(set(seen)) else seen
+            hidden = []
+        if seen + hidden + waits != list(range(newest["rows_in"])):
+            raise Violation(f"of {newest['rows_in']} rows {seen} are visible, {hidden} staged, and {waits} wait")
+
+    def _part(self, kept: dict[str, Any], part: list[Any]) -> list[int]:
+        epoch, fence, files = part
+        return [
+            row
+            for name, *_ in files
+            for row in json.loads(self.objects[f"{kept['path']}/{staged_name(epoch, fence)}/{name}"])
+        ]
+
+    def _hidden(self, roll: dict[str, Any]) -> list[int]:
+        """Return the rows of a roll that nobody sees yet, in order."""
+        if roll["target"] and any(name.startswith(f"{OUT}/{roll['target']}/") for name in self.objects):
+            return []
+        moved = {target: source for source, target in roll["moves"]}
+        names = [f"{roll['source']}/{name}" for name in roll["names"]] or list(moved)
+        places = [name if f"{OUT}/{name}" in self.objects else moved.get(name, name) for name in names]
+        return [row for place in places for row in json.loads(self.objects.get(f"{OUT}/{place}", b"[]"))]
 
     def check_end(self) -> None:
         """Compare what came out with what went in."""
         self.check()
-        names = sorted(name for name in self.objects if name.startswith(f"{OUT}/epoch="))
-        rows = [row for name in names for row in json.loads(self.objects[name])]
-        if rows != list(range(ROWS)):
-            raise Violation(f"the sink has {rows}")
+        if self.seen() != list(range(ROWS)):
+            raise Violation(f"the sink has {self.seen()}")
         called: dict[int, list[int]] = {}
         for epoch, values in self.calls:
             if called.setdefault(epoch, values) != values:
@@ -223,7 +253,11 @@ class Driver:
         lease = Lease(store, clock=lambda: world.now, machine=f"machine {self.number}", expire=EXPIRE, renewing=False)
         keeper = Keeper(Checkpoint(ROOT, store), lease, self._aside)
         keeper.acquire()
-        position = keeper.open(IDENTITY, {OUT: sink}, lambda *_: None)
+        target = Target(OUT, world.full, max(1, world.full // 2), world.every)
+        publication = Publication(
+            {OUT: sink}, {"out": target}, lambda _, path: JoinedLists(sink, path), clock=lambda: world.now
+        )
+        position = keeper.open(IDENTITY, publication, lambda *_: None)
         taken = [row for each in keeper.offsets(position) for row in each.get("taken", ())]
         if taken != list(range(position.rows_in)):
             raise Violation(f"the offsets say that {taken} were taken, the position {position.rows_in}")
@@ -237,7 +271,7 @@ class Driver:
             pending = None
             if intent["start"] != start:
                 raise Violation(f"epoch {epoch} begins at {start}, and its intent at {intent['start']}")
-            self._job(store, sink, keeper, position, epoch, intent)
+            files = self._job(store, sink, keeper, position, epoch, intent)
             rows = list(range(start, intent["stop"]))
             position.epoch, position.rows_in = epoch, intent["stop"]
 
@@ -246,14 +280,17 @@ class Driver:
 
             whole = epoch % 5 == 1
             offsets = {"taken": list(range(intent["stop"])) if whole else rows}
-            keeper.commit(position, offsets, whole, {"out": len(rows)}, deliver)
+            keeper.commit(position, offsets, whole, {"out": len(rows)}, deliver, files, 0.5)
             if epoch % 2 == 0:
                 keeper.clean(position)
+            if world.draw.random() < 0.2:
+                keeper.roll(position, 0.5)
+        keeper.roll(position, None)
         keeper.release()
 
     def _job(
         self, store: Store, sink: Store, keeper: Keeper, position: Position, epoch: int, intent: dict[str, Any]
-    ) -> None:
+    ) -> dict[str, SinkFiles]:
         """Read the state, write what changed and the rows, as tasks do."""
         index = position.state.setdefault("rows", ShardIndex())
         known: list[int] = []
@@ -276,10 +313,30 @@ class Driver:
         parts = {"part-0": rows[: cut - intent["start"]], "part-1": rows[cut - intent["start"] :]}
         if self.world.draw.random() < 0.2:
             sink.put(f"{staging}/.part-0.left-over", b"[0]")
-        names = [part for part, values in parts.items() if values]
-        for part in names:
-            sink.put(f"{staging}/{part}", json.dumps(parts[part]).encode())
-        position.staged = staged_parts(epoch, keeper.fence, {"out": (OUT, names)})
+        written = {part: json.dumps(values).encode() for part, values in parts.items() if values}
+        for part, content in written.items():
+            sink.put(f"{staging}/{part}", content)
+        kept = {"path": OUT, "format": "json", "header": True}
+        return {"out": (kept, [(part, len(parts[part]), len(content), 0) for part, content in written.items()])}
+
+
+class JoinedLists:
+    """Lists that are joined to one."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store, self._name, self._rows = store, path.removeprefix(f"{OUT}/"), list[int]()
+
+    def add(self, source: str) -> None:
+        content = self._store.get(source.removeprefix(f"{OUT}/"))
+        if content is None:
+            raise FileNotFoundError(source)
+        self._rows += json.loads(content)
+
+    def close(self) -> None:
+        self._store.put(self._name, json.dumps(self._rows).encode())
+
+    def abandon(self) -> None:
+        self._store.delete(self._name)
 
 
 class SimulatedStore(Store):
@@ -344,12 +401,11 @@ class SimulatedStore(Store):
         path = self.path(name)
         return [found for found in self._world.objects if found == path or found.startswith(f"{path}/")]
 
-    def _publish(self, source: str, target: str, names: Collection[str]) -> bool:
-        epoch, _, fence = source.rpartition("/epoch=")[2].partition(".")
-        self._world.check_publishing(int(epoch), int(fence))
-        if self._world.copies:
-            return self._publish_by_copies(source, target, names)
+    @property
+    def renames(self) -> bool:  # type: ignore[override]
+        return not self._world.copies
 
+    def _publish(self, source: str, target: str, names: Collection[str]) -> bool:
         def rename() -> bool:
             objects = self._world.objects
             if not self._below(target):
@@ -363,20 +419,17 @@ class SimulatedStore(Store):
         self._delete(source)
         return done
 
-    def _publish_by_copies(self, source: str, target: str, names: Collection[str]) -> bool:
+    def _move(self, source: str, target: str) -> bool:
         objects = self._world.objects
-        for name in names:
 
-            def copy(name: str = name) -> bool:
-                content = objects.get(self.path(f"{source}/{name}"))
-                if content is not None:
-                    objects[self.path(f"{target}/{name}")] = content
-                return self.path(f"{target}/{name}") in objects
+        def move() -> bool:
+            if self.path(target) not in objects and self.path(source) in objects:
+                objects[self.path(target)] = objects[self.path(source)]
+                if not self._world.copies:
+                    del objects[self.path(source)]
+            return self.path(target) in objects
 
-            if not self._operate("copy", f"{target}/{name}", copy):
-                return False
-        for name in self._list(target):
-            if name not in names:
-                self._delete(f"{target}/{name}")
-        self._delete(source)
-        return True
+        done = bool(self._operate("move", target, move))
+        if done and self._world.copies:
+            self._delete(source)
+        return done

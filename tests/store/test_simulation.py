@@ -10,6 +10,7 @@ from penstock.store import checkpoint as checkpoints
 from penstock.store.checkpoint import Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.lease import Lease
+from penstock.store.publication import Publication
 
 from .simulation import SimulatedStore, Violation, World
 
@@ -101,11 +102,13 @@ def cleaners_look_at_no_fence(patch: pytest.MonkeyPatch) -> None:
 
 def directories_are_published_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     def commit(keeper: Keeper, position: Any, *rest: Any) -> None:
-        keeper.lease.check()
-        rest[-1]()
+        *entry, deliver, files, ahead = rest
+        deliver()
+        keeper.publication.add(position.waiting, position.epoch, keeper.fence, files)
+        keeper._stage(position, ahead)
         keeper.publication.publish(position.staged)
         keeper.lease.check()
-        keeper.checkpoint.commit(position, keeper.fence, *rest[:-1])
+        keeper.checkpoint.commit(position, keeper.fence, *entry)
 
     patch.setattr(Keeper, "commit", commit)
 
@@ -113,8 +116,8 @@ def directories_are_published_before_the_commit(patch: pytest.MonkeyPatch) -> No
 def sinks_are_called_before_the_intent_is_logged(patch: pytest.MonkeyPatch) -> None:
     def commit(keeper: Keeper, position: Any, *rest: Any) -> None:
         keeper.lease.check()
-        rest[-1]()
-        original(keeper, position, *rest[:-1], lambda: None)
+        rest[3]()
+        original(keeper, position, *rest[:3], lambda: None, *rest[4:])
 
     original = Keeper.commit
     patch.setattr(Keeper, "commit", commit)
@@ -133,7 +136,33 @@ def the_lease_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "check", lambda lease: None)
 
 
+def what_waits_is_removed_at_the_start(patch: pytest.MonkeyPatch) -> None:
+    def opening(publication: Publication, waiting: Any, committed: int) -> None:
+        publication.clear(1 << 60)
+
+    patch.setattr(Publication, "drop_visible", opening)
+
+
+def what_waits_is_forgotten_at_the_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Publication, "drop_visible", lambda publication, waiting, committed: waiting.clear())
+
+
+def parts_go_before_the_commit_that_names_their_copy(patch: pytest.MonkeyPatch) -> None:
+    def make(publication: Publication, sink: str, found: Any, fence: int) -> Any:
+        roll = original(publication, sink, found, fence)
+        if roll["source"] not in roll["used"] and not roll["moves"]:
+            for name in roll["used"]:
+                publication._store(found["path"]).delete(name)
+        return roll
+
+    original = Publication._make_roll
+    patch.setattr(Publication, "_make_roll", make)
+
+
 DEFECTS = [
+    what_waits_is_removed_at_the_start,
+    what_waits_is_forgotten_at_the_start,
+    parts_go_before_the_commit_that_names_their_copy,
     no_name_is_occupied,
     puts_are_not_conditional,
     what_failed_is_absent,

@@ -37,7 +37,7 @@ def build(reader: Any, year: int) -> ps.Flow:
     flow = ps.Flow("logins")
     failures, unparsed = workload.login_failures(flow.source("lines", reader), year)
     failures.sink("failures")
-    failures.key_by("rhost").flat_scan(workload.count_tries, ()).sink("suspects")
+    workload.repeated(failures).sink("suspects")
     unparsed.sink("unparsed")
     return flow
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import shutil
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Protocol, TextIO
 
 from penstock.cli.failures import explain, one_line
 from penstock.errors import OperatorError
-from penstock.statistics import FlowStats
+from penstock.statistics import FlowStats, epoch_fields
 
 
 def show(
@@ -107,15 +108,8 @@ class Progress:
         last = self.last
         assert last is not None, "there was no epoch"
         return {
-            "epoch": last.epoch,
-            "rows_in": last.rows_in,
-            "rows_out": dict(last.rows_out),
-            "seconds": round(last.seconds, 4),
+            **epoch_fields(last),
             "rows_per_second": round(self.rate(), 1),
-            "backlog": last.backlog,
-            "state_bytes": last.state_bytes,
-            "tasks": last.tasks,
-            "attempts": last.attempts,
             "total_rows_in": self.rows_in,
             "total_rows_out": self.rows_out,
         }
@@ -207,13 +201,16 @@ class JsonDisplay:
         self._progress, self._err, self._clock = progress, err, clock
 
     def say(self, event: str, text: str, **fields: Any) -> None:
+        self._write(text, {"event": event, **fields})
+
+    def _write(self, text: str, fields: Mapping[str, Any]) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        line = {"time": now, "event": event, "message": text, **fields}
+        line = {"time": now, "message": text, **fields}
         print(json.dumps(line, default=str), file=self._err, flush=True)
 
     def epoch(self, stats: Any) -> None:
         self._progress.take(stats, self._clock())
-        self.say("epoch", self._progress.line(), **self._progress.record())
+        self._write(self._progress.line(), self._progress.record())
 
     def tick(self) -> None:
         """Do nothing: each line is written as it comes."""
@@ -296,6 +293,18 @@ class _Above:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stdout, name)
+
+
+class LogRecords(logging.Handler):
+    """Show what Penstock's loggers warn of like everything else, so that it is neither lost nor in the way."""
+
+    def __init__(self, display: Display) -> None:
+        super().__init__(logging.WARNING)
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname.lower()
+        self._display.say("log", f"{level}: {record.getMessage()}", level=level, logger=record.name)
 
 
 def make_display(log: str | None, progress: Progress, err: TextIO) -> Display:

@@ -12,6 +12,7 @@ Progress and errors go to the standard error, rows of console sinks to the stand
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 
 from penstock.annotated import options_of
 from penstock.cli import DONE, FAILED, UsageError
-from penstock.cli.displays import Display, Progress, make_display
+from penstock.cli.displays import Display, LogRecords, Progress, make_display
 from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import add_target, describe_workloads, load_target
@@ -84,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
         progress.doing = text
         display.say("step", text)
 
-    steps = Showing(show)
+    steps, records = Showing(show), LogRecords(display)
+    logging.getLogger("penstock").addHandler(records)
     try:
         _warn_of_memory(flow, display)
         session, options = _prepared(options, flow, directory, display)
@@ -104,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
         return FAILED
     finally:
         steps.close()
+        logging.getLogger("penstock").removeHandler(records)
         display.close()
 
 

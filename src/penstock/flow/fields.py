@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import checks
 from penstock.errors import FlowError
 from penstock.flow.joining import lifetime
+from penstock.operators.aggregate_values import Taken
 from penstock.operators.base import Key, Logic, OnError
 from penstock.operators.expiring import Expiring
 from penstock.operators.expressions import bound, is_expression
 from penstock.operators.initial import state_maker
+from penstock.operators.ranking import LEFT, RANK, Ranking, RunningTop
 from penstock.operators.scan import FlatScan, keep_first
 from penstock.operators.stateless import Select, evaluate
 from penstock.rows import RowType, record_type
@@ -94,3 +97,35 @@ def distinct(stream: Stream, fields: tuple[str, ...], within: Duration | None, n
         checks.has_time(stream, name, "within=")
         logic = Expiring(logic, lifetime(within, stream.time, name, "within"), renews=False)
     return stream._stateful(name, logic, Key(fields), "fail")
+
+
+def ranking(stream: Stream, count: int, by: Any, largest: bool, name: str, others: tuple[str, ...]) -> Ranking:
+    """Check what rows are ranked by, and that what is added to them has names of its own."""
+    known = checks.known_type(stream.type, name, "top")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise FlowError(f"operator {name!r}: top({count!r}); give a whole number of rows, 1 or more")
+    for other in others:
+        if other in known.names:
+            raise FlowError(
+                f"operator {name!r}: top() adds a field {other!r} to rows that have one; rename theirs before, for "
+                f'example by rename({{"{other}": "{other}_before"}})'
+            )
+    if isinstance(by, str):
+        checks.field(known, by, name, "top(by=...)")
+    elif not callable(by) and not is_expression(by):
+        raise FlowError(f"operator {name!r}: top(by={by!r}); give a field, an expression or a function of the row")
+    taken = Taken((by,)).bound(known, name, "top")
+    kind = taken.kind()
+    if kind is not None and pa.types.is_nested(kind):
+        raise FlowError(f"operator {name!r}: top(by=...) is of the type {kind}, which has no order; give a part of it")
+    return Ranking(count, taken, known, largest)
+
+
+def top(
+    stream: Stream, count: int, by: Any, largest: bool, name: str | None, on_error: OnError, ttl: Duration | None
+) -> Stream:
+    """Tell of the first rows as they change."""
+    name = stream.flow._free_name(name, None, "top")
+    running = RunningTop(ranking(stream, count, by, largest, name, (RANK, LEFT)))
+    logic = FlatScan(running, state_maker(()), running.returns)
+    return stream._stateful(name, logic, stream._key, on_error, ttl=ttl)

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import checks
+from penstock.flow.fields import top
+from penstock.flow.matching import pattern
 from penstock.flow.windowed import WindowedStream
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import OnError
 from penstock.operators.initial import state_maker
+from penstock.operators.pattern import Absent, Match, Step
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.windows import WindowSpec
@@ -100,6 +103,22 @@ class Stateful(Generic[RowT_co]):
         checks.aggregate_fields(bundle, stream.type, name, key.names if key else ())
         return stream._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
 
+    def top(
+        self,
+        count: int,
+        *,
+        by: Any,
+        largest: bool = True,
+        name: str | None = None,
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+    ) -> Stream:
+        """Emit each row that enters the `count` rows with the largest `by`, with its `rank` and the row that `left`.
+
+        Of equal ones the earlier row is before. Per window: `window(...).top(...)`.
+        """
+        return top(self._keyed_rows, count, by, largest, name, on_error, ttl)
+
     def process(
         self,
         process: ProcessLike,
@@ -115,6 +134,27 @@ class Stateful(Generic[RowT_co]):
         name = stream.flow._free_name(name, type(process), "process")
         logic = process_logic(process, row_type(schema, name), name, ("on_row",))
         return stream._stateful(name, logic, stream._key, on_error, ttl=ttl)
+
+    def pattern(
+        self,
+        *steps: Step | Absent,
+        within: Duration,
+        combine: Callable[[Match], Returned[OutT]] | None = None,
+        time: str | None = None,
+        strict: bool = False,
+        overlap: bool = False,
+        schema: Schema[OutT] | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[OutT]:
+        """Find rows that follow each other: `pattern(ps.step("a", f), ps.step("b", g), within="10 min")`.
+
+        All rows of a match are less than `within` after its first one, by event time or by the field `time`. What comes
+        out is `combine(match)`, at the match's last row. Rows between the steps are passed over, or end the match if it
+        is `strict`. No row is in two matches, unless they may `overlap`.
+        """
+        options: dict[str, Any] = {"time": time, "strict": strict, "overlap": overlap}
+        return pattern(self._keyed_rows, steps, within, combine, **options, schema=schema, name=name, on_error=on_error)
 
     def window(self, spec: WindowSpec | Duration) -> WindowedStream[RowT_co]:
         """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""

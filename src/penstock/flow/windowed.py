@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow.fields import ranking
 from penstock.flow.missing import missing_method
 from penstock.graph import marks_keep_up
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
+from penstock.operators.ranking import RANK, TopFold
 from penstock.operators.windows import (
     AggregateFold,
     ApplyFold,
@@ -55,10 +57,10 @@ class WindowedStream(Generic[RowT_co]):
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.stream.flow._free_name(name, None, "window")
         bundle = aggregation(results, name, self.stream.type)
-        counting = isinstance(self.spec, Count)
-        bounds = ("window",) if counting else ("window_start", "window_end")
-        names = (*(self.key.names if self.key else ()), *bounds)
-        checks.aggregate_fields(bundle, self.stream.type, name, names)
+        keys = self.key.names if self.key else ()
+        bounds = self._bounds(keys)
+        checks.window_results(bundle.names, bounds, name)
+        checks.aggregate_fields(bundle, self.stream.type, name, (*keys, *bounds))
         return self._close(name, AggregateFold(bundle, self.key, bounds), on_error)
 
     def count(self, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
@@ -80,6 +82,17 @@ class WindowedStream(Generic[RowT_co]):
     def mean(self, field: str, *, name: str | None = None, on_error: OnError = "fail") -> Stream:
         """Average a field, in the field `mean`."""
         return self.aggregate(mean=aggregates.mean(field), name=name, on_error=on_error)
+
+    def top(
+        self, count: int, *, by: Any, largest: bool = True, name: str | None = None, on_error: OnError = "fail"
+    ) -> Stream:
+        """Emit, at the close, the `count` rows with the largest `by`: (window_start, window_end, rank, their fields).
+
+        `by` is a field, an expression or a function of the row. Of equal ones the earlier row is before.
+        """
+        name = self.stream.flow._free_name(name, None, "window")
+        ranked = ranking(self.stream, count, by, largest, name, (RANK,))
+        return self._close(name, TopFold(ranked, self._bounds(ranked.row.names)), on_error)
 
     def reduce(
         self,
@@ -105,6 +118,14 @@ class WindowedStream(Generic[RowT_co]):
         name = self.stream.flow._free_name(name, function, "window")
         return self._close(name, ApplyFold(function, checks.returns(function, schema, name)), on_error)
 
+    def _bounds(self, taken: Sequence[str]) -> tuple[str, ...]:
+        """Name the fields that tell a window: those of one after another window have a number."""
+        names = ("window",) if isinstance(self.spec, Count) else ("window_start", "window_end")
+        number = 1
+        while any(name in taken for name in (_numbered(each, number) for each in names)):
+            number += 1
+        return tuple(_numbered(name, number) for name in names)
+
     def _close(self, name: str, fold: Fold, on_error: OnError) -> Stream:
         in_time = marks_keep_up(self.stream.flow.nodes, self.stream.port)
         logic, unit = window_logic(self.spec, fold, self.key, name, in_time)
@@ -113,3 +134,7 @@ class WindowedStream(Generic[RowT_co]):
             if unit != unit_of(self.stream.time):
                 raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.time))
         return self.stream._stateful(name, logic, self.key, on_error, extra_ports=("late",) if unit else ())
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}_{number}"

@@ -63,12 +63,11 @@ def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
     else:
         infos = []
     prefix = path.split("://", 1)[0] + "://" if "://" in path else ""
-    root = inside if info.type == fs.FileType.Directory else ""
     return [
         Found(prefix + item.path, item.mtime_ns or 0, item.size)
         for item in infos
         if item.type == fs.FileType.File
-        and not _hidden(item.path[len(root) :])
+        and not _hidden(item.path[len(inside) :])  # what the user named is not, wherever it is
         and item.size
         and (not suffixes or item.path.endswith(suffixes))
     ]

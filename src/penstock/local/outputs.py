@@ -1,8 +1,8 @@
 """Sinks of a flow that runs in this process: in order, batch by batch.
 
-Directories look as the Spark engine writes them: one sub-directory an epoch, which appears whole. An epoch is then as
-many batches as came in a second, or 100,000 rows. Nothing is kept about the run, so a directory that holds rows of
-another one is refused.
+Directories look as the Spark engine writes them: files that appear whole, once they are large or old enough. Until then
+rows wait in memory, and, where there are many, in hidden files. Nothing is kept about the run, so a directory that
+holds rows of another one is refused.
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.clock import monotonic
+from penstock.clock import waiting_time
 from penstock.errors import FlowError
 from penstock.graph import SinkNode
 from penstock.ingress.paths import locate
 from penstock.ingress.retries import retried
 from penstock.pe.chunk import Chunk
-from penstock.pe.part_files import FileWriter, part_name, sink_columns
+from penstock.pe.joined_files import join_files
+from penstock.pe.part_files import SinkBatches, write_parts
+from penstock.pe.partitions import check_partitions
 from penstock.plan import Plan
 from penstock.rows import Row, RowType
+from penstock.store.documents import Json
 from penstock.store.objects import LocalStore
+from penstock.store.publication import Publication, last_visible, rolls_of
+from penstock.store.retention import retention_of
+from penstock.store.rolling import OWN, Target, staged_name
 from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 
-EPOCH_ROWS = 100_000
-EPOCH_SECONDS = 1.0
+MOST_BYTES = 64_000_000
+"""Rows that are kept in memory before they are written to a hidden file, in bytes."""
 
 
 def writer_of(node: SinkNode) -> Any:
@@ -40,7 +48,7 @@ def writer_of(node: SinkNode) -> Any:
 class LocalOutputs:
     """The sinks of one run."""
 
-    def __init__(self, engine: str, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, engine: str, clock: Callable[[], float] = waiting_time) -> None:
         self.results: dict[str, list[Row]] = {}
         self._engine, self._clock = engine, clock
         self._writers: dict[str, Any] = {}
@@ -111,59 +119,90 @@ class LocalOutputs:
 
 
 class _DirectorySink:
-    """Collect the rows of an epoch, write them to a part file, and rename it into place with the epoch's directory."""
+    """Collect rows, write them to hidden parts, join these, and rename them into place."""
 
     def __init__(self, node: SinkNode, writer: Directory, declared: RowType | None, clock: Callable[[], float]) -> None:
-        self._system, self._path = locate(writer.path)
-        if self._system.type_name != "local":
+        system, path = locate(writer.path)
+        if system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
+        if declared is not None:
+            check_partitions(node.name, writer.partition_by, declared.schema)
         refuse_file(node.name, writer)
-        names = LocalStore(self._path, owner=f"sink {node.name!r}").names("", hidden=True)
-        if any(name.startswith("epoch=") for name in names):
+        self._store = LocalStore(path, owner=f"sink {node.name!r}")
+        names = self._store.names("", hidden=True)
+        refuse_strangers(node.name, writer, names)
+        if last_visible(self._store):
             raise FlowError(
                 f"sink {node.name!r}: {writer.path} holds the rows of another run, and this engine cannot go on with "
                 f"it; remove it, or write elsewhere"
             )
-        refuse_strangers(node.name, writer, names)
-        self._node, self._writer, self._declared, self._clock = node, writer, declared, clock
-        # Another run may have found the directory empty at the same time: each writes to a place of its own.
-        self._staging = f"{self._path}/_penstock/staging/{uuid.uuid4().hex}"
-        self._epoch, self._rows, self._began = 0, 0, 0.0
+        self._name, self._writer = node.name, replace(writer, path=path)
+        self._columns = SinkBatches(node, declared, None, writer.partition_by)
+        # Another run may have found the directory empty at the same time: each writes to places of its own.
+        self._run = uuid.uuid4().int >> 66
+        self._epoch, self._bytes = 0, 0
         self._batches: list[pa.RecordBatch] = []
-        """The rows of the epoch under way: they are written at its end, as often as it takes."""
-        self._schema: pa.Schema | None = None
+        """Rows that are not written yet: a part is written as often as it takes."""
+        self._waiting: dict[str, Json] = {}
+        self._retention = retention_of(node.name, self._writer)
+        self._publication = Publication(
+            {path: self._store}, {node.name: Target.of(self._writer)}, join_files, clock=clock
+        )
 
     def write(self, chunk: Chunk) -> None:
         """Add rows."""
-        batch, self._schema = sink_columns(self._node, chunk, self._declared, self._schema)
-        if not self._batches:
-            self._began = self._clock()
+        batch = self._columns.encode(chunk)
+        self._publication.note(self._name)
         self._batches.append(batch)
-        self._rows += len(chunk)
+        self._bytes += batch.nbytes
+        if self._bytes >= min(MOST_BYTES, self._writer.full):
+            self._write_part()
 
     def is_due(self) -> bool:
         """Tell whether there are rows that should be seen by now."""
-        waited = self._clock() - self._began
-        return bool(self._batches) and (self._rows >= EPOCH_ROWS or waited >= EPOCH_SECONDS)
+        waiting = self._waiting or ({self._name: {"parts": []}} if self._batches else {})
+        return self._publication.has_due(waiting, 0.0)
 
     def appear(self) -> None:
-        """Write the epoch's file and show it."""
-        if self._batches:
-            target = f"{self._path}/epoch={self._epoch + 1:09d}"
-            retried(lambda: self._write_epoch(target), f"sink {self._node.name!r}: writing", target)
-            self._batches, self._rows, self._epoch = [], 0, self._epoch + 1
+        """Show what there is."""
+        self._write_part()
+        staged = self._publication.stage(self._waiting, self._epoch, self._run, None)
+        for roll in rolls_of(staged).values():
+            retried(partial(self._show, roll), f"sink {self._name!r}: writing", self._writer.path)
+            for name in roll["used"]:
+                self._store.delete(name)
+            if self._retention is not None:
+                self._retention.apply(self._store, self._epoch, lambda: None)
 
-    def _write_epoch(self, target: str) -> None:
-        form = self._writer.format
-        with FileWriter(self._system, f"{self._staging}/{part_name(0, form)}", form, self._writer.header) as file:
-            for batch in self._batches:
-                file.write(batch)
-        try:
-            os.rename(self._staging, target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            raise FlowError(
-                f"sink {self._node.name!r}: another run writes to {self._writer.path}, and has written {target} just "
-                f"now; give each run a directory of its own"
-            ) from None
+    def _write_part(self) -> None:
+        if not self._batches:
+            return
+        self._epoch += 1
+        where = f"{self._writer.path}/{staged_name(self._epoch, self._run)}"
+        files = write_parts(self._name, self._writer, where, 0, lambda: self._batches)
+        kept = {"path": self._writer.path, "format": self._writer.format, "header": self._writer.header}
+        self._publication.add(
+            self._waiting, self._epoch, self._run, {self._name: (kept, [(*file, 0) for file in files])}
+        )
+        self._batches, self._bytes = [], 0
+
+    def _show(self, roll: Json) -> None:
+        """Give the files their names, none of which may be there: another run would have written it."""
+        hidden = [target for _, target in roll["moves"] if target.startswith(OWN)]
+        for source, target in roll["moves"]:
+            if target not in hidden and self._store.exists(target) and self._store.exists(source):
+                raise self._taken(target)
+            self._store.move(source, target)
+        if roll["target"]:
+            try:
+                os.rename(self._store.path(roll["source"]), self._store.path(roll["target"]))
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise self._taken(roll["target"]) from None
+
+    def _taken(self, target: str) -> FlowError:
+        return FlowError(
+            f"sink {self._name!r}: another run writes to {self._writer.path}, and has just written "
+            f"{self._store.path(target)}; give each run a directory of its own"
+        )

@@ -20,7 +20,8 @@ from penstock.clock import waiting_time
 from penstock.errors import ExhaustedError
 from penstock.operators.base import Operator
 from penstock.operators.calls import Cache
-from penstock.operators.stateless import PerRow
+from penstock.operators.clients import Clients
+from penstock.operators.stateless import MapBatches, PerRow, yields_async
 from penstock.operators.timed_calls import TimedCalls, refuse_late
 from penstock.rows import Row, any_getter
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import asyncio
 
 _MISSING = object()
+CLOSING_SECONDS = 10.0
+"""How long to wait for the end of a client that another thread closes."""
 
 
 class Interrupted(BaseException):
@@ -53,10 +56,16 @@ class Tally:
 class Calling:
     """The calls of one operator in one process."""
 
-    def __init__(self, operator: PerRow, *, clock: Callable[[], float] = waiting_time) -> None:
+    def __init__(
+        self, operator: PerRow | MapBatches, name: str = "", *, clock: Callable[[], float] = waiting_time
+    ) -> None:
         assert operator.calls is not None
-        self._operator, self._calls = operator, operator.calls
-        self._call = operator.called()
+        self._calls = operator.calls
+        setup = self._calls.setup
+        self._clients = None if setup is None else Clients(name, setup, self._calls.per_thread)
+        self.operator = operator if self._clients is None else _with_client(operator, self._clients)
+        """The operator with the client in its function."""
+        self._call = self.operator.called() if isinstance(self.operator, PerRow) else self.operator.function
         self._cache = None if self._calls.cache is None else Remembered(self._calls.cache, clock)
         self._turns = None if self._calls.rate is None else Turns(self._calls.rate, clock)
         self._stopping, self._hurrying = threading.Event(), threading.Event()
@@ -67,13 +76,26 @@ class Calling:
         # Its own numbers: those of the user's program stay as they are.
         self._random = Random()
 
+    @property
+    def has_client(self) -> bool:
+        """Tell whether there is something to close in the end."""
+        return self._clients is not None
+
+    @property
+    def is_async(self) -> bool:
+        """Tell whether the function must be awaited."""
+        return self.operator.is_async
+
     def function(self, tally: Tally) -> Callable[[Row], Any]:
         """Return what to call with a row, a coroutine function where the user's is one."""
-        tried = self._tried_async if self._operator.is_async else self._tried
-        return self._operator.row_function(partial(tried, tally))
+        assert isinstance(self.operator, PerRow)
+        tried = self._tried_async if self.operator.is_async else self._tried
+        return self.operator.row_function(partial(tried, tally))
 
-    def set_share(self, processes: int) -> None:
-        """Let this process have its part of the rate, which so many share."""
+    def begin(self, processes: int) -> None:
+        """Begin a task; this process has its part of the rate, which so many share."""
+        if self._clients is not None:
+            self._clients.forget_failure()
         if self._turns is not None and self._calls.rate is not None:
             self._turns.rate = self._calls.rate / processes
 
@@ -93,10 +115,26 @@ class Calling:
         """Let go of everything, behind the last call."""
         self.interrupt()
         self._timed.close()
+        loop = self._loop
+        if self._clients is None:
+            return
+        if self.operator.is_async and loop is not None and loop.is_running():
+            import asyncio
+
+            asyncio.run_coroutine_threadsafe(self.close_async(), loop).result(CLOSING_SECONDS)
+        elif not self.operator.is_async:
+            self._clients.close()
+
+    async def close_async(self) -> None:
+        """Close the client of coroutines, in their event loop."""
+        if self._clients is not None:
+            await self._clients.close_async()
 
     # One attempt after the other --------------------------------------------------------------------------------
 
     def _tried(self, tally: Tally, row: Row) -> Any:
+        if self._clients is not None:
+            self._clients.get()  # before the attempts: it has as much time as it takes, and is not tried again
         key, found = self._remembered(row)
         if found is not _MISSING:
             return found
@@ -118,6 +156,9 @@ class Calling:
     async def _tried_async(self, tally: Tally, row: Row) -> Any:
         import asyncio
 
+        if self._clients is not None:
+            self._loop = asyncio.get_running_loop()
+            await self._clients.get_async()
         key, found = self._remembered(row)
         if found is not _MISSING:
             return found
@@ -200,9 +241,30 @@ class Calling:
             self._cache.put(key, result)
 
 
-def open_calling(operator: Operator) -> Calling | None:
+def open_calling(operator: Operator, name: str) -> Calling | None:
     """Return what this process keeps for the calls of an operator, where they are more than calls."""
-    return Calling(operator) if isinstance(operator, PerRow) and operator.calls is not None else None
+    if not isinstance(operator, PerRow | MapBatches) or operator.calls is None:
+        return None
+    return Calling(operator, name)
+
+
+def _with_client(operator: PerRow | MapBatches, clients: Clients) -> PerRow | MapBatches:
+    """Return an operator whose function gets the client as its second argument."""
+    function: Callable[[Row, Any], Any] = operator.user_function()  # type: ignore[assignment]
+
+    async def yielding(row: Row) -> Any:
+        async for item in function(row, await clients.get_async()):
+            yield item
+
+    async def waiting(row: Row) -> Any:
+        return await function(row, await clients.get_async())
+
+    def plain(row: Row) -> Any:
+        return function(row, clients.get())
+
+    if not operator.is_async:
+        return operator.with_function(plain)
+    return operator.with_function(yielding if yields_async(function) else waiting)
 
 
 class Turns:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from penstock.errors import FlowError, did_you_mean
 from penstock.timing import ticks
@@ -52,6 +53,10 @@ class CallOptions(TypedDict, total=False):
     """Attempts a second, at most, over the whole operator."""
     cache: int | Cache
     """How many results to remember, or `ps.Cache(...)`."""
+    setup: Callable[[], Any]
+    """Makes what the function gets as its second argument, once in each worker."""
+    setup_per: Literal["process", "thread"]
+    """Whether threads share it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class Calls:
     longest_backoff: float = LONGEST_BACKOFF
     rate: float | None = None
     cache: Cache | None = None
+    setup: Callable[[], Any] | None = None
+    per_thread: bool = False
 
     @property
     def waits(self) -> bool:
@@ -89,18 +96,38 @@ def make_calls(options: CallOptions, waits: bool | None, name: str) -> Calls | N
         raise FlowError(f"operator {name!r}: backoff={given['backoff']!r} without retries=; say how often to try again")
     first, longest = _backoff(given.get("backoff"), name)
     made = Calls(
-        _positive(given["timeout"], name, "timeout") if "timeout" in given else None,
+        positive_seconds(given["timeout"], name, "timeout") if "timeout" in given else None,
         _count(given.get("retries", 0), 0, name, "retries"),
         first,
         longest,
         _rate(given["rate"], name) if "rate" in given else None,
         _cache(given["cache"], name) if "cache" in given else None,
+        given.get("setup"),
+        given.get("setup_per") == "thread",
     )
+    _check_setup(made, given.get("setup_per"), name)
     if waits is False and made.waits:
         raise FlowError(
             f"operator {name!r}: timeout=, retries= and rate= are for functions that wait; leave out waits=False"
         )
     return made
+
+
+def _check_setup(calls: Calls, per: Any, name: str) -> None:
+    if per not in (None, "process", "thread"):
+        raise FlowError(f'operator {name!r}: setup_per={per!r}; use "process" or "thread"')
+    if per is not None and calls.setup is None:
+        raise FlowError(f"operator {name!r}: setup_per={per!r} without setup=")
+    if calls.setup is not None and not callable(calls.setup):
+        raise FlowError(
+            f"operator {name!r}: setup={calls.setup!r} is no function; give one without arguments that makes the "
+            f"client, so that each worker makes its own"
+        )
+    if calls.per_thread and calls.timeout is not None:
+        raise FlowError(
+            f'operator {name!r}: setup_per="thread" and timeout= do not go together, because calls that are late leave '
+            f"their threads; set the time limit in the client, or share one client"
+        )
 
 
 def as_seconds(value: Any, name: str, option: str) -> float:
@@ -110,7 +137,8 @@ def as_seconds(value: Any, name: str, option: str) -> float:
     return ticks(value, name, option)[0] / 1e6
 
 
-def _positive(value: Any, name: str, option: str) -> float:
+def positive_seconds(value: Any, name: str, option: str) -> float:
+    """Read a time on the clock, above nothing."""
     found = as_seconds(value, name, option)
     if not 0 < found < math.inf:
         raise FlowError(f'operator {name!r}: {option}={value!r}; give a time above 0, such as "2 s"')
@@ -121,11 +149,11 @@ def _backoff(value: Any, name: str) -> tuple[float, float]:
     if value is None:
         return FIRST_BACKOFF, LONGEST_BACKOFF
     if not isinstance(value, tuple):
-        first = _positive(value, name, "backoff")
+        first = positive_seconds(value, name, "backoff")
         return first, max(first, LONGEST_BACKOFF)
     if len(value) != 2:
         raise FlowError(f'operator {name!r}: backoff={value!r}; give a time, or (first, longest): ("100 ms", "10 s")')
-    first, longest = (_positive(each, name, "backoff") for each in value)
+    first, longest = (positive_seconds(each, name, "backoff") for each in value)
     if longest < first:
         raise FlowError(f"operator {name!r}: backoff={value!r}: the longest wait is shorter than the first")
     return first, longest
@@ -148,7 +176,7 @@ def _cache(value: Any, name: str) -> Cache:
     found = value if isinstance(value, Cache) else Cache(value)
     _count(found.size, 1, name, "cache")
     if found.ttl is not None:
-        _positive(found.ttl, name, "the ttl of cache")
+        positive_seconds(found.ttl, name, "the ttl of cache")
     if not all(isinstance(each, str) and each for each in found.fields):
         raise FlowError(f"operator {name!r}: cache=...by={found.by!r}; give names of fields, or leave it out")
     return found

@@ -67,6 +67,10 @@ class PerRow(Stateless):
         """Return the user's function."""
         raise NotImplementedError
 
+    def with_function(self, function: Callable[[Row], Any]) -> PerRow:
+        """Return the operator with another function."""
+        return dataclasses.replace(self, function=function)  # type: ignore[call-arg]
+
     def called(self) -> Callable[[Row], Any]:
         """Return what one call is: the user's function, to the end of what it yields."""
         return self.user_function()
@@ -85,14 +89,14 @@ class PerRow(Stateless):
     @property
     def is_async(self) -> bool:
         """Tell whether the function must be awaited."""
-        return self.in_flight is not None and _is_async(self.user_function())
+        return self.in_flight is not None and is_async_function(self.user_function())
 
 
 @dataclass(frozen=True)
 class Map(PerRow):
     """Replace each row by what the function returns."""
 
-    function: Callable[[Row], Any] = None  # type: ignore[assignment]
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
 
     def user_function(self) -> Callable[[Row], Any]:
@@ -122,10 +126,13 @@ class Map(PerRow):
 class Filter(PerRow):
     """Keep the rows for which the predicate holds."""
 
-    predicate: Callable[[Row], Any] = None  # type: ignore[assignment]
+    predicate: Callable[..., Any] = None  # type: ignore[assignment]
 
     def user_function(self) -> Callable[[Row], Any]:
         return self.predicate
+
+    def with_function(self, function: Callable[[Row], Any]) -> PerRow:
+        return dataclasses.replace(self, predicate=function)
 
     def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
         return [(0, row)] if result else []
@@ -136,7 +143,7 @@ class FlatMap(PerRow):
     """Replace each row by the rows that the function returns or yields."""
 
     expands: ClassVar[bool] = True
-    function: Callable[[Row], Any] = None  # type: ignore[assignment]
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
 
     def user_function(self) -> Callable[[Row], Any]:
@@ -145,7 +152,7 @@ class FlatMap(PerRow):
     def called(self) -> Callable[[Row], Any]:
         if not self.is_async:
             return self._listed
-        return self._listed_yielded if _yields_async(self.function) else self._listed_awaited
+        return self._listed_yielded if yields_async(self.function) else self._listed_awaited
 
     def row_function(self, called: Callable[[Row], Any] | None = None) -> Callable[[Row], Any]:
         function = called or self.called()
@@ -197,10 +204,10 @@ def rows_in_flight(
 
     `yields` says whether the function may be an asynchronous generator.
     """
-    asynchronous = _is_async(function)
+    asynchronous = is_async_function(function)
     if waits not in (None, True, False):
         raise FlowError(f"operator {name!r}: waits={waits!r}; use True for a function that waits")
-    if _yields_async(function) and not yields:
+    if yields_async(function) and not yields:
         raise FlowError(
             f"operator {name!r}: {_name(function)} is an asynchronous generator, which gives any number of rows; use "
             f"flat_map(), or return the row instead of yielding it"
@@ -225,6 +232,11 @@ def rows_wait(operator: Operator) -> bool:
     return isinstance(operator, PerRow) and operator.in_flight is not None
 
 
+def rows_gather(operator: Operator) -> bool:
+    """Tell whether the rows of an operator may wait for others."""
+    return isinstance(operator, MapBatches) and operator.wait is not None
+
+
 def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
     """Refuse a number of rows in flight that cannot be."""
     if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
@@ -238,18 +250,18 @@ def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
 
 def refuse_async(function: Any, name: str, what: str) -> None:
     """Refuse an async def where nobody would wait for it: what it returns would count as true."""
-    if _is_async(function):
+    if is_async_function(function):
         raise FlowError(
             f"operator {name!r}: {what} cannot be async def; compute it in a map() with the async def before, which "
             f"may wait"
         )
 
 
-def _is_async(function: Any) -> bool:
-    return _is(inspect.iscoroutinefunction, function) or _yields_async(function)
+def is_async_function(function: Any) -> bool:
+    return _is(inspect.iscoroutinefunction, function) or yields_async(function)
 
 
-def _yields_async(function: Any) -> bool:
+def yields_async(function: Any) -> bool:
     return _is(inspect.isasyncgenfunction, function)
 
 
@@ -306,8 +318,22 @@ class MapBatches(Columnar):
     """Replace a record batch by what the function returns: as many rows, or rows and their input index."""
 
     expands: ClassVar[bool] = True
-    function: Callable[[pa.RecordBatch], Any] = None  # type: ignore[assignment]
+    is_async: ClassVar[bool] = False
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
+    rows: int | None = None
+    """The most rows of a call; None for as many as there are."""
+    wait: float | None = None
+    """Seconds for which rows may wait for others, where they would be fewer; None for none."""
+    calls: Calls | None = None
+
+    def user_function(self) -> Callable[..., Any]:
+        """Return the user's function."""
+        return self.function
+
+    def with_function(self, function: Callable[[pa.RecordBatch], Any]) -> MapBatches:
+        """Return the operator with another function."""
+        return dataclasses.replace(self, function=function)
 
     def batch(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         result = self.function(rows)

@@ -71,19 +71,27 @@ class Window(NamedTuple):
 
 
 class Fold(Protocol):
-    """What happens inside a window: rows go in one by one, one row comes out at the close."""
+    """What happens inside a window: rows go in one by one, one row (or several) comes out at the close."""
 
     def add(self, state: Any, row: Row) -> Any:
         """Take a row in; `state` is None for the first."""
 
-    def close(self, state: Any, window: Window) -> Row:
-        """Return the window's row."""
+    def close(self, state: Any, window: Window) -> list[Row]:
+        """Return the window's rows."""
 
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        """Tell the type of the window's row."""
+        """Tell the type of the window's rows."""
+
+    def taken(self) -> list[Any]:
+        """List what is computed of each row by expressions (`Taken`)."""
 
     def functions(self) -> list[Any]:
         """List the user's functions."""
+
+
+def named(names: Sequence[str], fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """Return the fields that tell a window under the names that it was given."""
+    return [field.with_name(name) for name, field in zip(names, fields, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -97,15 +105,18 @@ class AggregateFold:
     def add(self, state: Any, row: Row) -> Any:
         return self.aggregation.step(state, row)
 
-    def close(self, state: Any, window: Window) -> Row:
+    def close(self, state: Any, window: Window) -> list[Row]:
         names = self.key.names if self.key else ()
         values = self.key.values(window.key) if self.key else ()
         bounds = (window.start, window.end)[: len(self.bounds)]
         cls = record_class((*names, *self.bounds, *self.aggregation.names))
-        return tuple.__new__(cls, (*values, *bounds, *self.aggregation.results(state)))
+        return [tuple.__new__(cls, (*values, *bounds, *self.aggregation.results(state)))]
 
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        return aggregate_type(self.aggregation, self.key, row, bounds)
+        return aggregate_type(self.aggregation, self.key, row, named(self.bounds, bounds))
+
+    def taken(self) -> list[Any]:
+        return self.aggregation.taken()
 
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
@@ -122,11 +133,14 @@ class ReduceFold:
         value = row if state is None else self.function(state, row)
         return value if self.returns is None else self.returns.normalize(value)
 
-    def close(self, state: Any, window: Window) -> Row:
-        return state
+    def close(self, state: Any, window: Window) -> list[Row]:
+        return [state]
 
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return self.returns or row
+
+    def taken(self) -> list[Any]:
+        return []
 
     def functions(self) -> list[Any]:
         return [self.function]
@@ -145,12 +159,15 @@ class ApplyFold:
         state.append(row)  # cannot fail, so a row that fails elsewhere still changes nothing
         return state
 
-    def close(self, state: Any, window: Window) -> Row:
+    def close(self, state: Any, window: Window) -> list[Row]:
         result = self.function(window, list(state))
-        return result if self.returns is None else self.returns.normalize(result)
+        return [result if self.returns is None else self.returns.normalize(result)]
 
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return self.returns
+
+    def taken(self) -> list[Any]:
+        return []
 
     def functions(self) -> list[Any]:
         return [self.function]
@@ -172,12 +189,20 @@ class Windowed(Logic):
         """Return the fields that name the window in its row."""
         return [pa.field("window_start", time_type(time)), pa.field("window_end", time_type(time))]
 
+    def emit(self, context: Context, inside: Any, window: Window, time: Ticks | None = None) -> None:
+        """Send out the rows of a window that closes."""
+        for row in self.fold_.close(inside, window):
+            context.emit(row, time)
+
     def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
         """Return a key's state with a window in it, which is new, or has taken rows in since."""
         raise NotImplementedError  # only windows of time can be found for many rows at once
 
     def functions(self) -> list[Any]:
         return self.fold_.functions()
+
+    def taken(self) -> list[Any]:
+        return self.fold_.taken()
 
 
 @dataclass(frozen=True)
@@ -221,7 +246,7 @@ class TimeWindows(Windowed):
         start = fire - self.size
         inside, _ = state[start]
         window = Window(context.key, context.show(start), context.show(fire))
-        context.emit(self.fold_.close(inside, window), fire - 1)
+        self.emit(context, inside, window, fire - 1)
         return self.expire(state, fire, opened)
 
     def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
@@ -321,7 +346,7 @@ class SessionWindows(Windowed):
                 context.registered.append((session.end, opened))
             else:
                 window = Window(context.key, context.show(session.start), context.show(session.end))
-                context.emit(self.fold_.close(session.inside, window), session.end - 1)
+                self.emit(context, session.inside, window, session.end - 1)
         return self.expire(state, fire, opened)
 
     def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
@@ -360,14 +385,14 @@ class CountWindows(Windowed):
         inside, count = self.fold_.add(inside, row), count + 1
         if count < self.size:
             return inside, count, number, opened, context.time
-        context.emit(self.fold_.close(inside, Window(context.key, number, None)))
+        self.emit(context, inside, Window(context.key, number, None))
         return None, 0, number + 1, opened, context.time
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         if state[1] == 0 or state[3] != opened:
             return state
         inside, _, number, _, time = state
-        context.emit(self.fold_.close(inside, Window(context.key, number, None)), max(time, context.time))
+        self.emit(context, inside, Window(context.key, number, None), max(time, context.time))
         return self.expire(state, fire, opened)
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:

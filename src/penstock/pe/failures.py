@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checks import DeadLetter
-from penstock.errors import PenstockError, operator_error, row_text
+from penstock.errors import PenstockError, SetupError, operator_error, row_text
 from penstock.graph import Node
 from penstock.operators.calling import Tally
 from penstock.plan import Plan
@@ -55,7 +55,7 @@ class Failures:
     def report(self, node: Node, error: Exception, row: Row, position: tuple[int, ...]) -> DeadLetter | None:
         """Take a failure; return the dead letter to send, if the operator wants one."""
         problem = operator_error(node.name, error, row)
-        if node.operator.on_error == "fail":
+        if node.operator.on_error == "fail" or isinstance(error, SetupError):
             self.fatal.append(Failure(node.name, position, problem))
             return None
         self.passed_over[node.name] = self.passed_over.get(node.name, 0) + 1

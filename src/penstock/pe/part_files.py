@@ -1,8 +1,12 @@
-"""Write rows to part files: Parquet, JSON lines or CSV."""
+"""Write rows to part files: Parquet, JSON lines or CSV; of one partition each, where a sink has partitions."""
 
 from __future__ import annotations
 
 import os
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +15,14 @@ import pyarrow.parquet as pq
 
 from penstock.errors import FlowError, OperatorError
 from penstock.graph import Node
-from penstock.ingress.retries import remove_quietly
+from penstock.ingress.paths import locate
+from penstock.ingress.retries import remove_quietly, retried
 from penstock.pe.chunk import Chunk
+from penstock.pe.partitions import check_partitions, partitions
 from penstock.read import FileFormat
 from penstock.row_types import infer_row_type
 from penstock.rows import RowType
+from penstock.write import Directory
 
 GROUP_ROWS = 131_072
 """Rows of a row group of Parquet, at least, but for the last one."""
@@ -24,6 +31,21 @@ GROUP_ROWS = 131_072
 def part_name(number: int, form: FileFormat) -> str:
     """Return the name of the file of a slice."""
     return f"part-{number:05d}.{form}"
+
+
+def kind_of(schema: pa.Schema) -> int:
+    """Return a number that tells the fields of files apart that may be joined from those that may not."""
+    return zlib.crc32(str(schema.remove_metadata()).encode())
+
+
+def sync_written(system: Any, path: str) -> None:
+    """Bring a file that was written down to the disk, where it is on one; its name is synced by others."""
+    if system.type_name == "local":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sink_columns(
@@ -53,6 +75,73 @@ def sink_columns(
             "",
             repr(rows[0]),
         ) from None
+
+
+class SinkBatches:
+    """The rows of a sink as columns, and the schema that they turn out to have."""
+
+    def __init__(self, node: Node, row: RowType | None, known: pa.Schema | None, by: tuple[str, ...]) -> None:
+        self._node, self._row, self._known, self._by = node, row, known, by
+        self.schema: pa.Schema | None = None
+
+    def read(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
+        """Return the columns, from the first row on."""
+        self.schema = None
+        for chunk in chunks:
+            yield self.encode(chunk)
+
+    def encode(self, chunk: Chunk) -> pa.RecordBatch:
+        """Return the columns of the next rows."""
+        known = self._known if self.schema is None else self.schema
+        batch, found = sink_columns(self._node, chunk, self._row, known)
+        if self.schema is None:
+            check_partitions(self._node.name, self._by, batch.schema)
+            self.schema = found
+        return batch
+
+
+def write_parts(
+    sink: str, writer: Directory, where: str, number: int, batches: Callable[[], Iterable[pa.RecordBatch]]
+) -> list[tuple[str, int, int]]:
+    """Write rows to one file, or one for each partition, below a directory; return names, rows and bytes.
+
+    `batches` gives the rows from the beginning each time that it is called. Without rows there is no file.
+    """
+    name = part_name(number, writer.format)
+
+    def write(label: str, some: Callable[[], Iterable[pa.RecordBatch]]) -> list[tuple[str, int, int]]:
+        path = f"{label}/{name}" if label else name
+        rows, size = retried(
+            lambda: _write_part(f"{where}/{path}", some(), writer), f"sink {sink!r}: writing", f"{where}/{path}"
+        )
+        return [(path, rows, size)] if rows else []
+
+    if not writer.partition_by:
+        return write("", batches)
+    found = partitions(batches(), writer.partition_by)
+    return [file for label, some in found for file in write(label, partial(iter, some))]
+
+
+def _write_part(path: str, batches: Iterable[pa.RecordBatch], writer: Directory) -> tuple[int, int]:
+    """Write a file; return its rows and bytes.
+
+    Each attempt writes a file of its own; the rename picks one, and they are alike.
+    """
+    system, target = locate(path)
+    directory, _, name = target.rpartition("/")
+    temporary, rows = f"{directory}/.{name.partition('.')[0]}.{uuid.uuid4().hex}", 0
+    with FileWriter(system, temporary, writer.format, writer.header) as file:
+        for batch in batches:
+            file.write(batch)
+            rows += batch.num_rows
+    if rows == 0:
+        return 0, 0
+    if system.type_name != "local":
+        system.move(temporary, target)
+        return rows, int(system.get_file_info(target).size)
+    os.replace(temporary, target)
+    sync_written(system, target)  # the name is synced by the driver, once for all parts, before it is used
+    return rows, os.stat(target).st_size
 
 
 def _as_dict(row: Any) -> dict[str, Any] | None:
@@ -95,6 +184,16 @@ class FileWriter:
         else:
             self._out.write(_json_lines(batch))
 
+    def write_text(self, text: bytes) -> None:
+        """Add lines of text, as they are to stand in the file."""
+        if self._out is None:
+            self._create()
+        self._out.write(text)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._close(failed=False)
+
     def __exit__(self, kind: object, *_: object) -> None:
         """Close the file; one that failed is removed, because nothing is to see it."""
         try:
@@ -106,9 +205,12 @@ class FileWriter:
         if kind is not None:
             remove_quietly(self._system, self._path)
 
-    def _open(self, schema: pa.Schema) -> None:
+    def _create(self) -> None:
         self._system.create_dir(os.path.dirname(self._path), recursive=True)
         self._out = self._system.open_output_stream(self._path)
+
+    def _open(self, schema: pa.Schema) -> None:
+        self._create()
         if self._form == "parquet":
             self._writer = pq.ParquetWriter(
                 self._out, schema, compression="zstd", compression_level=1, use_dictionary=_dictionary_columns(schema)

@@ -28,7 +28,7 @@ class StatelessStation(Station):
         )
         self.deal: Callable[[Batch], InputPort | None] = _keep
         """Says which replica is to do a batch; None is whoever asks."""
-        self._calling = open_calling(node.operator)
+        self._calling = open_calling(node.operator, node.name)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         batch = Batch(header, group[0])
@@ -52,8 +52,8 @@ class StatelessStation(Station):
             return {}
         return run_stateless(self.node, chunk.widened(self._width), failures, calling=self._calling)
 
-    def hurry(self) -> None:
-        if self._calling is not None:
+    def hurry(self, pauses: bool) -> None:
+        if pauses and self._calling is not None:
             self._calling.hurry()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,6 +86,9 @@ class Window(Protocol):
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
 
+    def begun(self) -> int:
+        """Count the rows that were taken so far (a snapshot): row by row, where jobs are done in lumps."""
+
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
 
@@ -123,13 +126,14 @@ class ThreadWindow:
         self._rows: Waiting = deque()
         self._threads: set[threading.Thread] = set()
         self._flight = _Flight()
-        self._idle = 0
+        self._idle = self._submitted = 0
         self._closed = False
 
     def submit(self, job: Job) -> None:
         """Begin a job behind those that are under way; never waits."""
         with self._changed:
             self._rows.extend(zip(repeat(job), count(), job.rows))
+            self._submitted += len(job.rows)
             self._call()
 
     def set_limit(self, limit: int) -> None:
@@ -141,6 +145,9 @@ class ThreadWindow:
 
     def waiting(self) -> int:
         return len(self._rows)
+
+    def begun(self) -> int:
+        return self._submitted - len(self._rows)
 
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
@@ -215,21 +222,29 @@ class ThreadWindow:
 class TaskWindow:
     """Run coroutine functions, each row in a task of the event loop that all windows share."""
 
-    def __init__(self, limit: int, *, spent: Callable[[float], None] | None = None) -> None:
-        self._limit, self._spent = limit, spent
+    def __init__(
+        self,
+        limit: int,
+        *,
+        spent: Callable[[float], None] | None = None,
+        closing: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._limit, self._spent, self._closing = limit, spent, closing
         self._rows: Waiting = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flight = _Flight()
         self._closed = self._crowded = False
+        self._submitted = 0
         self._joining = threading.Lock()
         self._home: _EventLoop | None = None
 
     def submit(self, job: Job) -> None:
         """Begin a job behind those that are under way; never waits."""
-        self._rows.extend(zip(repeat(job), count(), job.rows))
-        if self._home is None:
-            with self._joining:  # not before there are rows: a window that is never used needs no thread
-                self._home = self._home or _EventLoop.join()
+        with self._joining:
+            self._rows.extend(zip(repeat(job), count(), job.rows))
+            self._submitted += len(job.rows)
+            # Not before there are rows: a window that is never used needs no thread.
+            self._home = self._home or _EventLoop.join()
         self._home.loop.call_soon_threadsafe(self._call)
 
     def set_limit(self, limit: int) -> None:
@@ -240,6 +255,9 @@ class TaskWindow:
 
     def waiting(self) -> int:
         return len(self._rows)
+
+    def begun(self) -> int:
+        return self._submitted - len(self._rows)
 
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
@@ -261,6 +279,8 @@ class TaskWindow:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._closing is not None:
+            await self._closing()
 
     # In the loop's thread ---------------------------------------------------------------------------------------
 
@@ -368,10 +388,14 @@ def make_window(
     *,
     idle_seconds: float | None = None,
     spent: Callable[[float], None] | None = None,
+    closing: Callable[[], Awaitable[None]] | None = None,
 ) -> Window:
-    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads."""
+    """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads.
+
+    `closing` is awaited where coroutines were, behind the last of them.
+    """
     if asynchronous:
-        return TaskWindow(limit, spent=spent)
+        return TaskWindow(limit, spent=spent, closing=closing)
     return ThreadWindow(limit, idle_seconds=idle_seconds, spent=spent)
 
 

@@ -8,11 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event, Lock
 from typing import Any
 
-from penstock.clock import monotonic, shared_time, waiting_time
+from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.ingress.feeds import Feed, make_feed
@@ -87,6 +88,10 @@ class SparkEngine(Engine):
         self._input: RunInput | None = None
         self._now: Callable[[], float] = waiting_time
         """The wall clock, for parts of sources that are silent."""
+        self._time_of_day: Callable[[], float] = time_of_day
+        """For rows whose time is when they arrive."""
+        self._whole = True
+        """Whether the position is what was committed: not while an epoch is being committed."""
         self._driver_seconds = (0.0, 0.0)
         """What the last epoch took here: publishing its sinks, and the commit."""
         self._done = FlowStats()
@@ -155,11 +160,15 @@ class SparkEngine(Engine):
         self._keeper.acquire()
         try:
             self._open()
-            self._input = RunInput(
-                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, now=self._now
-            )
+            feeds, clocks = self._feeds(), {"now": self._now, "time_of_day": self._time_of_day}
+            self._input = RunInput(self._framed, self._plan, feeds, self._keeper, self._position, self._path, **clocks)
             self._input.start(self._every)
-            self._loop(self._input)
+            try:
+                self._loop(self._input)
+            except Exception:
+                self._roll_rest()
+                raise
+            self._keeper.roll(self._position, None)
         except CheckpointError:
             self._keeper.lease.check()  # what is missing may have been cleaned away by a driver that took over
             raise
@@ -174,6 +183,12 @@ class SparkEngine(Engine):
             if self._forget:
                 shutil.rmtree(self._path, ignore_errors=True)
 
+    def _roll_rest(self) -> None:
+        """Make visible what is committed, though the run has failed; where that fails, too, the next one does it."""
+        if self._whole:
+            with suppress(PenstockError):
+                self._keeper.roll(self._position, None)
+
     def _open(self) -> None:
         self._framed = self._plan
         if is_staged(self._plan):
@@ -181,7 +196,7 @@ class SparkEngine(Engine):
         self._plan = materialised(self._plan, self._keeper, self._path)
         self._stages = Stages(self._plan)
         self.outputs = Outputs(self._plan, self._checkpoint, self._backend.session)
-        self._position = self._keeper.open(identity_of(self._plan), self.outputs.stores, self.outputs.accept)
+        self._position = self._keeper.open(identity_of(self._plan), self.outputs.publication(), self.outputs.accept)
         self._position.marks = {node.name: BEFORE for node in self._plan.sources} | self._position.marks
         self.outputs.claim(self._keeper.id, self._position.epoch)
         self._backend.prepare(self._stages)
@@ -235,6 +250,7 @@ class SparkEngine(Engine):
                 if source.exhausted():
                     return
                 self._tell_once("waiting for the first rows")
+                self._keeper.roll(self._position, IDLE_SECONDS)
                 self._stop.wait(IDLE_SECONDS)
                 continue
             if pending is None:
@@ -280,7 +296,9 @@ class SparkEngine(Engine):
         source.begin(taken)
         mixed = len(taken.handed) + bool(taken.slices) > 1
         asked, self._asked = self._asked, []  # before what they asked for is read
-        choice = self._pilot.choose(self._wishes(), taken.rows, self._backend.cores, position.epoch + 1, mixed=mixed)
+        choice = self._pilot.choose(
+            self._wishes(), taken.rows, self._backend.cores, position.epoch + 1, at=monotonic(), mixed=mixed
+        )
         for done in asked:
             done.set_result(position.epoch + 1)
         if not choice.solo:
@@ -318,6 +336,7 @@ class SparkEngine(Engine):
             threads=self._threads,
             name_keys=self._options.name_keys,
             solo=choice.solo,
+            now=taken.now or 0,
             contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )
@@ -352,7 +371,7 @@ class SparkEngine(Engine):
         """Make the epoch's state the truth and its rows visible."""
         position, outputs = self._position, self.outputs
         assert outputs is not None
-        began = monotonic()
+        self._whole, began = False, monotonic()
         counts = outputs.count(outcome.parts)
         outputs.check_claims(self._keeper.id, outcome.parts)
         for name, blocks in outcome.state:
@@ -367,7 +386,6 @@ class SparkEngine(Engine):
             if part.schema is not None:
                 position.sink_schemas[part.sink] = part.schema.hex()
         full = spec.epoch % FULL_OFFSETS_EVERY == 1
-        position.staged = outputs.staged(spec.epoch, spec.fence, outcome.parts)
         delivered = began
 
         def deliver() -> None:
@@ -375,7 +393,9 @@ class SparkEngine(Engine):
             outputs.deliver(spec.epoch, spec.fence, outcome.parts)
             delivered = monotonic()
 
-        self._keeper.commit(position, source.offsets(taken, full), full, counts, deliver)
+        files, every = outputs.files(outcome.parts), 0.0 if self._pilot is None else self._pilot.every
+        self._keeper.commit(position, source.offsets(taken, full), full, counts, deliver, files, every)
+        self._whole = True
         outputs.keep(outcome.parts)
         if spec.epoch % CLEAN_EVERY == 0:
             self._keeper.clean(position)

@@ -16,6 +16,7 @@ from penstock.spark.envelope import Envelope, from_batch, from_frame, to_batch, 
 from penstock.spark.ship import unpack_plan
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.task import Task
+from penstock.spark.worker_end import at_worker_end
 
 _KEPT = 4
 _stages: OrderedDict[bytes, Stages] = OrderedDict()
@@ -60,6 +61,9 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
         bundle = unpack_plan(packed)
         errors.ROOTS.update(bundle.roots)
         stages = _stages[packed] = Stages(bundle.plan)
+        for calling in stages.callings.values():
+            if calling.has_client:
+                at_worker_end(calling.close)
         while len(_stages) > _KEPT:
             _, old = _stages.popitem(last=False)
             for calling in old.callings.values():
@@ -69,7 +73,7 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
     number = context.partitionId() if context is not None else 0
     levels = range(stages.last + 1) if spec.solo else [level]
     for name, calling in stages.callings.items():
-        calling.set_share(1 if spec.solo else spec.tasks[stages.levels[name]])
+        calling.begin(1 if spec.solo else spec.tasks[stages.levels[name]])
     tasks = [Task(stages, spec, each, number) for each in levels]
     collecting = gc.isenabled()
     # Rows are many and short-lived, and the cycle collector would look at each of them again and again.

@@ -119,6 +119,13 @@ class HadoopStore(Store):
         self._delete(source)  # where another came first, with the same rows
         return True
 
+    def _move(self, source: str, target: str) -> bool:
+        if not self._exists(target):
+            self._files.mkdirs(self._at(target.rpartition("/")[0]))
+            with _Unless(_TAKEN, _ABSENT):
+                self._rename(self._at(source), self._at(target), "NONE")
+        return self._exists(target)
+
 
 class _Unless:
     """Go on after exceptions of Java's of some kinds."""

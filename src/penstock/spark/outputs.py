@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from penstock.errors import CheckpointError, FlowError
 from penstock.graph import SinkNode
-from penstock.pe.part_files import part_name
+from penstock.pe.joined_files import join_files
+from penstock.pe.partitions import check_partitions
 from penstock.plan import Plan
 from penstock.rows import Row
 from penstock.spark.parts import Part, frame_staging, read_payload
@@ -17,7 +18,9 @@ from penstock.store import documents
 from penstock.store.checkpoint import Checkpoint, Position
 from penstock.store.documents import Json
 from penstock.store.objects import Store, open_store
-from penstock.store.publication import OWNER, epochs_in, own, owner_of, staged_parts
+from penstock.store.publication import OWNER, Publication, SinkFiles, epochs_in, own, owner_of
+from penstock.store.retention import retention_of
+from penstock.store.rolling import Target
 from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 
 
@@ -48,6 +51,9 @@ def _directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
                 f"the sinks {found[writer.path][0].name!r} and {node.name!r} both write to {writer.path}; give each a "
                 f"directory of its own"
             )
+        row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+        if row is not None:
+            check_partitions(node.name, writer.partition_by, row.schema)
         found[writer.path] = (node, writer)
     return list(found.values())
 
@@ -106,6 +112,8 @@ class Outputs:
                 "flow": self._plan.name,
                 "path": self._checkpoint.path,
                 "sink": node.name,
+                "format": writer.format,
+                "header": writer.header,
             }
             store = self.stores[writer.path]
             own(store, note)
@@ -159,6 +167,11 @@ class Outputs:
             position.sink_schemas.pop(node.name, None)  # a new directory: its first rows tell their fields
             return
         fix = "give the sink another directory, change it back, or start with a new checkpoint and a new directory"
+        if tuple(was.get("partition_by", ())) != writer.partition_by:
+            raise CheckpointError(
+                f"sink {node.name!r}: the rows in {writer.path} are in partitions by "
+                f"{_listed(was.get('partition_by'))}, and the flow's now by {_listed(writer.partition_by)}; {fix}"
+            )
         if was["format"] != writer.format:
             raise CheckpointError(
                 f"sink {node.name!r}: the rows in {writer.path} are in the format {was['format']}, and the flow now "
@@ -186,16 +199,24 @@ class Outputs:
         """Return how many rows each sink has in an epoch."""
         return {node.name: sum(part.rows for part in parts if part.sink == node.name) for node in self._plan.sinks}
 
-    def staged(self, epoch: int, fence: int, parts: list[Part]) -> Json:
-        """Return what the commit of an epoch is to say of its part files."""
-        named = {
+    def publication(self) -> Publication:
+        """Return what makes the rows of directories visible."""
+        return Publication(
+            self.stores,
+            {node.name: Target.of(writer) for node, writer in self._directories},
+            join_files,
+            [found for node, writer in self._directories if (found := retention_of(node.name, writer)) is not None],
+        )
+
+    def files(self, parts: list[Part]) -> dict[str, SinkFiles]:
+        """Return what tasks have written for each sink that is a directory, in order."""
+        return {
             node.name: (
-                writer.path,
-                [part_name(part.slice, writer.format) for part in _of(node, parts) if part.rows],
+                {"path": writer.path, "format": writer.format, "header": writer.header},
+                [file for part in _of(node, parts) for file in part.files],
             )
             for node, writer in self._directories
         }
-        return staged_parts(epoch, fence, named)
 
     def deliver(self, epoch: int, fence: int, parts: list[Part]) -> None:
         """Call the sinks that are called at least once: before the commit, so that none of their rows is lost."""
@@ -231,6 +252,10 @@ def _known_sink(node: SinkNode, position: Position) -> Json | None:
 
 def _of(node: SinkNode, parts: list[Part]) -> list[Part]:
     return sorted((part for part in parts if part.sink == node.name), key=lambda part: part.slice)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names or ()) or "nothing"
 
 
 def _shown(schema: pa.Schema) -> str:

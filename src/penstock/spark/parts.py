@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 
 from penstock.graph import SinkNode
-from penstock.ingress.paths import locate
-from penstock.ingress.retries import retried
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure
-from penstock.pe.part_files import FileWriter, part_name, sink_columns
-from penstock.read import FileFormat
+from penstock.pe.part_files import SinkBatches, kind_of, write_parts
 from penstock.rows import RowType
 from penstock.spark.stages import EpochSpec
 from penstock.store.keeper import FRAMES
-from penstock.store.objects import sync_file
-from penstock.store.publication import staged_name
+from penstock.store.rolling import staged_name
 from penstock.timing import Ticks
-from penstock.write import Directory, FrameCallback
+from penstock.write import Directory, FrameCallback, PartFile
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,8 @@ class Part:
     """The rows themselves, for sinks on the driver: a list of Arrow streams or pickled lists."""
     schema: bytes | None = None
     """The schema that was found, for rows that are not declared."""
+    files: tuple[PartFile, ...] = ()
+    """For sinks that are directories, what was written."""
 
 
 StateBlock = tuple[str, int, bool, int, int, Ticks | None]
@@ -93,19 +88,11 @@ def write_part(
     """Write one slice of a sink's rows; `chunks` gives them from the beginning each time that it is called."""
     operator = node.operator
     if isinstance(operator.writer, Directory):
-        return _write_file(
-            node,
-            number,
-            chunks,
-            row,
-            spec,
-            staging(operator.writer, spec.epoch, spec.fence),
-            operator.writer.format,
-            operator.writer.header,
-        )
+        where = staging(operator.writer, spec.epoch, spec.fence)
+        return _write_files(node, number, chunks, row, spec, operator.writer, where)
     if isinstance(operator.writer, FrameCallback):
         where = f"{spec.checkpoint}/{frame_staging(node.name, spec.epoch, spec.fence)}"
-        return _write_file(node, number, chunks, row, spec, where, "parquet", True)
+        return _write_files(node, number, chunks, row, spec, Directory(where, "parquet"), where)
     payloads, rows = [], 0
     for chunk in chunks():
         payloads.append(pickle.dumps(chunk.get_rows()) if row is None else _ipc(chunk.get_columns()))
@@ -129,56 +116,27 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
     return bytes(out.getvalue())
 
 
-def _write_file(
+def _write_files(
     node: SinkNode,
     number: int,
     chunks: Callable[[], Iterator[Chunk]],
     row: RowType | None,
     spec: EpochSpec,
+    writer: Directory,
     where: str,
-    form: FileFormat,
-    header: bool,
 ) -> Part:
-    name = part_name(number, form)
-
-    def write() -> Part:
-        # Each attempt writes a file of its own; the rename picks one, and they are alike.
-        temporary = f".part-{number:05d}.{uuid.uuid4().hex}"
-        return _write_once(node, number, chunks(), row, spec, where, temporary, name, form, header)
-
-    return retried(write, f"sink {node.name!r}: writing", f"{where}/{name}")
-
-
-def _write_once(
-    node: SinkNode,
-    number: int,
-    chunks: Iterator[Chunk],
-    row: RowType | None,
-    spec: EpochSpec,
-    where: str,
-    temporary: str,
-    name: str,
-    form: FileFormat,
-    header: bool,
-) -> Part:
-    system, directory = locate(where)
-    temporary, target = f"{directory}/{temporary}", f"{directory}/{name}"
-    rows, found = 0, None
-    known = _known_schema(node, spec)
-    with FileWriter(system, temporary, form, header) as writer:
-        for chunk in chunks:
-            batch, found = sink_columns(node, chunk, row, known if found is None else found)
-            writer.write(batch)
-            rows += len(chunk)
-    if rows == 0:
-        return Part(node.name, number, 0)
-    if system.type_name == "local":
-        os.replace(temporary, target)
-        sync_file(target)  # the name is synced by the driver, once for all parts, before it is used
-    else:
-        system.move(temporary, target)
-    schema = None if row is not None or found is None else found.serialize().to_pybytes()
-    return Part(node.name, number, rows, schema=schema)
+    batches = SinkBatches(node, row, _known_schema(node, spec), writer.partition_by)
+    files = write_parts(node.name, writer, where, number, lambda: batches.read(chunks()))
+    rows = sum(file[1] for file in files)
+    schema = batches.schema if row is None and rows else None
+    kind = 0 if schema is None else kind_of(schema)
+    return Part(
+        node.name,
+        number,
+        rows,
+        schema=None if schema is None else schema.serialize().to_pybytes(),
+        files=tuple((name, count, size, kind) for name, count, size in files),
+    )
 
 
 def _known_schema(node: SinkNode, spec: EpochSpec) -> pa.Schema | None:

@@ -61,7 +61,7 @@ class Stages:
     @cached_property
     def callings(self) -> dict[str, Calling]:
         """Return what this process keeps for the calls of operators, from epoch to epoch."""
-        made = {name: open_calling(node.operator) for name, node in self.plan.nodes.items()}
+        made = {name: open_calling(node.operator, name) for name, node in self.plan.nodes.items()}
         return {name: calling for name, calling in made.items() if calling is not None}
 
     def entries(self, level: int) -> list[KeyedNode | SinkNode]:
@@ -222,6 +222,8 @@ class EpochSpec:
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 
+    now: Ticks = 0
+    """When the rows of sources arrive whose time that is."""
     contents: dict[str, str] = field(default_factory=dict)
     """For each lookup, the name under which the checkpoint keeps what its table has in this epoch."""
     batches: dict[str, BatchPlaces] = field(default_factory=dict)

@@ -155,11 +155,15 @@ class Task:
                 for source, split in self._spec.splits[each]:
                     node = self._plan.source(source)
                     intake = SourceIntake(self._plan, node, None if split.floor is None else {split.part: split.floor})
+                    intake.now = self._spec.now
                     for piece in read_split(node.operator.reader, node.types[0], split, source):
                         yield node, intake, piece
             else:
                 for node, piece in rows.pieces(each):
-                    yield node, framed.setdefault(node.name, SourceIntake(self._plan, node)), piece
+                    if node.name not in framed:
+                        framed[node.name] = SourceIntake(self._plan, node)
+                        framed[node.name].now = self._spec.now
+                    yield node, framed[node.name], piece
 
     def _without_untimed(self, node: SourceNode, chunk: Chunk, parts: Ints | None) -> tuple[Chunk, Ints | None]:
         """Take out rows that have no event time."""

@@ -116,9 +116,11 @@ class Position:
     tasks: int = 0
     """The number of tasks that the tables were made for."""
     staged: Json | None = None
-    """The part files of the last epoch's directory sinks, which the commit makes visible: {epoch, fence, parts}."""
+    """What of the directory sinks the commit makes visible; see `publication.py`."""
     flow: Json | None = None
     """What of the flow the state rests on; None in checkpoints from before it was logged."""
+    waiting: dict[str, Json] = field(default_factory=dict)
+    """The parts of directory sinks that are committed and not visible yet; see `rolling.py`."""
 
     def to_json(self) -> Json:
         """Write the position."""
@@ -135,6 +137,7 @@ class Position:
             "state": {name: index.to_json() for name, index in self.state.items()},
             "staged": self.staged,
             "flow": self.flow,
+            "waiting": self.waiting,
         }
 
     @classmethod
@@ -156,6 +159,7 @@ class Position:
             tasks=body["tasks"],
             staged=body.get("staged"),  # the first checkpoints published their sinks before the commit
             flow=body.get("flow"),
+            waiting=body.get("waiting", {}),
         )
 
 
@@ -314,7 +318,10 @@ class Checkpoint:
         return True
 
     def commit(self, position: Position, fence: int, offsets: Json, offsets_full: bool, sinks: dict[str, int]) -> None:
-        """Write the entry of an epoch: from here on it is done. Raises `LeaseError` where another driver is ahead."""
+        """Write the entry of an epoch: from here on it is done. Raises `LeaseError` where another driver is ahead.
+
+        The epoch of the entry before, once more and without offsets, is an entry that only rolls the files of sinks.
+        """
         number = position.entry + 1
         done = self._append(number, position, fence, offsets, offsets_full, sinks)
         # The last look is for a sleeper that finds its number free again, long after others have used and cleaned it.

@@ -10,11 +10,13 @@ from penstock.operators.lookup import Lookup
 from penstock.operators.timed_join import TimedJoin
 from penstock.plan import Plan
 from penstock.store.documents import Json
+from penstock.timing import arrival
 from penstock.write import Directory
 
-FORMAT = 2
-READABLE = (1, 2)
-"""Formats that this version goes on with: in the first, names carried no fence, and sinks were published first."""
+FORMAT = 3
+READABLE = (1, 2, 3)
+"""Formats that this version goes on with: in the first, names carried no fence, and sinks were published first; in the
+second, no rows of sinks waited for others."""
 
 
 def identity_of(plan: Plan) -> Json:
@@ -36,7 +38,12 @@ def _describe_sink(plan: Plan, node: Node) -> Json | None:
         return None
     row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
     schema = None if row is None else row.schema.serialize().to_pybytes().hex()
-    return {"path": writer.path, "format": writer.format, "schema": schema}
+    return {
+        "path": writer.path,
+        "format": writer.format,
+        "schema": schema,
+        **({"partition_by": list(writer.partition_by)} if writer.partition_by else {}),
+    }
 
 
 def check_names(plan: Plan) -> None:
@@ -77,7 +84,8 @@ def _place(plan: Plan, node: Node) -> list[list[str]]:
 
 
 def _describe_source(node: SourceNode) -> Json:
-    return {"order_by": list(node.operator.order_by), "time": node.operator.time}
+    time = repr(arrival) if node.operator.by_arrival else node.operator.time
+    return {"order_by": list(node.operator.order_by), "time": time}
 
 
 def _describe(node: KeyedNode) -> Json:
@@ -106,7 +114,7 @@ def _describe(node: KeyedNode) -> Json:
     }
 
 
-_SIZES = ("size", "every", "offset", "gap", "low", "high", "ttl")
+_SIZES = ("size", "every", "offset", "gap", "low", "high", "ttl", "within", "shape")
 _FIXED = {
     "kind": "kind",
     "keys": "key",

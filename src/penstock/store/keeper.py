@@ -1,10 +1,11 @@
 """The protocol by which a driver keeps a run, in its order.
 
     open      take the lease; refuse what does not fit; occupy the next entry of the log, so that no older driver can
-              commit; publish what was committed and not published; remove what older drivers left
+              commit; publish what was committed and not published, also what waited; remove what older drivers left
     begin     begin to log what the epoch is to read
-    commit    wait until that is logged; call the sinks that are called at least once; put the entry, if it is absent;
-              publish the directories
+    commit    wait until that is logged; call the sinks that are called at least once; join the files of sinks that are
+              due; put the entry, if it is absent; publish the directories
+    roll      join the files of sinks that are due, though there is no epoch; put an entry, and publish
     keep      write rows of a source that cannot be read again, once
     clean     remove what no entry names any more
 
@@ -21,14 +22,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from penstock.errors import CheckpointError
+from penstock.errors import CheckpointError, StorageError
 from penstock.store import documents
 from penstock.store.checkpoint import STATE, Checkpoint, Position
 from penstock.store.documents import Json
 from penstock.store.identity import FORMAT, check_fits
 from penstock.store.lease import Lease
 from penstock.store.objects import Store
-from penstock.store.publication import Publication, clear_staging
+from penstock.store.publication import Publication, SinkFiles, clear_staging
+from penstock.store.rolling import staged_name
 
 FRAMES = "frames"
 """Where rows wait for functions of (DataFrame, epoch), a directory for each sink."""
@@ -62,7 +64,7 @@ class Keeper:
         self.checkpoint = checkpoint
         self.lease = lease or Lease(checkpoint.store)
         self._aside = aside
-        self._intent_is_logged: Callable[[], None] = lambda: None
+        self._intent_is_logged = self._aside_is_done = _nothing
         self.publication = Publication({})
         self.id = ""
 
@@ -75,7 +77,7 @@ class Keeper:
         """Take the lease."""
         self.lease.acquire(above=self.checkpoint.fence())
 
-    def open(self, identity: Json, stores: Mapping[str, Store], accept: Callable[[Position, str], None]) -> Position:
+    def open(self, identity: Json, publication: Publication, accept: Callable[[Position, str], None]) -> Position:
         """Return where the run stands, with nothing left to do of what was committed.
 
         `accept` may refuse to go on from there; until it has not, nothing is changed.
@@ -95,9 +97,12 @@ class Keeper:
             self.lease.check()  # the driver before this one has just committed once more
         if description["format"] != FORMAT:
             documents.write(self.checkpoint.store, "flow.json", {**description, "format": FORMAT})
-        self.publication = Publication(stores)
-        self.publication.publish(position.staged)
-        self.publication.clear(self.fence)
+        self.publication = publication
+        publication.publish(position.staged)
+        publication.drop_visible(position.waiting, position.epoch)
+        self.roll(position, None)
+        self._settle()
+        publication.clear(self.fence)
         for sink in self.checkpoint.store.names(FRAMES):
             clear_staging(self.checkpoint.store, f"{FRAMES}/{sink}", self.fence)
         return position
@@ -124,16 +129,75 @@ class Keeper:
         self.lease.check()
 
     def commit(
-        self, position: Position, offsets: Json, offsets_full: bool, sinks: dict[str, int], deliver: Callable[[], None]
+        self,
+        position: Position,
+        offsets: Json,
+        offsets_full: bool,
+        sinks: dict[str, int],
+        deliver: Callable[[], None],
+        files: Mapping[str, SinkFiles],
+        every: float = 0.0,
     ) -> None:
-        """Make an epoch the truth, and its rows visible; `deliver` calls the sinks that are called at least once."""
+        """Make an epoch the truth, and its rows visible, now or with others.
+
+        `deliver` calls the sinks that are called at least once, `files` are the parts of directory sinks, and epochs
+        are at least `every` seconds apart.
+        """
         self._intent_is_logged()
         self.lease.check()
         deliver()
         self.lease.check()  # delivering takes its time
-        self._sync([*self.publication.unsynced(position.staged), (self.checkpoint.store, STATE)])
+        self._aside_is_done()
+        self.publication.add(position.waiting, position.epoch, self.fence, files)
+        self._stage(position, max(every, self.publication.interval()))
+        where = staged_name(position.epoch, self.fence)
+        added = [(kept["path"], where, [part[0] for part in parts]) for kept, parts in files.values() if parts]
+        self._sync([*self.publication.unsynced(position.staged, added), (self.checkpoint.store, STATE)])
         self.checkpoint.commit(position, self.fence, offsets, offsets_full, sinks)
+        self._publish(position)
+
+    def roll(self, position: Position, ahead: float | None) -> bool:
+        """Make rows visible that wait, where it is due (all, if `ahead` is None); tell whether there were any."""
+        self._aside_is_done()
+        if not self.publication.has_due(position.waiting, ahead):
+            return False
+        self.lease.check()
+        self._stage(position, ahead)
+        self._sync(self.publication.unsynced(position.staged, ()))
+        self.checkpoint.commit(position, self.fence, {}, False, {})
+        self._publish(position)
+        return True
+
+    def _stage(self, position: Position, ahead: float | None) -> None:
+        try:
+            position.staged = self.publication.stage(position.waiting, position.epoch, self.fence, ahead)
+        except StorageError:
+            self.lease.check()  # a driver that has taken over may have joined, and removed, what waited
+            raise
+
+    def _publish(self, position: Position) -> None:
+        """Make visible what was committed, and leave the rest to be done in the shadow of the next epoch."""
+        used = self.publication.used()  # before it is published what was used for it is not on the disk
         self.publication.publish(position.staged)
+        waiting, committed, rolled = dict(position.waiting), position.epoch, position.staged is not None
+
+        def rest() -> None:
+            for store, name in used:
+                store.delete(name)
+            if rolled:
+                self.publication.retain(committed, self.lease.check)
+            self.publication.begin(waiting, self.fence)
+
+        if used or rolled or waiting:
+            self._aside_is_done = self._aside(rest)
+
+    def _settle(self) -> None:
+        """Bring what was published down to the disk, and remove what it was made of."""
+        self._aside_is_done()
+        self._aside_is_done = _nothing
+        self._sync(self.publication.unsynced(None, ()))
+        for store, name in self.publication.used():
+            store.delete(name)
 
     def _sync(self, directories: list[tuple[Store, str]]) -> None:
         """Bring the names in several directories down to the disk, all at once: a disk takes them in one go."""
@@ -181,8 +245,14 @@ class Keeper:
         """Let the next driver in."""
         with suppress(Exception):  # the epoch came to nothing, for this or for another reason
             self._intent_is_logged()
-        self._sync(self.publication.unsynced(None))
-        self.lease.release()
+        try:
+            self._settle()
+        finally:
+            self.lease.release()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -38,6 +38,9 @@ class Store:
     `owner` is what the place is for, as errors name it: "sink 'out'".
     """
 
+    renames = True
+    """Whether a directory gets another name at once; otherwise its files are copied, one by one."""
+
     def __init__(
         self,
         root: str,
@@ -94,6 +97,13 @@ class Store:
         """
         return self._attempt("publishing", target, lambda: self._publish(source, target, names))
 
+    def move(self, source: str, target: str) -> bool:
+        """Give one file another name, unless there is one of that name; again is no harm.
+
+        Tells whether it is there: False where neither name is. Directories around the target are made.
+        """
+        return self._attempt("publishing", target, lambda: self._move(source, target))
+
     def sync(self, directory: str) -> None:
         """Bring the names in a directory down to the disk, where needed: of what others wrote, or was published."""
 
@@ -140,6 +150,9 @@ class Store:
         raise NotImplementedError
 
     def _publish(self, source: str, target: str, names: Collection[str]) -> bool:
+        raise NotImplementedError
+
+    def _move(self, source: str, target: str) -> bool:
         raise NotImplementedError
 
 
@@ -228,6 +241,15 @@ class LocalStore(Store):
                 raise
             self._delete(source)  # another came first, with the same rows
             return True
+        return True
+
+    def _move(self, source: str, target: str) -> bool:
+        if not self._exists(target):
+            os.makedirs(os.path.dirname(self.path(target)), exist_ok=True)
+            try:
+                os.rename(self.path(source), self.path(target))
+            except FileNotFoundError:
+                return self._exists(target)
         return True
 
     def sync(self, directory: str) -> None:

@@ -1,46 +1,172 @@
-"""Directory sinks: part files wait in a staging directory until a commit names them, and then appear by one rename.
+"""Directory sinks: parts wait in a staging directory, and appear once a commit names them, by one rename.
 
-Whoever comes after a crash does what is left to do: publishing again is no harm, because what was committed says what
-there is to publish. Staging directories carry the fence of their driver; those of older drivers that no commit names
-are rubbish.
+The driver that comes after a crash does what is left to do: publishing again is no harm, because what was committed
+says what there is to publish. Staging directories carry the fence of their driver; those of older drivers that no
+commit names are rubbish. What a commit makes visible ("staged") is plain data:
+
+    {rolls: {sink: {path, epoch, source, target, names, moves, used}}}
+
+First each of `moves` (from, to) gets its name, then the directory `source` with `names` appears as `target`, where
+there is one; `used` are the directories of which nothing is needed any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from penstock.clock import waiting_time
 from penstock.errors import CheckpointError
 from penstock.store import documents
 from penstock.store.documents import DamagedError, Json
 from penstock.store.objects import Store, open_store
+from penstock.store.retention import REMOVED, Retention
+from penstock.store.rolling import (
+    OWN,
+    STAGING,
+    Join,
+    Rolling,
+    Target,
+    published_name,
+    roll_name,
+    staged_name,
+)
+from penstock.write import PartFile
 
-OWN = "_penstock"
-STAGING = f"{OWN}/staging"
 OWNER = f"{OWN}/owner.json"
+AT_ONCE = Target("", 1, 1, 0.0)
+"""For sinks that are gone from the flow."""
+_VISIBLE = re.compile(r"epoch=(\d{9})|part-(\d{9})-\d{5}\.\w+")
 
-
-def staged_name(epoch: int, fence: int) -> str:
-    """Return the directory in which an epoch's part files wait, below the sink's."""
-    return f"{STAGING}/epoch={epoch:09d}.{fence}"
-
-
-def published_name(epoch: int) -> str:
-    """Return the directory in which an epoch's part files appear, below the sink's."""
-    return f"epoch={epoch:09d}"
-
-
-def staged_parts(epoch: int, fence: int, parts: Mapping[str, tuple[str, list[str]]]) -> Json:
-    """Return what a commit says of an epoch's part files: for each sink its directory, and the names."""
-    return {"epoch": epoch, "fence": fence, "parts": {sink: list(part) for sink, part in parts.items() if part[1]}}
+SinkFiles = tuple[Json, list[PartFile]]
+"""{path, format, header} of a sink, and what tasks wrote for it in an epoch."""
 
 
 class Publication:
     """The directories of a run's sinks, by path."""
 
-    def __init__(self, stores: Mapping[str, Store]) -> None:
-        self._stores = dict(stores)
-        self._renamed: dict[str, Store] = {}
-        """The sinks' directories whose names may not be on the disk yet."""
+    def __init__(
+        self,
+        stores: Mapping[str, Store],
+        targets: Mapping[str, Target] | None = None,
+        join: Join | None = None,
+        retention: Iterable[Retention] = (),
+        clock: Callable[[], float] = waiting_time,
+    ) -> None:
+        self._stores, self._targets, self._join, self._clock = dict(stores), dict(targets or {}), join, clock
+        self._retention = {each.path: each for each in retention}
+        self._rolling: dict[str, Rolling] = {}
+        self._published: dict[tuple[str, str], Store] = {}
+        """The directories in which names may not be on the disk yet, by path and name."""
+        self._used: list[tuple[Store, str]] = []
+        """What is to be removed once they are."""
+        self._asked: float | None = None
+        self._ahead: dict[str, int] = {}
+        """For each sink whose rows of an epoch are visible that is to be run again, that epoch."""
+
+    def _store(self, path: str) -> Store:
+        # A sink may be gone from the flow, or write elsewhere by now.
+        if path not in self._stores:
+            self._stores[path] = open_store(path)
+        return self._stores[path]
+
+    def _roll_of(self, sink: str) -> Rolling:
+        if sink not in self._rolling:
+            assert self._join is not None
+            self._rolling[sink] = Rolling(sink, self._targets.get(sink, AT_ONCE), self._join, self._clock)
+        return self._rolling[sink]
+
+    # What waits -------------------------------------------------------------------------------------------------------
+
+    def add(self, waiting: dict[str, Json], epoch: int, fence: int, files: Mapping[str, SinkFiles]) -> None:
+        """Let what tasks wrote in an epoch wait."""
+        for sink, (kept, parts) in files.items():
+            if parts:
+                before = waiting[sink]["parts"] if sink in waiting else []
+                waiting[sink] = {**kept, "parts": [*before, [epoch, fence, [list(part) for part in parts]]]}
+                self._roll_of(sink).added()
+
+    def drop_visible(self, waiting: dict[str, Json], committed: int) -> None:
+        """Forget what waits for a sink and is visible: the entry that said so was damaged."""
+        paths = {sink: target.path for sink, target in self._targets.items()}
+        for sink, path in {**paths, **{sink: found["path"] for sink, found in waiting.items()}}.items():
+            last = last_visible(self._store(path))
+            if last > committed and path == paths.get(sink):
+                self._ahead[sink] = last
+            if sink in waiting:
+                left = [part for part in waiting[sink]["parts"] if part[0] > last]
+                waiting[sink] = {**waiting[sink], "parts": left}
+                if not left:
+                    del waiting[sink]
+
+    def note(self, sink: str) -> None:
+        """Note that there are rows of a sink, though they are not written yet."""
+        self._roll_of(sink).added()
+
+    def has_due(self, waiting: Mapping[str, Json], ahead: float | None) -> bool:
+        """Tell whether something that waits should appear; see `stage`."""
+        return any(ahead is None or self._roll_of(sink).is_due(found, ahead) for sink, found in waiting.items())
+
+    def interval(self) -> float:
+        """Return how long ago this was last asked: about as far ahead as the next epoch is."""
+        before, self._asked = self._asked, self._clock()
+        return 0.0 if before is None else self._asked - before
+
+    def stage(self, waiting: dict[str, Json], epoch: int, fence: int, ahead: float | None) -> Json | None:
+        """Join what is due and return what a commit is to make visible; it waits no more.
+
+        The next chance is so many seconds `ahead`; None for everything.
+        """
+        rolls: dict[str, Json] = {}
+        for sink, found in list(waiting.items()):
+            if self._ahead.get(sink) == epoch:
+                del waiting[sink]  # this very epoch is visible, with all that waited for it
+            elif ahead is None or self._roll_of(sink).is_due(found, ahead):
+                rolls[sink] = self._make_roll(sink, found, fence)
+                del waiting[sink]
+        self._ahead = {sink: last for sink, last in self._ahead.items() if last > epoch}
+        return {"rolls": rolls} if rolls else None
+
+    def _make_roll(self, sink: str, found: Json, fence: int) -> Json:
+        files = self._roll_of(sink).roll(found, fence)
+        store, (first, last) = self._store(found["path"]), (found["parts"][0][0], found["parts"][-1][0])
+        used = sorted({staged_name(epoch, by) for epoch, by, _ in found["parts"]})
+        source, target, moves = roll_name(first, fence), published_name(last), []
+        if any(each.label for _, _, each in files) or not store.renames:
+            moves = [[where, _final_name(name, each.label, last)] for where, name, each in files]
+            return self._roll(found, last, "", "", [], moves, [*used, source])
+        if len(used) == 1 and all(len(each.sources) == 1 for _, _, each in files):
+            source = used[0]
+            return self._roll(found, last, source, target, [where.rpartition("/")[2] for where, _, _ in files], [], [])
+        moves = [[where, f"{source}/{name}"] for where, name, each in files if len(each.sources) == 1]
+        return self._roll(found, last, source, target, [name for _, name, _ in files], moves, used)
+
+    def _roll(
+        self,
+        found: Json,
+        last: int,
+        source: str,
+        target: str,
+        names: list[str],
+        moves: list[list[str]],
+        used: list[str],
+    ) -> Json:
+        return {
+            "path": found["path"],
+            "epoch": last,
+            "source": source,
+            "target": target,
+            "names": names,
+            "moves": moves,
+            "used": used,
+        }
+
+    def begin(self, waiting: Mapping[str, Json], fence: int) -> None:
+        """Join what waits so far, while something else is done."""
+        for sink, found in waiting.items():
+            self._roll_of(sink).begin(found, fence)
+
+    # What appears -----------------------------------------------------------------------------------------------------
 
     def publish(self, staged: Json | None) -> None:
         """Make the files visible that a commit names; again is no harm.
@@ -48,35 +174,121 @@ class Publication:
         The new names need not be on the disk until another entry is the newest (`unsynced`): before that, the next
         start would do all this again.
         """
-        if staged is None:
-            return
-        source, target = staged_name(staged["epoch"], staged["fence"]), published_name(staged["epoch"])
-        for sink, (path, names) in staged["parts"].items():
-            # The sink may be gone from the flow, or write elsewhere by now.
-            store = self._renamed[path] = self._stores.get(path) or open_store(path)
-            if not store.publish(source, target, names):
+        for sink, roll in rolls_of(staged).items():
+            store = self._store(roll["path"])
+            missing = None if self._is_done(store, roll) else self._show(store, roll)
+            if missing is not None and not self._is_done(store, roll):  # by now, by another driver
                 raise CheckpointError(
-                    f"sink {sink!r}: the rows of epoch {staged['epoch']} are committed, but neither "
-                    f"{store.path(source)} nor {store.path(target)} is there; restore it from a copy, or, where it "
-                    f"was read and removed, put an empty directory there (on an object store, any object into it)"
+                    f"sink {sink!r}: the rows up to epoch {roll['epoch']} are committed, but neither "
+                    f"{store.path(missing[0])} nor {store.path(missing[1])} is there; restore it from a copy, or, "
+                    f"where it was read and removed, put an empty {'directory' if roll['target'] else 'file'} there"
                 )
+            for directory in _directories(roll):
+                self._published[roll["path"], directory] = store
+            self._used += [(store, name) for name in roll["used"]]
 
-    def unsynced(self, staged: Json | None) -> list[tuple[Store, str]]:
-        """Return what must be on the disk before a commit: what was published, and where the files wait that it names.
+    def _is_done(self, store: Store, roll: Json) -> bool:
+        return bool(roll["target"]) and bool(roll["moves"]) and store.exists(roll["target"])
 
-        Tasks wrote these. Where an earlier epoch was to be published is not looked up once there is a newer entry.
+    def _show(self, store: Store, roll: Json) -> tuple[str, str] | None:
+        """Give everything its name; return what is missing: where it was, and where it was to be."""
+        for source, target in roll["moves"]:
+            if not store.move(source, target):
+                return source, roll["target"] or target
+        if roll["target"] and not store.publish(roll["source"], roll["target"], roll["names"]):
+            return roll["source"], roll["target"]
+        return None
+
+    def unsynced(self, staged: Json | None, added: Iterable[tuple[str, str, Iterable[str]]]) -> list[tuple[Store, str]]:
+        """Return what must be on the disk before a commit: what was published, and the names that it names.
+
+        Tasks wrote these: `added` has the path, the directory and the names. Where an earlier epoch was to be published
+        is not looked up once there is a newer entry.
         """
-        published = [(store, "") for store in self._renamed.values()]
-        self._renamed.clear()
-        if staged is None:
-            return published
-        waiting = staged_name(staged["epoch"], staged["fence"])
-        return published + [(self._stores[path], waiting) for path, _ in staged["parts"].values()]
+        found = dict(self._published)
+        self._published.clear()
+        for path, directory, names in added:
+            found |= {(path, each): self._store(path) for each in _around(f"{directory}/{name}" for name in names)}
+        for roll in rolls_of(staged).values():
+            joined = [source for source, _ in roll["moves"] if "-roll." in source]
+            joined += [f"{roll['source']}/{name}" for name in roll["names"]]
+            found |= {(roll["path"], each): self._store(roll["path"]) for each in _around(joined)}
+        return [(store, directory) for (_, directory), store in found.items()]
+
+    def used(self) -> list[tuple[Store, str]]:
+        """Return what may go once what was published is on the disk: it is this driver's to remove then."""
+        found, self._used = self._used, []
+        return found
+
+    def retain(self, committed: int, check: Callable[[], None]) -> None:
+        """Remove the oldest files of sinks that keep only so much. `check` raises where another has taken over."""
+        for path, each in self._retention.items():
+            each.apply(self._store(path), committed, check)
 
     def clear(self, fence: int) -> None:
         """Remove what older drivers have left behind; a task of theirs may still be adding to it."""
         for store in self._stores.values():
             clear_staging(store, STAGING, fence)
+            store.delete(REMOVED)
+
+
+def rolls_of(staged: Json | None) -> dict[str, Json]:
+    """Return what a commit makes visible, by sink, also as it was logged before files were joined."""
+    if staged is None:
+        return {}
+    if "parts" not in staged:
+        found: dict[str, Json] = staged["rolls"]
+        return found
+    epoch, source = staged["epoch"], staged_name(staged["epoch"], staged["fence"])
+    return {
+        sink: {
+            "path": path,
+            "epoch": epoch,
+            "source": source,
+            "target": published_name(epoch),
+            "names": names,
+            "moves": [],
+            "used": [],
+        }
+        for sink, (path, names) in staged["parts"].items()
+    }
+
+
+def last_visible(store: Store, directory: str = "") -> int:
+    """Return the last epoch whose rows are visible in a sink's directory; 0 where there is none."""
+    last = 0
+    for name in store.names(directory):
+        found = _VISIBLE.fullmatch(name)
+        if found is not None:
+            last = max(last, int(found[1] or found[2]))
+        elif "=" in name:  # a partition
+            last = max(last, last_visible(store, f"{directory}/{name}" if directory else name))
+    return last
+
+
+def _final_name(name: str, label: str, epoch: int) -> str:
+    """Return where a file appears that is named alone: with the epoch, since others will be beside it."""
+    last = name.rpartition("/")[2]
+    if not label:
+        return f"{published_name(epoch)}/{last}"
+    return f"{label}/part-{epoch:09d}-{last.removeprefix('part-')}"
+
+
+def _directories(roll: Json) -> set[str]:
+    """Return the directories in which publishing a roll makes names."""
+    targets = [target for _, target in roll["moves"]]
+    if roll["target"]:
+        targets = [f"{roll['target']}/{name}" for name in roll["names"][: 1 if roll["moves"] else 0]] + [roll["target"]]
+    return {directory for target in targets for directory in (*_around([target]), *_above(target))}
+
+
+def _around(names: Iterable[str]) -> set[str]:
+    return {name.rpartition("/")[0] for name in names}
+
+
+def _above(name: str) -> list[str]:
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(len(parts))]
 
 
 def clear_staging(store: Store, directory: str, fence: int) -> None:

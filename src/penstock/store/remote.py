@@ -47,6 +47,8 @@ def open_remote(path: str, **options: Any) -> Store:
 class ObjectStore(Store):
     """Objects of S3, Google Cloud Storage or Azure."""
 
+    renames = False
+
     def __init__(self, root: str, store: Any, **options: Any) -> None:
         super().__init__(root, **options)
         self._store = store
@@ -128,6 +130,18 @@ class ObjectStore(Store):
         for name in self._list(target):
             if name not in names:  # of an attempt whose commit was lost: the same rows in other files
                 self._delete(f"{target}/{name}")
+        self._delete(source)
+        return True
+
+    def _move(self, source: str, target: str) -> bool:
+        """Copy the file, and remove it where it was: it appears whole."""
+        import obstore
+
+        if not self._exists(target):
+            try:
+                obstore.copy(self._store, source, target, overwrite=True)
+            except (obstore.exceptions.NotFoundError, FileNotFoundError):
+                return self._exists(target)
         self._delete(source)
         return True
 

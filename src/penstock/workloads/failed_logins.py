@@ -91,18 +91,21 @@ def parse_failure(line: LogLine) -> Failure:
     return Failure(line.at, *(fields.get(name, "") for name in ("uid", "euid", "tty", "rhost", "user")))
 
 
-def count_tries(tries: tuple[dt.datetime, ...], failure: Failure) -> tuple[tuple[dt.datetime, ...], list[Suspect]]:
-    """Remember a host's latest failures; report it when there are too many, and then begin anew."""
-    recent = (*(at for at in tries if failure.at - at < WITHIN), failure.at)
-    if len(recent) < TRIES:
-        return recent, []
-    return (), [Suspect(failure.at, failure.rhost, recent[0])]
+def suspect(tries: ps.Match) -> Suspect:
+    """Report a host that has failed too often; what comes after that counts anew."""
+    return Suspect(tries.last.at, tries.last.rhost, tries.first.at)
 
 
 def login_failures(lines: ps.Stream, year: int) -> tuple[ps.Stream, ps.Stream]:
     """Turn lines into failures, as the composite of the figure does; return them, and the lines that are none."""
     parsed = lines.map(Parse(year), name="parse", on_error="dead_letter")
     return parsed.filter(is_failed_login).map(parse_failure), parsed.errors
+
+
+def repeated(failures: ps.Stream) -> ps.Stream:
+    """Find the hosts that fail again and again."""
+    tries = ps.step("failed", lambda failure: True, times=TRIES)
+    return failures.key_by("rhost").pattern(tries, within=WITHIN, time="at", combine=suspect)
 
 
 @checked
@@ -124,6 +127,6 @@ def failed_logins(
     made = ps.read.generate(LogLines(seed, year), schema={"value": str}, rows=lines)
     failures, unparsed = login_failures(flow.source("lines", ps.read.text(logs) if logs else made), year)
     failures.sink("failures", writer(out, "failures"))
-    failures.key_by("rhost").flat_scan(count_tries, ()).sink("suspects", writer(out, "suspects"))
+    repeated(failures).sink("suspects", writer(out, "suspects"))
     unparsed.sink("unparsed", writer(out, "unparsed"))
     return flow

@@ -1,0 +1,199 @@
+"""Which of the parts that wait become a file, and when: small epochs are joined until they are large, or old, enough.
+
+What waits is part of the position that a commit writes, as plain data by sink:
+
+    {path, format, header, parts: [[epoch, fence, [[name, rows, bytes, kind], ...]], ...]}
+
+Parts are files below `staged_name(epoch, fence)` in the sink's directory; with `partition_by` their names begin with
+the directory of the partition. Parts of another `kind` (other fields, as rows that are not declared may have at first)
+are not joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.errors import StorageError
+from penstock.ingress.retries import retried
+from penstock.store.documents import Json
+from penstock.write import Directory
+
+OWN = "_penstock"
+STAGING = f"{OWN}/staging"
+MOST_PARTS = 1000
+"""Parts of one sink that wait, at most: each commit lists them."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a sink's files are, bytes of a full one, from how many on one is left as it is, seconds to wait."""
+
+    path: str
+    full: int
+    large: int
+    every: float
+
+    @classmethod
+    def of(cls, writer: Directory) -> Target:
+        """Return what a writer says."""
+        return cls(writer.path, writer.full, writer.large, writer.roll_every)
+
+
+class Joined(Protocol):
+    """A file that parts are joined to, in their order."""
+
+    def add(self, source: str) -> None:
+        """Add the rows of a part, by its path; raises `OSError`."""
+
+    def close(self) -> None:
+        """Finish the file, down to the disk; raises `OSError`."""
+
+    def abandon(self) -> None:
+        """Remove the file."""
+
+
+Join = Callable[[Json, str], Joined]
+"""Begins a file: what waits for a sink (its format), and a path."""
+
+
+def staged_name(epoch: int, fence: int) -> str:
+    """Return the directory in which an epoch's parts wait, below the sink's."""
+    return f"{STAGING}/epoch={epoch:09d}.{fence}"
+
+
+def roll_name(first: int, fence: int) -> str:
+    """Return the directory in which the parts from an epoch on are joined, below the sink's."""
+    return f"{STAGING}/epoch={first:09d}-roll.{fence}"
+
+
+def published_name(epoch: int) -> str:
+    """Return the directory in which rows up to an epoch appear, below the sink's."""
+    return f"epoch={epoch:09d}"
+
+
+@dataclass
+class Group:
+    """Parts that become one file; a single one is left as it is."""
+
+    label: str
+    """The directory of the partition; nothing without."""
+    kind: int
+    alone: bool
+    """Whether it is one large part, and takes no others."""
+    sources: list[str] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, sources: list[str], rows: int, size: int) -> None:
+        """Take parts in."""
+        self.sources += sources
+        self.rows, self.bytes = self.rows + rows, self.bytes + size
+
+
+def group(waiting: Json, target: Target) -> list[Group]:
+    """Return the files that what waits is to become, partition by partition and in order.
+
+    While all of it is less than a full file, more parts only add to the last group, or come after it.
+    """
+    labels: dict[str, list[Group]] = {}
+    for epoch, fence, parts in waiting["parts"]:
+        for name, rows, size, kind in parts:
+            label, large = name.rpartition("/")[0], size >= target.large
+            groups = labels.setdefault(label, [])
+            last = groups[-1] if groups else None
+            if last is None or large or last.alone or last.kind != kind or last.bytes >= target.full:
+                groups.append(Group(label, kind, large))
+            groups[-1].add([f"{staged_name(epoch, fence)}/{name}"], rows, size)
+    for groups in labels.values():
+        if len(groups) > 1 and _is_rest(groups[-1], groups[-2], target):
+            rest = groups.pop()
+            groups[-1].add(rest.sources, rest.rows, rest.bytes)
+    return [each for label in sorted(labels) for each in labels[label]]
+
+
+def _is_rest(last: Group, before: Group, target: Target) -> bool:
+    """Tell whether what is left after a full file is too little to be one."""
+    return not last.alone and not before.alone and last.kind == before.kind and last.bytes < target.full // 2
+
+
+def bytes_of(waiting: Json) -> int:
+    """Return how many bytes wait."""
+    return sum(part[2] for _, _, parts in waiting["parts"] for part in parts)
+
+
+class Rolling:
+    """Joins what waits for one sink: as it comes, in the shadow of the next epoch, and to the end once it is due."""
+
+    def __init__(self, sink: str, target: Target, join: Join, clock: Callable[[], float]) -> None:
+        self._sink, self._target, self._join, self._clock = sink, target, join, clock
+        self._since: float | None = None
+        self._open: dict[str, tuple[Joined, list[str]]] = {}
+        """Files under way, by name, each with the parts that it has."""
+
+    def added(self) -> None:
+        """Note that there are rows."""
+        self._since = self._clock() if self._since is None else self._since
+
+    def is_due(self, waiting: Json, ahead: float) -> bool:
+        """Tell whether what waits should appear, rather than at the next chance, which is so many seconds ahead."""
+        age = 0.0 if self._since is None else self._clock() - self._since
+        return (
+            age + ahead >= self._target.every
+            or bytes_of(waiting) >= self._target.full
+            or sum(len(parts) for _, _, parts in waiting["parts"]) >= MOST_PARTS
+        )
+
+    def begin(self, waiting: Json, fence: int) -> None:
+        """Join what waits so far; should that fail, all is joined when it is due."""
+        groups = group(waiting, self._target)
+        if any(each.label for each in groups):
+            return  # a file for each partition would be open
+        try:
+            self._write(waiting, fence, groups, ended=False)
+        except (OSError, StorageError):
+            self._abandon()
+
+    def roll(self, waiting: Json, fence: int) -> list[tuple[str, str, Group]]:
+        """Join what waits; return the files in order: where each is, its name, and what it has."""
+        groups = group(waiting, self._target)
+
+        def write() -> list[tuple[str, str, Group]]:
+            try:
+                return self._write(waiting, fence, groups, ended=True)
+            except BaseException:
+                self._abandon()
+                raise
+
+        made = retried(write, f"sink {self._sink!r}: joining files for", waiting["path"])
+        self._since, self._open = None, {}
+        return made
+
+    def _write(
+        self, waiting: Json, fence: int, groups: Sequence[Group], *, ended: bool
+    ) -> list[tuple[str, str, Group]]:
+        place = roll_name(waiting["parts"][0][0], fence)
+        made: list[tuple[str, str, Group]] = []
+        numbers: dict[str, int] = {}
+        for each in groups:
+            number = numbers[each.label] = numbers.get(each.label, -1) + 1
+            name = "/".join([*([each.label] if each.label else []), f"part-{number:05d}.{waiting['format']}"])
+            if len(each.sources) == 1:
+                made.append((each.sources[0], name, each))
+                continue
+            if name not in self._open:
+                self._open[name] = self._join(waiting, f"{waiting['path']}/{place}/{name}"), []
+            joined, sources = self._open[name]
+            for source in each.sources[len(sources) :]:
+                joined.add(f"{waiting['path']}/{source}")
+                sources.append(source)
+            if ended:
+                joined.close()
+            made.append((f"{place}/{name}", name, each))
+        return made
+
+    def _abandon(self) -> None:
+        for joined, _ in self._open.values():
+            joined.abandon()
+        self._open = {}
