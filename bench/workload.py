@@ -6,7 +6,9 @@ that waits.
 
 import asyncio
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 
 class Event(NamedTuple):
@@ -38,6 +40,50 @@ def running(state: State, row: Event) -> tuple[State, Running]:
     count += 1
     total += row.value
     return (count, total), Running(row.serial, row.key, count, total)
+
+
+@dataclass
+class RunningData:
+    """The output as a dataclass."""
+
+    serial: int
+    key: int
+    count: int
+    total: float
+
+
+def running_tuple(state: State, row: Event) -> Any:
+    """Do the same, with a bare tuple as output."""
+    count, total = state
+    count += 1
+    total += row.value
+    return (count, total), (row.serial, row.key, count, total)
+
+
+def running_dict(state: State, row: Event) -> Any:
+    """Do the same, with a dict as output."""
+    count, total = state
+    count += 1
+    total += row.value
+    return (count, total), {"serial": row.serial, "key": row.key, "count": count, "total": total}
+
+
+def running_data(state: State, row: Event) -> Any:
+    """Do the same, with a dataclass as output."""
+    count, total = state
+    count += 1
+    total += row.value
+    return (count, total), RunningData(row.serial, row.key, count, total)
+
+
+OUTPUT = {"serial": int, "key": int, "count": int, "total": float}
+FORMS: dict[str, tuple[Callable[[State, Event], Any], Any]] = {
+    "records": (running, None),
+    "tuples": (running_tuple, OUTPUT),
+    "dicts": (running_dict, OUTPUT),
+    "dataclasses": (running_data, OUTPUT),
+}
+"""The function of W1 for each form of its output, and the schema where no annotation tells it."""
 
 
 def amount(row: Event) -> float:

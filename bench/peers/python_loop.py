@@ -2,14 +2,15 @@
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from bench.sides import Epoch
-from bench.workload import Event, Running, State, running
+from bench.workload import Event, State, running
 
 make_event = partial(tuple.__new__, Event)
 
@@ -21,8 +22,13 @@ class LoopSide:
     the time: `collector=False` is the loop without it, so that a ratio does not hide that setting.
     """
 
-    def __init__(self, epochs: Sequence[Sequence[Path]], collector: bool = True) -> None:
-        self._epochs = iter(epochs)
+    def __init__(
+        self,
+        epochs: Sequence[Sequence[Path]],
+        collector: bool = True,
+        function: Callable[[State, Event], tuple[State, Any]] = running,
+    ) -> None:
+        self._epochs, self._function = iter(epochs), function
         self._collector = collector
         self._states: dict[int, State] = {}
 
@@ -41,13 +47,13 @@ class LoopSide:
     def _run(self, paths: Sequence[Path]) -> Epoch:
         """Loop over the files of one epoch."""
         began = time.perf_counter()
-        states = self._states
-        outputs: list[Running] = []
+        states, function = self._states, self._function
+        outputs: list[Any] = []
         for path in paths:
             table = pq.read_table(path, use_threads=False)
             columns = [column.to_numpy().tolist() for column in table.columns]
             for row in map(make_event, zip(*columns, strict=True)):
-                states[row.key], output = running(states.get(row.key, (0, 0.0)), row)
+                states[row.key], output = function(states.get(row.key, (0, 0.0)), row)
                 outputs.append(output)
         return len(outputs), time.perf_counter() - began
 

@@ -159,8 +159,15 @@ class RowType:
                 arrays.append(column_of(values, field.type))
             except MISFITS:
                 raise self._misfit(rows, field, values) from None
+        return self._batch(arrays, len(rows))
+
+    def encode_columns(self, columns: Sequence[Sequence[Any]], rows: int) -> pa.RecordBatch:
+        """Make a record batch of the values of each field; raises one of `MISFITS` where a value does not fit."""
+        return self._batch([column_of(v, field.type) for field, v in zip(self.schema, columns, strict=True)], rows)
+
+    def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not arrays:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def lenient(self) -> RowType:

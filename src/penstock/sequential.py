@@ -21,7 +21,7 @@ from penstock.ingress.text import Unreadable
 from penstock.keys import as_key
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
 from penstock.operators.calling import Calling, Tally, open_calling
-from penstock.operators.stateless import PerRow, Stateless
+from penstock.operators.stateless import MapBatches, PerRow, Stateless
 from penstock.plan import Plan
 from penstock.rows import Row, any_getter
 from penstock.timing import BEFORE, FOREVER, Ticks, time_to_ticks
@@ -72,8 +72,10 @@ class SequentialEngine:
         self._parts: dict[str, dict[int, Ticks]] = {node.name: {} for node in plan.sources}
         """The watermark of each part of a source that is known."""
         self._idle: set[tuple[str, int]] = set()
+        self._now: Ticks = 0
+        """When rows arrive, where that is their time."""
         self._functions: dict[str, Callable[[Row], Any]] = {}
-        self._callings: list[Calling] = []
+        self._callings: dict[str, Calling | None] = {}
 
     def row(self, source: str, row: Row, part: int = 0) -> None:
         """Take the next row of the input sequence, of some part of its source, through the whole graph."""
@@ -121,6 +123,12 @@ class SequentialEngine:
         if time is not None:
             self._drain(self._leave(node, 1, Item(row, time)))
 
+    def clock(self, now: Ticks) -> None:
+        """Take the time of day at which the following rows arrive, as ingress has logged it."""
+        self._now = max(self._now, now)
+        for node in self.plan.by_arrival:
+            self._mark(node, self._now)
+
     def mark(self, source: str, mark: Ticks) -> None:
         """Take word that a source will give nothing earlier."""
         self._mark(self.plan.nodes[source], mark)
@@ -138,7 +146,7 @@ class SequentialEngine:
         for node in self.plan.keyed:
             for state in self._keyed[node.name].states.values():
                 node.operator.logic.let_go(state)
-        for calling in self._callings:
+        for calling in filter(None, self._callings.values()):
             calling.close()
             if calling.is_async:
                 self._loop.run_until_complete(calling.close_async())
@@ -149,7 +157,7 @@ class SequentialEngine:
     def _time(self, node: Node, operator: Source, row: Row) -> Ticks | None:
         """Return a row's event time; of a row that has none, do what the source says and return None."""
         if operator.time is None:
-            return 0
+            return self._now if operator.by_arrival else 0
         value = any_getter([operator.time])(row)
         try:
             return time_to_ticks(value)
@@ -232,7 +240,7 @@ class SequentialEngine:
             if isinstance(operator, PerRow):
                 outputs = operator.outputs_of(item.row, self._call(node, operator, item.row))
             else:
-                outputs = operator.one(item.row)
+                outputs = self._bound(node, operator).one(item.row)
         except Exception as error:
             yield from self._failed(node, operator.on_error, error, item)
             return
@@ -242,15 +250,20 @@ class SequentialEngine:
     def _call(self, node: Node, operator: PerRow, row: Row) -> Any:
         function = self._functions.get(node.name)
         if function is None:
-            function = self._functions[node.name] = self._function(node.name, operator)
+            calling = self._calling(node)
+            function = operator.row_function() if calling is None else calling.function(Tally())
+            self._functions[node.name] = function
         return self._wait_for(function, row) if operator.is_async else function(row)
 
-    def _function(self, name: str, operator: PerRow) -> Callable[[Row], Any]:
-        calling = open_calling(operator, name)
-        if calling is None:
-            return operator.row_function()
-        self._callings.append(calling)
-        return calling.function(Tally())
+    def _bound(self, node: Node, operator: Stateless) -> Stateless:
+        """Return an operator with its client, where it has one."""
+        calling = self._calling(node) if isinstance(operator, MapBatches) else None
+        return operator if calling is None else calling.operator
+
+    def _calling(self, node: Node) -> Calling | None:
+        if node.name not in self._callings:
+            self._callings[node.name] = open_calling(node.operator, node.name)
+        return self._callings[node.name]
 
     def _wait_for(self, function: Callable[[Row], Any], row: Row) -> Any:
         from asyncio import CancelledError

@@ -125,14 +125,12 @@ class TestShow:
 
     def test_prints_decisions_with_their_reasons(self, capsys):
         show = Show(0.0)
-        moves = [
-            Decision("track/shards", 7, "shard", str(shard), 0, 1, why="task 0 has twice the mean") for shard in "abc"
-        ]
+        table = Decision("track/shards", 7, "table", "", 1.5, 1.0, why="three shards move: the busiest would work less")
         hold = Decision("tasks", 7, "hold")
-        show.decisions([hold, Decision("tasks", 8, "tasks", "", 1, 2, why="an epoch takes too long"), *moves])
+        show.decisions([hold, Decision("tasks", 8, "tasks", "", 1, 2, why="two tasks instead of one"), table])
         assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
-            "decided tasks 1 -> 2: an epoch takes too long",
-            "decided to move 3 shards: task 0 has twice the mean",
+            "decided: two tasks instead of one",
+            "decided: three shards move: the busiest would work less",
         ]
         assert show.decided == {"tasks": 1, "track/shards": 1}
 

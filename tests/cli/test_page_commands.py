@@ -131,6 +131,7 @@ def test_replay_tells_a_decision_that_comes_out_otherwise(tmp_path, capsys):
         "differences": [],
         "dropped": 0,
         "skipped": 0,
+        "older": [],
     }
     with closing(sqlite3.connect(tmp_path / "history.sqlite")) as log, log:
         log.execute(

@@ -18,7 +18,7 @@ from penstock import read
 from penstock.flow import Flow
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed, Logic
-from penstock.operators.windows import AggregateFold, ApplyFold, Session, Sliding, Tumbling
+from penstock.operators.windows import AggregateFold, ApplyFold, Count, Session, Sliding, Tumbling
 from penstock.pe import keyed
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
@@ -168,6 +168,30 @@ def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: b
         assert repr(run(flow, entries, back, columns)) == repr(expected)
 
 
+COUNTED = {"n": agg.count(), "sum": agg.sum("v"), "mean": agg.mean("v"), "last": agg.last("v"), "low": agg.min("v")}
+
+
+def counted(size: int) -> Flow:
+    keyed_stream = Flow("w").source("in", read.items([], schema=SCHEMA), time="t").key_by("k")
+    return keyed_stream.window(Count(size)).aggregate(**COUNTED, name="window").sink("out")
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ENTRIES, st.integers(1, 5))
+def test_windows_of_so_many_rows(entries: list[Entry], size: int) -> None:
+    flow = counted(size)
+    expected = run(flow, entries, [0], columns=[False])
+    for columns in ([True], [True, False]):
+        assert repr(run(flow, entries, [0], columns)) == repr(expected)
+
+
+def test_no_row_of_a_count_window_is_taken_by_itself(monkeypatch: Any) -> None:
+    entries = [(1, n % 5, n, True, n % 20 == 0) for n in range(100)]
+    expected = run(counted(3), entries, [0], columns=[False])
+    monkeypatch.setattr(AggregateFold, "add", lambda *_: pytest.fail("row by row"))
+    assert repr(run(counted(3), entries, [0], columns=[True])) == repr(expected)
+
+
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("back", [[0], [0, 0, 1], [0, 0, 0, 30]], ids=["in order", "nearly in order", "some are late"])
@@ -190,11 +214,11 @@ def test_windows_that_open_and_close_at_once_are_never_in_the_state(monkeypatch:
         assert seen[-1] == "[]"
 
 
-def test_a_result_that_fails_fails_at_its_own_window() -> None:
-    """A mean of whole numbers can be too large for a float: that window's row is an error, the others are there."""
+def run_failing(size: Any, few: int) -> tuple[list[Any], dict[str, int]]:
+    """Take eight rows into windows; the mean of the first four cannot be had."""
     rows = [{"t": n, "k": 1, "v": 2**62 if n < 4 else 3} for n in range(8)]
     huge = agg.mean(lambda row: row.v**20)
-    window = Flow("w").source("in", read.items(rows, schema=SCHEMA), time="t").key_by("k").window(4)
+    window = Flow("w").source("in", read.items(rows, schema=SCHEMA), time="t").key_by("k").window(size)
     made = window.aggregate(mean=huge, name="window", on_error="skip")
     node = make_plan(made.sink("out")).nodes["window"]
     assert isinstance(node.operator, Keyed)
@@ -203,7 +227,16 @@ def test_a_result_that_fails_fails_at_its_own_window() -> None:
     chunk = Chunk([np.arange(8) * 2 + 1], np.arange(8), row_type, None, list(map(row_type.normalize, rows)))
     runner = keyed.KeyedRunner(node, 1, 0, InMemory(node.operator.logic), failures)
     marks = Steps([np.array([16])], np.array([FOREVER]))
-    with mock.patch.object(keyed, "FEW_ROWS", 0):
-        made_rows = runner.run([(0, chunk, np.zeros(8, np.int64))], marks, BEFORE)[0].get_rows()
-    assert [tuple(row) for row in made_rows] == [(1, 4, 8, float(3**20))]
-    assert failures.passed_over == {"window": 1}
+    with mock.patch.object(keyed, "FEW_ROWS", few):
+        found = runner.run([(0, chunk, np.zeros(8, np.int64))], marks, BEFORE)
+    return [tuple(row) for out in found.values() for row in out.get_rows()], failures.passed_over
+
+
+def test_a_result_that_fails_fails_at_its_own_window() -> None:
+    """A mean of whole numbers can be too large for a float: that window's row is an error, the others are there."""
+    assert run_failing(4, few=0) == ([(1, 4, 8, float(3**20))], {"window": 1})
+
+
+def test_a_result_that_fails_leaves_a_count_window_open() -> None:
+    for size in (3, 4, 5):
+        assert run_failing(Count(size), few=0) == run_failing(Count(size), few=100)

@@ -14,7 +14,8 @@ from penstock.clock import as_real
 from penstock.dashboard import history
 from penstock.dashboard.history import Bounds, History, HistoryFile, Timed, read_history, replayable
 from penstock.dashboard.recorder import wall_time
-from penstock.elastic.decisions import Decision, Journal, Pilot, replay, to_json
+from penstock.elastic.decisions import Decision, Pilot, replay, to_json
+from penstock.elastic.journal import Journal
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.errors import PenstockError, StorageError
@@ -38,7 +39,7 @@ def decided(moments: int, first: int = 0) -> list[Timed]:
 @pytest.fixture(autouse=True)
 def short_chapters(monkeypatch):
     """Begin a chapter every 10 moments: the logs here are short, too."""
-    monkeypatch.setattr("penstock.elastic.decisions.KEPT", 10)
+    monkeypatch.setattr("penstock.elastic.journal.KEPT", 10)
 
 
 def add(writer: History, at: float, filler: int = 100) -> None:
@@ -186,7 +187,7 @@ def test_each_decision_has_the_statistics_of_its_step_and_steps_that_changed_not
     seen.decide((5.0, line) for line in hot_shard())
     seen.decide([(5.0, Decision("c", step, "hold", statistics={})) for step in range(3)])
     found = seen.marks_after(0)
-    assert [each["what"] for each in found] == ["start", "shard", "hot_shard"]
+    assert [each["what"] for each in found] == ["start", "table", "hot_shard"]
     assert [each["number"] for each in found] == [0, 1, 2]
     for number in (1, 2):
         assert seen.mark(number)["seen"]["loads"] == [10.0, 0.1, 0.1, 0.1]

@@ -32,9 +32,9 @@ from penstock.elastic.decisions import (
     replay,
     to_json,
 )
+from penstock.elastic.epoch_rows import EpochRows, IntakeStatistics
+from penstock.elastic.epoch_tasks import EpochStatistics, EpochTasks
 from penstock.elastic.epochs import (
-    EpochStatistics,
-    EpochTasks,
     EpochWait,
     ExecutorCount,
     ExecutorStatistics,
@@ -84,6 +84,8 @@ def statistics_for(name: str, chance: random.Random) -> Any:
         return AssignmentStatistics(places, (3, 3, 3))
     if name == "epoch_wait":
         return PaceStatistics(fraction(), chance.choice([0, 0, 50]))
+    if name == "epoch_rows":
+        return IntakeStatistics(chance.randrange(10**5), fraction(), chance.randrange(10**5))
     if name == "executor_count":
         return ExecutorStatistics(chance.randint(1, 4), 2, 1 + fraction(), 8 * fraction())
     if name == "one_task":
@@ -99,6 +101,7 @@ CONTROLLERS_TO_RUN: list[Any] = [
     BatchSize(target=0.5),
     BatchWork(),
     CoreAllocation(0.01),
+    EpochRows(target=0.5, high=10**5, initial=10**4),
     EpochTasks(target=0.2, high=8),
     EpochWait(target=1.5),
     ExecutorCount(target=0.5, high=4, patience_up=1, patience_down=2),
@@ -163,7 +166,7 @@ def test_a_step_without_actions_is_logged_too() -> None:
 
 def test_only_the_first_line_of_a_step_carries_the_statistics() -> None:
     pilot, _ = Pilot.begin("shards", ShardBalance())
-    statistics = ShardStatistics((5.0, 4.0, 4.0, 3.0, 3.0), (0,) * 5, 3)
+    statistics = ShardStatistics((90.0, 5.0, 4.0, 3.0, 3.0), (0,) * 5, 3)
     _, actions, lines = pilot.step(statistics)
     assert len(lines) == len(actions) > 1
     assert [line.statistics is not None for line in lines] == [True] + [False] * (len(lines) - 1)
@@ -206,6 +209,22 @@ def test_a_log_without_its_start_is_refused() -> None:
         replay([unknown])
     with pytest.raises(ValueError, match="begins without its statistics"):
         replay([Decision("x", 1, HOLD)])
+
+
+def test_a_controller_that_decided_by_other_rules_is_left_out_and_named() -> None:
+    """Logs that were written before versions were have none, and are of the first."""
+    log = run([ThreadLevel(high=16), ShardBalance(threshold=1.2)])
+    old = []
+    for line in log:
+        seen = line.statistics
+        if line.what == START:
+            seen = {key: value for key, value in seen.items() if key != "version"}
+        old.append(replace(line, statistics=seen, why="in other words", numbers=()))
+    report = replay(from_json(to_json(line)) for line in old)
+    assert report.same
+    assert report.older == ("pe1/shard_balance",)
+    assert report.steps == 60
+    assert report.actions > 10
 
 
 def test_codec() -> None:

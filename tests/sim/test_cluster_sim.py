@@ -115,7 +115,7 @@ def test_an_executor_reassigns_one_shard_at_a_time_and_never_stops() -> None:
     assert not cluster.stopped
     used = np.bincount([task.node for task in cluster.tasks.values()], minlength=4)
     assert used.max() <= SMALL.cores_per_node
-    assert any(line.what == "shard" for line in approach.log)
+    assert any(line.what == "table" for line in approach.log)
     assert any(line.what == "node_cores" for line in approach.log)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.elastic import decisions as journals
+from penstock.elastic import journal as journals
 from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
 from penstock.elastic.shard_balance import imbalance
 from penstock.keys import SHARDS, hash_value
@@ -96,7 +96,7 @@ class Play:
 
     def moves(self) -> list[int]:
         """Return the epochs before which shards were moved."""
-        return [line.epoch or 0 for line in self.pilot.decisions if line.what == "shard"]
+        return [line.epoch or 0 for line in self.pilot.decisions if line.what == "table"]
 
 
 def skewed(seed: int, rows: int = 4000) -> dict[int, int]:
@@ -413,7 +413,7 @@ class TestDecisions:
 
     def test_are_made_again_from_what_was_seen(self):
         decisions = self.played().pilot.decisions
-        assert {line.what for line in decisions} >= {START, HOLD, "shard", "tasks", "in_flight"}
+        assert {line.what for line in decisions} >= {START, HOLD, "table", "tasks", "in_flight"}
         found = replay(from_json(to_json(line)) for line in decisions)
         assert found.same
         assert found.steps > 100
@@ -440,7 +440,7 @@ class TestEngine:
         engine = make_engine(flow, tmp_path / "ck", tasks=2, epoch_rows=100, backend=Busy(2, 0))
         engine.run()
         assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
-        assert {line.controller for line in engine.decisions if line.what == "shard"} == {
+        assert {line.controller for line in engine.decisions if line.what == "table"} == {
             "running/shards",
             "windows/shards",
         }

@@ -18,7 +18,7 @@ from penstock.clock import STRETCH
 from penstock.elastic.decisions import replay
 from penstock.elastic.epochs import OneTask
 from penstock.keys import SHARDS, hash_value
-from penstock.spark import pilot as tables
+from penstock.spark import sharing as tables
 
 from .running import make_rows, read_back, sequential, write_files
 
@@ -82,15 +82,15 @@ def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_pa
     assert name == repr(keys[0])
     assert share > 0.8
     assert all(sum(len(tasks) for tasks in stats.levels.values()) >= 3 for stats in run.epochs[:EPOCHS])
-    moves = [line for line in run.decisions if line.what == "shard"]
+    moves = [line for line in run.decisions if line.what == "table"]
     assert moves
-    assert all(line.controller == "counted/shards" and "of the mean" in line.why for line in moves)
+    assert all(line.controller == "counted/shards" and line.tables and " instead of " in line.why for line in moves)
     assert replay(run.decisions).same
 
 
 def test_the_user_sets_nothing_and_a_target(spark, flow, tmp_path, monkeypatch):
     # However fast the machine is, no epoch is small enough for one task: then the tasks of levels are asked about.
-    monkeypatch.setattr("penstock.spark.pilot.OneTask", partial(OneTask, shuffle_seconds=0.0))
+    monkeypatch.setattr("penstock.spark.sharing.OneTask", partial(OneTask, shuffle_seconds=0.0))
     # A wait of nearly an hour would show, were it made once nothing is to come.
     run = ps.run(flow, on=ps.Spark(spark, epoch_rows=EPOCH_ROWS), checkpoint=str(tmp_path / "ck"), latency="3600 s")
     assert_exact(flow, tmp_path)

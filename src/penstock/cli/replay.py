@@ -4,7 +4,8 @@ RUN_DIR is the run's checkpoint, the directory of one run, or that of the flow's
 the newest is taken. Exits with 0 where all decisions are the same, and with 1 where one differs: another version of
 Penstock decides otherwise, or a log was changed. A log that grew too long has lost its oldest lines: what is left is
 replayed, and what is not is told, with --json as `dropped` (lines that are gone) and `skipped` (lines that are there,
-but whose controller has no start line before them, or lacks steps since).
+but whose controller has no start line before them, or lacks steps since). Controllers whose rules have changed since
+the log was written cannot decide it again: they are left out and named (`older`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
             "differences": [{"controller": each.controller, "step": each.step} for each in result.differences],
             "dropped": history.dropped,
             "skipped": skipped,
+            "older": list(result.older),
         }
         print(json.dumps(found))
         return DONE if result.same else FAILED
@@ -54,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"not replayed: {count(history.dropped, 'line')}, the oldest, dropped because the log grew too long")
     if skipped:
         print(f"not replayed: {count(skipped, 'line')} whose controller's start or earlier steps are not in the log")
+    if result.older:
+        print(f"not replayed: {', '.join(result.older)}: decided by other rules when the log was written")
     total = f"{count(result.steps, 'step')}, {count(result.actions, 'decision')}"
     if result.same:
         print(f"the same: {total}, each decided again as it was")

@@ -55,15 +55,13 @@ class Show:
             self._shown, self._rows_shown = now, self.progress.rows_in
 
     def decisions(self, made: Iterable[Decision]) -> None:
-        """Print decisions, many of one moment as one line."""
+        """Print decisions with their reasons; what one step decided several times over is one line."""
         acted = (each for each in made if each.what != "hold")
         for (controller, _), group in groupby(acted, key=lambda each: (each.controller, each.step)):
             some = list(group)
             self.decided[controller] += 1
-            for what, each in {each.what: each for each in reversed(some)}.items():
-                same = [other for other in some if other.what == what]
-                change = f"{what.replace('_', ' ')} {each.before} -> {each.after}"
-                tell(f"decided {f'to move {len(same)} shards' if what == 'shard' else change}: {each.why}")
+            for each in {each.what: each for each in reversed(some)}.values():
+                tell(f"decided: {each.why}")
 
     def _line(self, stats: FlowStats, now: float) -> str:
         seen = sensors(self._rows_shown, self.progress.rows_in)

@@ -1,6 +1,7 @@
 """Decide how many threads, replicas, shards, tasks and cores a flow uses: pure controllers.
 
-`base` says what a controller is, `decisions` logs and replays what it does. The rest, by what it decides:
+`base` says what a controller is, `decisions` logs and replays what it does, `journal` keeps the log. The rest, by what
+it decides:
 
     thread_level         threads of a PE, by trust and trends (`levels`, `search`, `keeping_up`)
     waiting              rows in flight of an operator that waits
@@ -9,7 +10,9 @@
     rebinding            which worker runs an operator
     shard_balance        which task owns a shard
     core_allocation      cores of each executor for a latency target
-    epochs               tasks, waits and executors of epochs on Spark
+    epoch_tasks          tasks of a stage on Spark, by what epochs cost (`calm`: what a change costs)
+    epoch_rows           rows of an epoch on Spark, for a latency target
+    epochs               whether one task will do on Spark, waits and executors
     assignment           which node's cores an executor gets
     batch_size           rows of a batch
     baselines            what the papers compare them with

@@ -97,6 +97,7 @@ class ResourceCentric:
     """
 
     name: ClassVar[str] = "resource_centric"
+    version: ClassVar[int] = 2
 
     threshold: float = 1.2
     goal: float = 1.1
@@ -107,13 +108,9 @@ class ResourceCentric:
 
     def step(self, state: ShardState, statistics: ShardStatistics) -> tuple[ShardState, Actions]:
         """Return the shards that change executor, as repartitionings of the operator."""
-        after, actions = ShardBalance(self.threshold).step(state, statistics)
-        if any(each.what == "shard" for each in actions):
-            after, actions = ShardBalance(min(self.goal, self.threshold)).step(state, statistics)
-        return after, tuple(
-            Action("repartition", each.target, each.before, each.after, each.why) if each.what == "shard" else each
-            for each in actions
-        )
+        balance = ShardBalance(self.threshold, goal=min(self.goal, self.threshold))
+        after, actions = balance.step(state, statistics)
+        return after, tuple(replace(each, what="repartition") if each.what == "table" else each for each in actions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ A `Pilot` is a controller with its state, under a name of its own ("pe0/thread_l
   teach the controller too, and a replay needs them. The first line of a step carries the statistics that it
   saw.
 
-Replaying feeds those statistics to controllers made from the start lines and compares what they decide. A `Journal`
-runs the controllers of a flow by name, and keeps what they decided for as long as it can be replayed and no longer.
+Replaying feeds those statistics to controllers made from the start lines and compares what they decide.
 
 The log must be read by other programs and replayed after an upgrade, so it holds plain JSON and names no Python class:
 dataclasses are turned into JSON values and back by their annotations, and the controller tells which to expect.
@@ -25,7 +24,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from penstock.elastic.assignment import Assignment, AssignmentStatistics
-from penstock.elastic.base import Action, Actions, Controller, NoState, Value
+from penstock.elastic.base import Action, Actions, Controller, Figures, NoState, ShardTable, Value
 from penstock.elastic.baselines import (
     GreedyRebinding,
     NaiveAssignment,
@@ -38,10 +37,9 @@ from penstock.elastic.baselines import (
 )
 from penstock.elastic.batch_size import BatchSize, BatchState, BatchStatistics, BatchWork, WorkDone
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation
+from penstock.elastic.epoch_rows import EpochRows, IntakeState, IntakeStatistics
+from penstock.elastic.epoch_tasks import EpochState, EpochStatistics, EpochTasks
 from penstock.elastic.epochs import (
-    EpochState,
-    EpochStatistics,
-    EpochTasks,
     EpochWait,
     ExecutorCount,
     ExecutorState,
@@ -142,6 +140,7 @@ _ENTRIES = (
     Entry(BatchSize, BatchState, BatchStatistics),
     Entry(BatchWork, int, WorkDone),
     Entry(CoreAllocation, NoState, AllocationStatistics),
+    Entry(EpochRows, IntakeState, IntakeStatistics),
     Entry(EpochTasks, EpochState, EpochStatistics),
     Entry(EpochWait, PaceState, PaceStatistics),
     Entry(ExecutorCount, ExecutorState, ExecutorStatistics),
@@ -185,23 +184,29 @@ class Decision:
     epoch: int | None = None
     statistics: Json = None
     """What the step saw, as plain JSON; on its first line only."""
+    numbers: Figures = ()
+    """What the reason was weighed by."""
+    tables: tuple[ShardTable, ...] = ()
+    """The task of each shard from now on, by operator, where that changes."""
 
     def action(self) -> Action:
         """Return the line as the action that it logs."""
-        return Action(self.what, self.target, self.before, self.after, self.why)
+        return Action(self.what, self.target, self.before, self.after, self.why, self.numbers, tables=self.tables)
 
 
 # `from` is a word of Python's own, and `seen` is shorter than what it names.
 _NAMES = {"before": "from", "after": "to", "statistics": "seen"}
-_LINE = ("time", "epoch", "controller", "step", "what", "target", "before", "after", "why", "statistics")
-_OPTIONAL = ("time", "epoch", "statistics")
+_LINE = ("time", "epoch", "controller", "step", "what", "target", "before", "after", "why")
+_KEPT = set(_LINE) - {"time", "epoch"}
 
 
 def to_json(decision: Decision) -> str:
-    """Write a decision as one line of JSON; time, epoch and statistics are left out where there are none."""
-    values = {name: plain(getattr(decision, name)) for name in _LINE if name != "statistics"}
+    """Write a decision as one line of JSON; what is optional is left out where there is none of it."""
+    values = {name: plain(getattr(decision, name)) for name in _LINE}
+    values["numbers"] = {name: plain(value) for name, value in decision.numbers} or None
+    values["tables"] = {table.operator: list(table.tasks) for table in decision.tables} or None
     values["statistics"] = decision.statistics
-    kept = {_NAMES.get(name, name): values[name] for name in _LINE if values[name] is not None or name not in _OPTIONAL}
+    kept = {_NAMES.get(name, name): value for name, value in values.items() if value is not None or name in _KEPT}
     return json.dumps(kept, allow_nan=False, ensure_ascii=False)
 
 
@@ -210,6 +215,8 @@ def from_json(line: str) -> Decision:
     back = {there: here for here, there in _NAMES.items()}
     values = {back.get(key, key): value for key, value in json.loads(line).items()}
     seen = values.pop("statistics", None)
+    values["numbers"] = list(values.get("numbers", {}).items())
+    values["tables"] = [{"operator": name, "tasks": tasks} for name, tasks in values.get("tables", {}).items()]
     return replace(build(Decision, values), statistics=seen)
 
 
@@ -231,7 +238,12 @@ class Pilot(Generic[State, Statistics]):
     ) -> tuple[Pilot[State, Statistics], Decision]:
         """Return a controller at its start, and the line that says so."""
         pilot = Pilot(name, controller, controller.start())
-        settings = {"type": controller.name, "settings": plain(controller), "state": plain(pilot.state)}
+        settings = {
+            "type": controller.name,
+            "version": version_of(controller),
+            "settings": plain(controller),
+            "state": plain(pilot.state),
+        }
         why = f"{controller.name} starts"
         return pilot, Decision(name, 0, START, why=why, time=time, epoch=epoch, statistics=settings)
 
@@ -244,7 +256,17 @@ class Pilot(Generic[State, Statistics]):
         after = replace(self, state=state, steps=number)
         lines = tuple(
             Decision(
-                self.name, number, each.what, each.target, each.before, each.after, why=each.why, time=time, epoch=epoch
+                self.name,
+                number,
+                each.what,
+                each.target,
+                each.before,
+                each.after,
+                why=each.why,
+                time=time,
+                epoch=epoch,
+                numbers=each.numbers,
+                tables=each.tables,
             )
             for each in actions or (Action(HOLD, "", None, None, ""),)
         )
@@ -268,6 +290,8 @@ class Replay:
     steps: int
     actions: int
     differences: tuple[Difference, ...]
+    older: tuple[str, ...] = ()
+    """The controllers that decided by other rules when the log was written: they cannot decide again."""
 
     @property
     def same(self) -> bool:
@@ -275,36 +299,69 @@ class Replay:
         return not self.differences
 
 
+def version_of(controller: Any) -> int:
+    """Return by which rules a controller decides: another version may decide otherwise from the same statistics."""
+    return getattr(controller, "version", 1)
+
+
 def replay(log: Iterable[Decision]) -> Replay:
-    """Feed the recorded statistics to the controllers and compare what they decide."""
-    running: dict[str, tuple[Any, Any, type[Any]]] = {}
+    """Feed the recorded statistics to the controllers and compare what they decide.
+
+    Controllers whose rules have changed since are left out, and named. Logs from before versions were written have
+    other words for the same reasons: there only what was decided is compared.
+    """
+    running: dict[str, _Running] = {}
+    older: set[str] = set()
     steps = actions = 0
     differences = []
     for lines in _steps(log):
         first = lines[0]
         if first.what == START:
-            running[first.controller] = _restart(first)
+            restarted = _restart(first)
+            (older.discard if restarted else older.add)(first.controller)
+            if restarted:
+                running[first.controller] = restarted
+            continue
+        if first.controller in older:
             continue
         if first.controller not in running:
             raise ValueError(f"step {first.step} of {first.controller} has no start line before it")
-        controller, state, kind = running[first.controller]
-        state, decided = controller.step(state, build(kind, first.statistics))
-        running[first.controller] = (controller, state, kind)
+        now = running[first.controller]
+        now.state, decided = now.controller.step(now.state, build(now.statistics, first.statistics))
         logged = tuple(line.action() for line in lines if line.what != HOLD)
         steps, actions = steps + 1, actions + len(logged)
         # A log holds plain JSON: the decided actions are compared as they would be logged.
-        if logged != tuple(build(Action, plain(action)) for action in decided):
+        again = tuple(build(Action, plain(action)) for action in decided)
+        if list(map(now.compared, logged)) != list(map(now.compared, again)):
             differences.append(Difference(first.controller, first.step, logged, decided))
-    return Replay(steps, actions, tuple(differences))
+    return Replay(steps, actions, tuple(differences), tuple(sorted(older)))
 
 
-def _restart(line: Decision) -> tuple[Any, Any, type[Any]]:
-    """Make a controller and its state from a start line."""
+@dataclass(slots=True)
+class _Running:
+    """A controller in a replay."""
+
+    controller: Any
+    state: Any
+    statistics: type[Any]
+    worded: bool
+    """Whether the log has the reasons as they are worded now."""
+
+    def compared(self, action: Action) -> Action:
+        return action if self.worded else replace(action, why="", numbers=())
+
+
+def _restart(line: Decision) -> _Running | None:
+    """Make a controller and its state from a start line; None where it decides by other rules by now."""
     entry = CONTROLLERS.get(line.statistics["type"])
     if entry is None:
         raise ValueError(f"{line.controller}: there is no controller {line.statistics['type']!r}")
+    version = line.statistics.get("version")
+    if (version or 1) != version_of(entry.controller):
+        return None
     controller = build(entry.controller, line.statistics["settings"])
-    return controller, build(entry.state, line.statistics["state"]), entry.statistics
+    state = build(entry.state, line.statistics["state"])
+    return _Running(controller, state, entry.statistics, version is not None)
 
 
 def _steps(log: Iterable[Decision]) -> Iterator[list[Decision]]:
@@ -321,79 +378,3 @@ def _steps(log: Iterable[Decision]) -> Iterator[list[Decision]]:
             raise ValueError(f"step {line.step} of {line.controller} begins without its statistics")
         open_steps[line.controller] = [line]
     yield from open_steps.values()
-
-
-KEPT = 500
-"""A chapter of the journal has as many epochs, or periods; the last two chapters are kept."""
-MOST_BYTES = 8 << 20
-"""A chapter that would be longer than this on disk ends sooner: a thousand operators have much to say, and what keeps
-the newest part of it must find the beginning of a chapter in there."""
-_LINE_BYTES = 250
-"""About what a line takes without its statistics."""
-
-
-class Journal:
-    """The controllers of a run, each under its name, and their decisions.
-
-    A moment is the number of an epoch, or of a period that has its `time` in seconds, too. A run may last for ever, so
-    old decisions go. A chapter begins with a start line of every controller that holds the state it has by then: any
-    chapter can be replayed without the ones before.
-    """
-
-    def __init__(self) -> None:
-        self._pilots: dict[str, Pilot[Any, Any]] = {}
-        # How many lines are gone, the chapter before, and this one. One reference, so that who reads it while a chapter
-        # ends sees all of it as of one moment.
-        self._book: tuple[int, list[Decision], list[Decision]] = (0, [], [])
-        self._since = self._bytes = 0
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """Return what was decided, oldest first; chapters before the last two are gone."""
-        return self.decisions_since(0)[0]
-
-    def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided behind so many decisions, as far as it is kept, and how many there are by now."""
-        dropped, before, chapter = self._book
-        kept = [*before, *chapter]
-        return kept[max(0, known - dropped) :], dropped + len(kept)
-
-    def begin(self, name: str, controller: Controller[Any, Any], moment: int, time: float | None = None) -> None:
-        self._pilots[name], line = Pilot.begin(name, controller, *_stamp(moment, time))
-        self._book[2].append(line)
-
-    def has(self, name: str) -> bool:
-        """Tell whether a controller of that name decides."""
-        return name in self._pilots
-
-    def end(self, name: str) -> None:
-        """Let a controller go: later chapters begin without it."""
-        self._pilots.pop(name, None)
-
-    def state(self, name: str) -> Any:
-        return self._pilots[name].state
-
-    def step(self, name: str, statistics: Any, moment: int, time: float | None = None) -> Actions:
-        """Let a controller decide; return what to do."""
-        if moment - self._since >= KEPT or self._bytes >= MOST_BYTES:
-            self._turn(moment, time)
-        self._pilots[name], actions, lines = self._pilots[name].step(statistics, *_stamp(moment, time))
-        self._book[2].extend(lines)
-        self._bytes += len(json.dumps(lines[0].statistics)) + _LINE_BYTES * len(lines)
-        return actions
-
-    def _turn(self, moment: int, time: float | None) -> None:
-        """Begin a new chapter."""
-        dropped, before, chapter = self._book
-        starts = []
-        for name, pilot in self._pilots.items():
-            _, line = Pilot.begin(name, pilot.controller, *_stamp(moment, time))
-            why = f"{pilot.controller.name} goes on"
-            seen = {**line.statistics, "state": plain(pilot.state)}
-            starts.append(replace(line, step=pilot.steps, why=why, statistics=seen))
-        self._book, self._since, self._bytes = (dropped + len(before), chapter, starts), moment, 0
-
-
-def _stamp(moment: int, time: float | None) -> tuple[float | None, int | None]:
-    """Return the time and the epoch of a line: a period has the one, an epoch the other."""
-    return (None, moment) if time is None else (time, None)

@@ -1,16 +1,13 @@
-"""Steer the epochs of a run on Spark: their tasks, whether one task will do, how long they wait, and the executors."""
+"""Steer the epochs of a run on Spark: whether one task will do, how long they wait, and the executors."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import KW_ONLY, dataclass, replace
-from itertools import combinations
+from dataclasses import KW_ONLY, dataclass, field, replace
+from statistics import median
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from penstock.elastic.base import Action, Actions, clamp
+from penstock.elastic.base import Action, Actions, clamp, in_words, things, time_text
+from penstock.elastic.calm import Calm, CalmState
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +16,19 @@ class PaceStatistics:
 
     seconds: float
     backlog: int
+    at: float = 0.0
+    """When it ended, in seconds of a clock that never goes back."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaceState:
-    """Hold the seconds from epoch to epoch, and what an epoch takes lately."""
+    """Hold the seconds from epoch to epoch, what is waited now, and what the last epochs took."""
 
     every: float = 0.0
-    seconds: float = 0.0
+    wait: float = 0.0
+    """The same for the next epoch alone: less than usual after one that was slow or left rows."""
+    recent: tuple[float, ...] = ()
+    calm: CalmState = field(default_factory=CalmState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,36 +36,70 @@ class EpochWait:
     """Hold the target.
 
     A row that just missed an epoch waits for the next one to begin and to end. What the target leaves beside the epoch
-    itself is spent on waiting: fewer epochs then carry the same rows, and fixed costs are paid less often. Nothing
-    waits while rows are left over.
+    itself is spent on waiting: fewer epochs then carry the same rows, and fixed costs are paid less often. The wait
+    after an epoch that was slow is shorter, and after one that left rows there is none; that is no change yet. What is
+    decided goes by the last epochs but for the slowest. To wait longer is never urgent: once the run is settled, it
+    is done after some time in which nothing changed.
     """
 
     name: ClassVar[str] = "epoch_wait"
+    version: ClassVar[int] = 2
 
     target: float
     used: float = 0.75
     """The part of the target that may be used up: epochs vary."""
     least_change: float = 0.1
     """Smaller changes than this part of the target are not made."""
+    kept: int = 12
+    """Epochs that are looked at."""
+    worth: float = 1.5
+    """How many times an epoch's length a wait must be to begin with; it is kept while it is no shorter than one."""
+    calm: Calm = field(default_factory=Calm)
 
     def start(self) -> PaceState:
         return PaceState()
 
     def step(self, state: PaceState, statistics: PaceStatistics) -> tuple[PaceState, Actions]:
-        # A long epoch counts at once, a short one by and by.
-        seconds = max(statistics.seconds, 0.8 * state.seconds + 0.2 * statistics.seconds)
+        at, backlog = statistics.at, statistics.backlog
+        recent = (*state.recent, statistics.seconds)[-self.kept :]
+        seconds = sorted(recent)[-2:][0]
+        calm = self.calm.weigh(state.calm, at, 0.0)
         every = max(0.0, self.used * self.target - seconds)
-        if statistics.backlog > 0 or every <= seconds:
-            every = 0.0  # behind, or an epoch takes longer than the wait would
+        if every <= seconds * (1.0 if state.every else self.worth) or (backlog > 0 and state.every == 0):
+            every = 0.0  # an epoch takes longer than the wait would
         change = abs(every - state.every)
-        if change < self.least_change * self.target and (every > 0 or state.every == 0):
-            return PaceState(state.every, seconds), ()
-        why = f"an epoch takes {seconds:.3g} s and leaves {statistics.backlog} rows, the target is {self.target:.3g} s"
-        return PaceState(every, seconds), (Action("every", "", state.every, every, why),)
+        small = change < self.least_change * self.target and (every > 0 or state.every == 0)
+        settled = every > state.every and not self.calm.young(calm, at) and not self.calm.quiet(calm, at)
+        actions: Actions = ()
+        if small or settled:
+            every = state.every
+        else:
+            calm = self.calm.change(calm, at)
+            actions = (self._action(state.every, every, seconds, statistics),)
+        wait = 0.0 if backlog > 0 else min(every, max(0.0, self.used * self.target - statistics.seconds))
+        return PaceState(every, wait, recent, calm), actions
+
+    def _action(self, before: float, every: float, seconds: float, statistics: PaceStatistics) -> Action:
+        took, target = time_text(seconds), time_text(self.target)
+        if every == 0:
+            why = (
+                f"the next epoch begins at once instead of {time_text(before)} after the last: one takes {took}, and "
+                f"the target is {target}"
+            )
+        else:
+            why = (
+                f"an epoch begins {time_text(every)} after the last instead of {time_text(before)}: it takes {took}, "
+                f"and the target of {target} leaves the rest for rows to gather"
+            )
+        left = statistics.backlog
+        figures = (("epoch_seconds", seconds), ("rows_left", left), ("target_seconds", self.target))
+        return Action("every", "", before, every, why, figures)
 
 
 _WEIGHT = 0.5
 """How much the latest epoch counts for the cost of a row."""
+_RECENT = 9
+"""Of so many epochs the rows are looked at: one that was slow once has more rows after it, and so has the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +111,21 @@ class WorkStatistics:
     """Of all its tasks together."""
     expected_rows: int
     cores: int
+    at: float = 0.0
+    """When the rows of the next one were taken, in seconds of a clock that never goes back."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneTaskState:
-    """Hold what a row costs, and whether one task runs the epochs."""
+    """Hold what a row costs, whether one task runs the epochs, and what that has cost more than it saved."""
 
     row_seconds: float
     one: bool = False
+    calm: CalmState = field(default_factory=CalmState)
+    taken: float | None = None
+    """When rows were taken last."""
+    recent: tuple[int, ...] = ()
+    """The rows of the last epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +136,85 @@ class OneTask:
     over is less than that, one task runs all stages one after the other and there is no shuffle at all. What a row
     costs is learned from epochs that are large enough to tell; a prior stands in for it before. A small one tells only
     what a row costs at the most: else an epoch that was slow once would count for ever where all are small.
+
+    An epoch that was slow once also has more rows after it, and that is no reason to change: what staying costs must
+    add up to what a change costs (`Calm`). But where rows come faster than one task computes them, nothing waits.
     """
 
     name: ClassVar[str] = "one_task"
+    version: ClassVar[int] = 2
 
     shuffle_seconds: float = 0.025
     """What an epoch saves without its shuffles. Measured on two cores: 10,000 rows of W1 take as long either way."""
     row_seconds: float = 5e-6
     """What a row costs, until it is known."""
+    _: KW_ONLY
     least_rows: int = 1000
     """An epoch of fewer rows says little of what a row costs, unless it takes longer than the shuffles."""
     band: float = 1.5
     """By how much the work must exceed the shuffles before one task is given up."""
+    full: float = 0.9
+    """Rows come faster than one task computes them where it would be busy for more than this part of the time."""
+    surprise: float = 2.0
+    """How many times as much as before a row may seem to cost, for what one epoch counts."""
+    calm: Calm = field(default_factory=Calm)
 
     def start(self) -> OneTaskState:
         return OneTaskState(self.row_seconds)
 
     def step(self, state: OneTaskState, statistics: WorkStatistics) -> tuple[OneTaskState, Actions]:
         """Learn what a row costs, then compare the work of the next epoch with its shuffles."""
-        if statistics.rows >= self.least_rows or (statistics.rows and statistics.cpu_seconds > self.shuffle_seconds):
-            cost = statistics.cpu_seconds / statistics.rows
-            known = state.row_seconds != self.row_seconds
-            state = replace(state, row_seconds=cost + (state.row_seconds - cost) * (1 - _WEIGHT) * known)
-        elif statistics.rows and state.row_seconds > self.row_seconds:
-            most = max(self.row_seconds, statistics.cpu_seconds / statistics.rows)
-            state = replace(state, row_seconds=min(state.row_seconds, most))
-        shared = statistics.expected_rows * state.row_seconds * (1 - 1 / statistics.cores)
-        one = shared <= self.shuffle_seconds * (self.band if state.one else 1.0)
-        if one == state.one:
+        state = self._learn(state, statistics)
+        at, first = statistics.at, state.calm.began is None
+        expected = statistics.expected_rows
+        work = expected * state.row_seconds
+        recent = (*state.recent, expected)[-_RECENT:]
+        since = None if state.taken is None else at - state.taken
+        behind = since is not None and state.one and 0 < self.full * since < work
+        counted = work if behind or not since else min(work, 2 * median(recent) * state.row_seconds)
+        shared = counted * (1 - 1 / statistics.cores)
+        regret = shared - self.band * self.shuffle_seconds if state.one else self.shuffle_seconds - shared
+        calm = self.calm.weigh(state.calm, at, regret)
+        due = regret >= 0 and (first or behind or self.calm.due(calm, at, more=state.one))
+        state = replace(state, calm=calm, taken=at, recent=recent)
+        if not due:
             return state, ()
-        why = (
-            f"{statistics.expected_rows} rows at {state.row_seconds:.3g} s: {statistics.cores} cores would save "
-            f"{shared:.3g} s of work, without shuffles an epoch saves {self.shuffle_seconds:.3g} s"
-        )
-        return replace(state, one=one), (Action("one_task", "", state.one, one, why),)
+        calm = calm if first else self.calm.change(calm, at)
+        after = replace(state, one=not state.one, calm=calm)
+        return after, (self._action(after.one, statistics, work, behind, since or 0.0),)
+
+    def _learn(self, state: OneTaskState, statistics: WorkStatistics) -> OneTaskState:
+        rows, seconds = statistics.rows, statistics.cpu_seconds
+        if rows >= self.least_rows or (rows and seconds > self.shuffle_seconds):
+            known = state.row_seconds != self.row_seconds
+            cost = min(seconds / rows, self.surprise * state.row_seconds) if known else seconds / rows
+            return replace(state, row_seconds=cost + (state.row_seconds - cost) * (1 - _WEIGHT) * known)
+        if rows and state.row_seconds > self.row_seconds:
+            most = max(self.row_seconds, seconds / rows)
+            return replace(state, row_seconds=min(state.row_seconds, most))
+        return state
+
+    def _action(self, one: bool, statistics: WorkStatistics, work: float, behind: bool, since: float) -> Action:
+        cores = statistics.cores
+        alone, shared = work, work / cores + self.shuffle_seconds
+        if one:
+            why = (
+                f"one task instead of {in_words(cores)}: an epoch of {things(statistics.expected_rows, 'row')} would "
+                f"take {time_text(alone)} beside what is fixed, instead of {time_text(shared)} with shuffles"
+            )
+        elif behind:
+            why = (
+                f"{things(cores, 'task')} instead of one: {things(statistics.expected_rows, 'row')} came in "
+                f"{time_text(since)} and are {time_text(work)} of work, too much for one task"
+            )
+        else:
+            why = (
+                f"{things(cores, 'task')} instead of one: an epoch of {things(statistics.expected_rows, 'row')} would "
+                f"take {time_text(shared)} with shuffles, instead of {time_text(alone)}, beside what is fixed"
+            )
+        rows = statistics.expected_rows
+        figures = (("rows", rows), ("work_seconds", work), ("shuffle_seconds", self.shuffle_seconds))
+        return Action("one_task", "", not one, one, why, figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,224 +308,3 @@ class ExecutorCount:
         return next(
             (n for n, t in times.items() if t <= (enough * self.ease if n < now and self.target else enough)), now
         )
-
-
-Vector = npt.NDArray[np.float64]
-
-_SHORTEST = 1e-9
-"""Seconds below which no epoch is believed to be."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochStatistics:
-    """Report one epoch of a stage, and the rows that the next one is expected to have."""
-
-    tasks: int
-    rows: int
-    seconds: float
-    """Zero before an epoch was run with these tasks: then only the bounds count."""
-    expected_rows: int
-    cores: int
-    most: int | None = None
-    """The most tasks that there is room for by now: machines come and go. None leaves it to the controller."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochCosts:
-    """Hold the fitted costs, in seconds."""
-
-    fixed: float
-    per_task: float
-    per_row: float
-
-    def seconds(self, tasks: int, rows: int, cores: int) -> float:
-        """Return what an epoch is expected to take; never zero, so that measurements can be compared with it."""
-        return max(self.fixed + self.per_task * tasks + self.per_row * rows / min(tasks, cores), _SHORTEST)
-
-
-# Measured on two cores (SPARK.md): about 0.1 s for an empty epoch, 0.02 s for each task, 1.5 us a row.
-PRIOR = EpochCosts(fixed=0.1, per_task=0.02, per_row=1.5e-6)
-# Far below the noise of an epoch, so that the prior yields to any measurement.
-_PRIOR_WEIGHT = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class EpochState:
-    """Hold the epochs that are trusted, the latest last."""
-
-    epochs: tuple[EpochStatistics, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EpochTasks:
-    """Hold the latency target of an epoch and the bounds.
-
-    On Spark the stages of an epoch take turns, so queues between them do not form and the Jackson network does not
-    apply. What an epoch takes is instead
-
-        seconds = fixed + per_task * tasks + per_row * rows / min(tasks, cores)
-
-    The three costs are fitted by least squares to the epochs that are trusted, none below zero, with priors that decide
-    only what the measurements leave open; where a number of tasks was measured, what the model missed there is added.
-    The fewest tasks that meet the target are chosen; without a target, or if it cannot be met, the fastest, but twice
-    the tasks must gain at least the sensitivity: few tasks for small epochs. A choice stands once half and twice as
-    many tasks have been measured too. When the epochs at the chosen number all differ from the model, the older ones
-    are not trusted any more.
-    """
-
-    name: ClassVar[str] = "epoch_tasks"
-
-    target: float | None = None
-    low: int = 1
-    high: int = 1
-    sensitivity: float = 0.05
-    load_change: float = 0.2
-    noise_limit: int = 5
-    _: KW_ONLY
-    kept: int = 8
-    """Epochs that are kept of each number of tasks."""
-    prior: EpochCosts = PRIOR
-
-    def start(self) -> EpochState:
-        return EpochState()
-
-    def step(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
-        most = self.high if statistics.most is None else clamp(statistics.most, self.low, self.high)
-        return replace(self, high=most)._decide(state, statistics)
-
-    def _decide(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
-        """Add the epoch, fit the costs, choose."""
-        if statistics.seconds <= 0:
-            return state, self._bounded(statistics.tasks)
-        state = self._trust(state, statistics)
-        costs = fit(state.epochs, self.prior)
-        times = self._times(state, costs, statistics)
-        tasks, why, problem = self._choose(costs, times, statistics, _noise(state, statistics.tasks))
-        missing = self._missing(state, tasks)
-        if missing is not None:
-            tasks, why = missing, f"{why}; {missing} tasks were not measured: try them"
-        actions = []
-        if problem:
-            actions.append(Action("latency_target", "", self.target, None, problem))
-        if tasks != statistics.tasks:
-            actions.append(Action("tasks", "", statistics.tasks, tasks, why))
-        return state, tuple(actions)
-
-    def _bounded(self, tasks: int) -> Actions:
-        """Go to the bounds: tasks may come from a checkpoint that a larger machine has left."""
-        after = clamp(tasks, self.low, self.high)
-        why = f"{tasks} tasks are outside of {self.low} to {self.high}, before any epoch was measured"
-        return () if after == tasks else (Action("tasks", "", tasks, after, why),)
-
-    def _trust(self, state: EpochState, now: EpochStatistics) -> EpochState:
-        """Add an epoch; trust only the last ones if all of them differ from older ones with their tasks."""
-        epochs = (*state.epochs, now)
-        same = tuple(epoch for epoch in epochs if epoch.tasks == now.tasks)
-        older, recent = same[: -self.noise_limit - 1], same[-self.noise_limit - 1 :]
-        if older:
-            # The model only makes epochs of different sizes comparable; it is not what is tested here.
-            costs = fit(older, self.prior)
-            ratios = [epoch.seconds / costs.seconds(epoch.tasks, epoch.rows, epoch.cores) for epoch in recent]
-            if min(ratios) > 1 + self.load_change or max(ratios) < 1 / (1 + self.load_change):
-                return EpochState(recent)
-        if len(same) > self.kept:
-            first = epochs.index(same[0])
-            epochs = epochs[:first] + epochs[first + 1 :]
-        return EpochState(epochs)
-
-    def _times(self, state: EpochState, costs: EpochCosts, now: EpochStatistics) -> dict[int, float]:
-        """Return what an epoch is expected to take for each number of tasks."""
-        times = {}
-        for tasks in range(self.low, self.high + 1):
-            errors = [
-                epoch.seconds / costs.seconds(tasks, epoch.rows, epoch.cores) - 1
-                for epoch in state.epochs
-                if epoch.tasks == tasks
-            ]
-            # The fewer the epochs, the more of what the model missed is noise.
-            missed = sum(errors) / (len(errors) + 2)
-            times[tasks] = costs.seconds(tasks, now.expected_rows, now.cores) * (1 + missed)
-        return times
-
-    def _choose(
-        self, costs: EpochCosts, times: dict[int, float], now: EpochStatistics, noise: float
-    ) -> tuple[int, str, str | None]:
-        """Return the number of tasks, the reason, and why the target cannot be met, if so."""
-        fastest = min(times, key=lambda tasks: (times[tasks], tasks))
-        model = f"{costs.fixed:.3g} s + {costs.per_task:.3g} s a task + {costs.per_row:.3g} s a row"
-        problem = None
-        chosen = None
-        good = times[fastest] * (1 + self.sensitivity + noise)
-        if self.target is not None:
-            chosen = next((tasks for tasks, seconds in times.items() if seconds <= self.target), None)
-            good = self.target if chosen is not None else good
-            if chosen is None:
-                problem = (
-                    f"the fastest, {fastest} tasks, is expected to take {times[fastest]:.3g} s for "
-                    f"{now.expected_rows} rows, the target is {self.target:.3g} s"
-                )
-        if chosen is None:
-            chosen = next(tasks for tasks in times if times[tasks] <= times[fastest] * self._allowed(fastest, tasks))
-        if times.get(now.tasks, math.inf) <= good and chosen > now.tasks / 2:
-            # Each change makes state follow: it must save time, or half of the tasks.
-            chosen = now.tasks
-        goal = "" if self.target is None else f", target {self.target:.3g} s"
-        why = (
-            f"{chosen} tasks are expected to take {times[chosen]:.3g} s, the fastest, {fastest}, "
-            f"{times[fastest]:.3g} s{goal} ({model})"
-        )
-        return chosen, why, problem
-
-    def _allowed(self, fastest: int, tasks: int) -> float:
-        """Return how much slower than the fastest a number of tasks may be for what it saves."""
-        return 1 + self.sensitivity * min(1.0, math.log2(max(1.0, fastest / tasks)))
-
-    def _missing(self, state: EpochState, chosen: int) -> int | None:
-        """Return a number of tasks to measure before the choice stands, near one that was measured."""
-        measured = {epoch.tasks for epoch in state.epochs}
-        lowest, highest = (clamp(each, self.low, self.high) for each in (min(measured) // 2, 2 * max(measured)))
-        near = [chosen, clamp(2 * chosen, self.low, self.high), clamp(chosen // 2, self.low, self.high)]
-        return next((n for n in (clamp(each, lowest, highest) for each in near) if n not in measured), None)
-
-
-def _noise(state: EpochState, tasks: int) -> float:
-    """Return the standard error of the mean of the epochs with these tasks, as a fraction."""
-    own = tuple(epoch for epoch in state.epochs if epoch.tasks == tasks)
-    if len(own) < 2:
-        return 0.0
-    costs = fit(own)
-    ratios = np.array([e.seconds / costs.seconds(e.tasks, e.rows, e.cores) for e in own])
-    return float(ratios.std(ddof=1)) / math.sqrt(len(own))
-
-
-def fit(epochs: tuple[EpochStatistics, ...], prior: EpochCosts = PRIOR) -> EpochCosts:
-    """Return the costs that explain the epochs best; recent ones weigh more."""
-    size = len(epochs)
-    rows = np.array([[1.0, e.tasks, e.rows / min(e.tasks, e.cores)] for e in epochs]).reshape(size, 3)
-    seconds = np.array([e.seconds for e in epochs])
-    # Errors count relative to the epoch: a short epoch must not drown in the noise of a long one.
-    weights = 0.98 ** np.arange(size - 1, -1, -1) / np.maximum(seconds, _SHORTEST)
-    center = np.array([prior.fixed, prior.per_task, prior.per_row])
-    ridge = np.diag(_PRIOR_WEIGHT / center)
-    matrix = np.vstack([rows * weights[:, None], ridge])
-    target = np.concatenate([seconds * weights, np.full(3, _PRIOR_WEIGHT)])
-    return EpochCosts(*(float(value) for value in _non_negative(matrix, target)))
-
-
-def _non_negative(matrix: Vector, target: Vector) -> Vector:
-    """Solve least squares with no negative unknown, by trying which of the three are zero."""
-    best, best_error = np.zeros(3), math.inf
-    for size in (3, 2, 1):
-        for used in combinations(range(3), size):
-            columns = list(used)
-            found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
-            if (found < 0).any():
-                continue
-            values = np.zeros(3)
-            values[columns] = found
-            error = float(((matrix @ values - target) ** 2).sum())
-            if error < best_error:
-                best, best_error = values, error
-        if size == 3 and math.isfinite(best_error):
-            break  # The unconstrained solution is allowed, so no other can be better.
-    return best

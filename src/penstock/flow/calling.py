@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock import checks
 from penstock.errors import FlowError
-from penstock.operators.calls import CallOptions, Calls, make_calls
+from penstock.operators.calls import CallOptions, Calls, WallTime, make_calls, positive_seconds
 from penstock.operators.stateless import is_async_function, rows_in_flight
 from penstock.rows import RowType
 
@@ -38,3 +38,18 @@ def calls_of(
             f"operator {name!r}: its setup= is an async def, and its function is none; make both async def, or neither"
         )
     return rows_in_flight(function, waits, in_flight, name, yields=yields), calls
+
+
+def batch_calls(
+    rows: int | None, wait: WallTime | None, setup: Any, setup_per: Any, name: str
+) -> tuple[int | None, float | None, Calls | None]:
+    """Return how many rows a call over batches gets, how long they may wait for others, and its set-up."""
+    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
+        raise FlowError(f"operator {name!r}: rows={rows!r}; give a whole number of rows, 1 or more")
+    if wait is not None and rows is None:
+        raise FlowError(f"operator {name!r}: wait={wait!r} without rows=; say how many rows to wait for")
+    if is_async_function(setup):
+        raise FlowError(f"operator {name!r}: its setup= is an async def, and its function is none; make it a plain one")
+    given: Any = {"setup": setup, "setup_per": setup_per}
+    seconds = None if wait is None else positive_seconds(wait, name, "wait")
+    return rows, seconds, make_calls(given, None, name)

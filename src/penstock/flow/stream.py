@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import pyarrow.compute as pc
 
 from penstock import checks, hints
 from penstock.checks import DeadLetter
 from penstock.errors import FlowError
-from penstock.flow.calling import arguments_of, calls_of
+from penstock.flow.calling import arguments_of, batch_calls, calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.looking_up import AsOf, Fields, lookup
@@ -19,7 +19,7 @@ from penstock.flow.missing import missing_method
 from penstock.flow.stateful import Stateful
 from penstock.graph import Node, Port
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
-from penstock.operators.calls import CallOptions
+from penstock.operators.calls import CallOptions, WallTime
 from penstock.operators.expiring import Expiring
 from penstock.operators.expression_functions import Expr
 from penstock.operators.expressions import EXPRESSIONS, bound_predicate
@@ -217,14 +217,23 @@ class Stream(Stateful[RowT_co]):
 
     def map_batches(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[Any], Any] | Callable[[Any, Any], Any],
         *,
         schema: Schema[OutT] | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
+        rows: int | None = None,
+        wait: WallTime | None = None,
+        setup: Callable[[], Any] | None = None,
+        setup_per: Literal["process", "thread"] | None = None,
     ) -> Stream[OutT]:
-        """Replace an Arrow batch by what the function returns: as many rows, or (rows, input indexes)."""
+        """Replace an Arrow batch by what the function returns: as many rows, or (rows, input indexes).
+
+        It gets at most `rows` rows at once; where they would be fewer, they may `wait` for others for so long. What
+        `setup` makes in each worker is its second argument.
+        """
         name = self.flow._free_name(name, function, "map_batches")
+        most, seconds, calls = batch_calls(rows, wait, setup, setup_per, name)
         known = checks.known_type(self.type, name, "map_batches")
         returns = row_type(schema, name)
         if on_error != "fail":
@@ -232,7 +241,7 @@ class Stream(Stateful[RowT_co]):
                 f'operator {name!r}: map_batches knows on_error="fail" only, because a batch fails as a '
                 f"whole; use map() where single rows may fail"
             )
-        return self._apply(name, MapBatches(known, function, returns), returns or known)
+        return self._apply(name, MapBatches(known, function, returns, most, seconds, calls), returns or known)
 
     def split(
         self, *predicates: Callable[[RowT_co], Any], name: str | None = None, on_error: OnError = "fail"

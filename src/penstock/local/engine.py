@@ -38,10 +38,11 @@ from penstock.local.worker_steering import (
     WaitSteering,
     waiting_operators,
 )
-from penstock.operators.stateless import rows_wait
+from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element
+from penstock.pe.keyed import by_columns
 from penstock.pe.settings import Settings
 from penstock.plan import Plan
 from penstock.read import Files
@@ -104,8 +105,10 @@ class LocalEngine(Engine):
         self._ended = False
         self._outputs = LocalOutputs("ps.Threads(...)")
         self._outputs.add(plan)
+        self._gathers = any(rows_gather(node.operator) for node in plan.nodes.values())
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
-        self._sizing = Sizing(waiting) if options.batch_rows is None else None
+        columns = any(map(by_columns, plan.keyed))
+        self._sizing = Sizing(waiting, columns) if options.batch_rows is None else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
         # All sources from the start: a worker that reports goes through it while rows are read.
         self._backlogs: dict[str, int | None] = dict.fromkeys(node.name for node in plan.sources)
@@ -217,7 +220,7 @@ class LocalEngine(Engine):
 
     def stop(self) -> None:
         self._stop.set()
-        self.element.hurry()
+        self.element.hurry(pauses=True)
 
     def stop_now(self) -> None:
         """End at once: what came in and is not out yet is dropped."""
@@ -233,6 +236,7 @@ class LocalEngine(Engine):
                 self.element.start()
                 self.pilot.start()
                 self._loop(feeds)
+                self.element.hurry(pauses=False)
                 self.element.drain()
         finally:
             self._refuse_changes()
@@ -283,7 +287,7 @@ class LocalEngine(Engine):
             drained, self._drained = self._drained, False
             if drained:
                 continue
-            if rows < self._cutter.batch_rows:
+            if rows < self._cutter.batch_rows and not self._gathers:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
                 self.element.await_fewer_than(max(1, self.element.model.active))
             if not taken and not ended:

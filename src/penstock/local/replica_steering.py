@@ -10,7 +10,7 @@ from penstock.elastic.base import Action, Controller
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, own_rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
-from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
+from penstock.elastic.shard_balance import HotKey, ShardKeys, ShardStatistics, calm_balance, moves
 from penstock.local.pilot import Period
 from penstock.local.worker_steering import MOST_WORKERS
 from penstock.pe.element import Element
@@ -171,7 +171,7 @@ class ShardSteering:
         """Changes are made by whoever brings batches in: `ask` asks for one. Hot keys may be `named`."""
         self._element, self._ask, self._operator, self._named = element, ask, operator, named
         self.name = f"shards of {operator}"
-        self.controller = ShardBalance()
+        self.controller = calm_balance()
         station = element.stations.get(operator)
         if isinstance(station, PartitionedStation):
             station.hot = HotKeys(named)
@@ -190,17 +190,21 @@ class ShardSteering:
         # Only the busiest can turn out to be hot.
         busiest = sorted(range(len(loads)), key=loads.__getitem__, reverse=True)[:replicas]
         keys = tuple(ShardKeys(each, tuple(HotKey(*pair) for pair in sampled.hottest(each))) for each in busiest)
-        return ShardStatistics(loads, table, replicas, hot_keys=keys)
+        return ShardStatistics(loads, table, replicas, (), keys, operator=self._operator, at=period.now.at)
 
     def act(self, action: Action) -> None:
-        """Send a label after the partition; a hot one is only reported."""
-        if action.what == "shard" and isinstance(action.after, int):
-            partition, replica = int(action.target), action.after
-            self._ask(lambda: self._move(partition, replica))
+        """Send a label after each partition that moves; a hot one is only reported."""
+        for table in action.tables:
+            self._ask(lambda after=table.tasks: self._move(after))  # type: ignore[misc]
 
-    def _move(self, partition: int, replica: int) -> int:
-        self._element.move_partition(self._operator, partition, replica)
-        return partition
+    def _move(self, after: tuple[int, ...]) -> int:
+        station = self._element.stations.get(self._operator)
+        if not isinstance(station, PartitionedStation):
+            return 0
+        moving = moves(station.squad.table, after)
+        for partition, replica in moving:
+            self._element.move_partition(self._operator, partition, replica)
+        return len(moving)
 
 
 class RebindingSteering:

@@ -93,6 +93,10 @@ class Aggregation:
             fields.append(pa.field(name, kind))
         return fields
 
+    def taken(self) -> list[Taken]:
+        """List what is computed of each row."""
+        return [aggregate.value for aggregate in self.aggregates if isinstance(aggregate.value, Taken)]
+
     def functions(self) -> list[Any]:
         """List the user's functions."""
         found = [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]

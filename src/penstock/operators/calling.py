@@ -21,7 +21,7 @@ from penstock.errors import ExhaustedError
 from penstock.operators.base import Operator
 from penstock.operators.calls import Cache
 from penstock.operators.clients import Clients
-from penstock.operators.stateless import PerRow, yields_async
+from penstock.operators.stateless import MapBatches, PerRow, yields_async
 from penstock.operators.timed_calls import TimedCalls, refuse_late
 from penstock.rows import Row, any_getter
 
@@ -56,13 +56,16 @@ class Tally:
 class Calling:
     """The calls of one operator in one process."""
 
-    def __init__(self, operator: PerRow, name: str = "", *, clock: Callable[[], float] = waiting_time) -> None:
+    def __init__(
+        self, operator: PerRow | MapBatches, name: str = "", *, clock: Callable[[], float] = waiting_time
+    ) -> None:
         assert operator.calls is not None
         self._calls = operator.calls
         setup = self._calls.setup
         self._clients = None if setup is None else Clients(name, setup, self._calls.per_thread)
-        self._operator = operator if self._clients is None else _with_client(operator, self._clients)
-        self._call = self._operator.called()
+        self.operator = operator if self._clients is None else _with_client(operator, self._clients)
+        """The operator with the client in its function."""
+        self._call = self.operator.called() if isinstance(self.operator, PerRow) else self.operator.function
         self._cache = None if self._calls.cache is None else Remembered(self._calls.cache, clock)
         self._turns = None if self._calls.rate is None else Turns(self._calls.rate, clock)
         self._stopping, self._hurrying = threading.Event(), threading.Event()
@@ -81,12 +84,13 @@ class Calling:
     @property
     def is_async(self) -> bool:
         """Tell whether the function must be awaited."""
-        return self._operator.is_async
+        return self.operator.is_async
 
     def function(self, tally: Tally) -> Callable[[Row], Any]:
         """Return what to call with a row, a coroutine function where the user's is one."""
-        tried = self._tried_async if self._operator.is_async else self._tried
-        return self._operator.row_function(partial(tried, tally))
+        assert isinstance(self.operator, PerRow)
+        tried = self._tried_async if self.operator.is_async else self._tried
+        return self.operator.row_function(partial(tried, tally))
 
     def begin(self, processes: int) -> None:
         """Begin a task; this process has its part of the rate, which so many share."""
@@ -114,11 +118,11 @@ class Calling:
         loop = self._loop
         if self._clients is None:
             return
-        if self._operator.is_async and loop is not None and loop.is_running():
+        if self.operator.is_async and loop is not None and loop.is_running():
             import asyncio
 
             asyncio.run_coroutine_threadsafe(self.close_async(), loop).result(CLOSING_SECONDS)
-        elif not self._operator.is_async:
+        elif not self.operator.is_async:
             self._clients.close()
 
     async def close_async(self) -> None:
@@ -239,10 +243,12 @@ class Calling:
 
 def open_calling(operator: Operator, name: str) -> Calling | None:
     """Return what this process keeps for the calls of an operator, where they are more than calls."""
-    return Calling(operator, name) if isinstance(operator, PerRow) and operator.calls is not None else None
+    if not isinstance(operator, PerRow | MapBatches) or operator.calls is None:
+        return None
+    return Calling(operator, name)
 
 
-def _with_client(operator: PerRow, clients: Clients) -> PerRow:
+def _with_client(operator: PerRow | MapBatches, clients: Clients) -> PerRow | MapBatches:
     """Return an operator whose function gets the client as its second argument."""
     function: Callable[[Row, Any], Any] = operator.user_function()  # type: ignore[assignment]
 

@@ -96,7 +96,7 @@ def make_calls(options: CallOptions, waits: bool | None, name: str) -> Calls | N
         raise FlowError(f"operator {name!r}: backoff={given['backoff']!r} without retries=; say how often to try again")
     first, longest = _backoff(given.get("backoff"), name)
     made = Calls(
-        _positive(given["timeout"], name, "timeout") if "timeout" in given else None,
+        positive_seconds(given["timeout"], name, "timeout") if "timeout" in given else None,
         _count(given.get("retries", 0), 0, name, "retries"),
         first,
         longest,
@@ -137,7 +137,8 @@ def as_seconds(value: Any, name: str, option: str) -> float:
     return ticks(value, name, option)[0] / 1e6
 
 
-def _positive(value: Any, name: str, option: str) -> float:
+def positive_seconds(value: Any, name: str, option: str) -> float:
+    """Read a time on the clock, above nothing."""
     found = as_seconds(value, name, option)
     if not 0 < found < math.inf:
         raise FlowError(f'operator {name!r}: {option}={value!r}; give a time above 0, such as "2 s"')
@@ -148,11 +149,11 @@ def _backoff(value: Any, name: str) -> tuple[float, float]:
     if value is None:
         return FIRST_BACKOFF, LONGEST_BACKOFF
     if not isinstance(value, tuple):
-        first = _positive(value, name, "backoff")
+        first = positive_seconds(value, name, "backoff")
         return first, max(first, LONGEST_BACKOFF)
     if len(value) != 2:
         raise FlowError(f'operator {name!r}: backoff={value!r}; give a time, or (first, longest): ("100 ms", "10 s")')
-    first, longest = (_positive(each, name, "backoff") for each in value)
+    first, longest = (positive_seconds(each, name, "backoff") for each in value)
     if longest < first:
         raise FlowError(f"operator {name!r}: backoff={value!r}: the longest wait is shorter than the first")
     return first, longest
@@ -175,7 +176,7 @@ def _cache(value: Any, name: str) -> Cache:
     found = value if isinstance(value, Cache) else Cache(value)
     _count(found.size, 1, name, "cache")
     if found.ttl is not None:
-        _positive(found.ttl, name, "the ttl of cache")
+        positive_seconds(found.ttl, name, "the ttl of cache")
     if not all(isinstance(each, str) and each for each in found.fields):
         raise FlowError(f"operator {name!r}: cache=...by={found.by!r}; give names of fields, or leave it out")
     return found

@@ -232,6 +232,11 @@ def rows_wait(operator: Operator) -> bool:
     return isinstance(operator, PerRow) and operator.in_flight is not None
 
 
+def rows_gather(operator: Operator) -> bool:
+    """Tell whether the rows of an operator may wait for others."""
+    return isinstance(operator, MapBatches) and operator.wait is not None
+
+
 def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
     """Refuse a number of rows in flight that cannot be."""
     if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
@@ -313,8 +318,22 @@ class MapBatches(Columnar):
     """Replace a record batch by what the function returns: as many rows, or rows and their input index."""
 
     expands: ClassVar[bool] = True
-    function: Callable[[pa.RecordBatch], Any] = None  # type: ignore[assignment]
+    is_async: ClassVar[bool] = False
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
+    rows: int | None = None
+    """The most rows of a call; None for as many as there are."""
+    wait: float | None = None
+    """Seconds for which rows may wait for others, where they would be fewer; None for none."""
+    calls: Calls | None = None
+
+    def user_function(self) -> Callable[..., Any]:
+        """Return the user's function."""
+        return self.function
+
+    def with_function(self, function: Callable[[pa.RecordBatch], Any]) -> MapBatches:
+        """Return the operator with another function."""
+        return dataclasses.replace(self, function=function)
 
     def batch(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         result = self.function(rows)

@@ -28,20 +28,22 @@ def refuse_late(seconds: float, why: str = "") -> NoReturn:
 class _Call:
     """One call: what it is, and what became of it."""
 
-    __slots__ = ("done", "error", "function", "left", "result", "row")
+    __slots__ = ("done", "error", "function", "left", "result", "row", "took")
 
     def __init__(self, function: Callable[[Row], Any], row: Row) -> None:
         self.function, self.row = function, row
         self.done = threading.Event()
-        self.left = False
+        self.left, self.took = False, 0.0
         self.result: Any = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
+        began = waiting_time()
         try:
             self.result = self.function(self.row)
         except BaseException as error:
             self.error = error
+        self.took = waiting_time() - began
 
 
 class TimedCalls:
@@ -69,7 +71,7 @@ class TimedCalls:
             if not call.done.is_set():
                 call.left = True
                 self._left += 1
-        if call.left:
+        if call.left or call.took > seconds:  # it may have come back before the caller was awake
             late()
             refuse_late(seconds)
         if call.error is not None:

@@ -15,10 +15,11 @@ from penstock.graph import Edge, KeyedNode, Node
 from penstock.hints import is_placed
 from penstock.operators.base import Sink, Union
 from penstock.operators.lookup import Lookup
-from penstock.operators.stateless import rows_wait
+from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.pe.chains import find_chains
 from penstock.pe.fused_station import FusedStation
+from penstock.pe.gathering_station import GatheringStation
 from penstock.pe.lookup_station import LookupStation
 from penstock.pe.partitioned_station import QUEUES, PartitionedStation
 from penstock.pe.pausing_station import PausingStation
@@ -106,6 +107,8 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
         return PausingStation(node, around) if node.operator.logic.waits else StatefulStation(node, around)
     if rows_wait(operator):
         return WaitingStation(node, around) if alone else SpanningStation(node, around)
+    if rows_gather(operator) and not alone:
+        return GatheringStation(node, around)
     if not node.inputs:
         return SourceStation(node, around)
     return _dealing((LookupStation if isinstance(operator, Lookup) else StatelessStation)(node, around))

@@ -226,10 +226,10 @@ class Element:
         self.model.add([station for station in made if station.host is None], self._issued)
         return self._issued
 
-    def hurry(self) -> None:
-        """Let no operator take more time than its work takes; any thread may ask."""
+    def hurry(self, *, pauses: bool) -> None:
+        """Let no operator wait for rows, or where the flow is to stop for `pauses`; any thread may ask."""
         for station in list(self.stations.values()):
-            station.hurry()
+            station.hurry(pauses)
 
     def _settle(self) -> None:
         """Let stations go that were retired, once the last batch that they had is out."""

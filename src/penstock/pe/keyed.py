@@ -18,18 +18,21 @@ import numpy as np
 from penstock.checks import DEAD_LETTER
 from penstock.clock import perf_counter
 from penstock.graph import KeyedNode
+from penstock.operators.aggregate_values import ahead
 from penstock.operators.base import Context
 from penstock.operators.scan import Aggregate
-from penstock.operators.windows import LATE, SessionWindows, TimeWindows
+from penstock.operators.windows import LATE, CountWindows, SessionWindows, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
+from penstock.pe.count_columns import count_windows
 from penstock.pe.failures import Failures
 from penstock.pe.folding import Folding
 from penstock.pe.hot_keys import HotKeys
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys, coded_keys, row_keys
-from penstock.pe.running import Running
+from penstock.pe.running import Running, new_states
 from penstock.pe.session_columns import sessions
 from penstock.pe.shards import Position, Shard, Shards
+from penstock.pe.state_columns import ColumnStates
 from penstock.pe.window_columns import time_windows
 from penstock.pe.window_groups import FAR, Arrived, Closing, by_column, fold_members, keep
 from penstock.positions import timed_width
@@ -118,7 +121,9 @@ class KeyedRunner:
         made: dict[int, Chunk] = {}
         many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
         if not (many and self._by_column(group, marks, watermark, made)):
-            self._row_by_row(group, marks, watermark)
+            given = self._list(group, marks, watermark)
+            with ahead(self._logic.taken(), given.rows):
+                self._row_by_row(given, marks)
         for port, emitted in self._emitted.items():
             chunk = self._chunk(port, emitted)
             made[port] = concat([made[port], chunk]).sorted() if port in made else chunk
@@ -131,12 +136,22 @@ class KeyedRunner:
         chunk, shards = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
         began = self._clock()
         keys = coded_keys(self._operator, chunk)
-        times = chunk.times
+        logic, times = self._logic, chunk.times
+        if isinstance(logic, CountWindows) and times is None:
+            times = np.zeros(len(chunk), np.int64)
         if keys is None or times is None or times.min(initial=0) < -FAR or times.max(initial=0) > FAR:
             return False
         waters = self._watermarks(chunk.positions, marks, watermark)
         arrived = Arrived(chunk, times, keys, shards, waters, self._shards)
-        logic = self._logic
+        if isinstance(logic, CountWindows):
+            made_rows = None
+            if waters.max(initial=BEFORE) < FOREVER:  # after the end each row would close what is open
+                made_rows = count_windows(self._node, logic, arrived, self._epoch, self._suffix)
+            if made_rows is not None and len(made_rows):
+                made[0] = made_rows
+            if made_rows is not None:
+                self._finish(keys, shards, began, marks)
+            return made_rows is not None
         assert isinstance(logic, (TimeWindows, SessionWindows))
         found = time_windows(logic, arrived) if isinstance(logic, TimeWindows) else sessions(logic, arrived)
         if found is None:
@@ -154,9 +169,13 @@ class KeyedRunner:
         if closed is not None:
             made[0] = closed
         keep(arrived, groups, inside, ~due if closed is not None else np.ones(len(due), bool), self._epoch, logic)
-        self._account(lambda: keys, shards, (self._clock() - began) / max(1, len(chunk)))
-        self._fire_due(marks, set(np.unique(shards).tolist()))
+        self._finish(keys, shards, began, marks)
         return True
+
+    def _finish(self, keys: CodedKeys, shards: Ints, began: float, marks: Steps) -> None:
+        """Account for rows that were taken by columns, and fire what the marks among them reach."""
+        self._account(lambda: keys, shards, (self._clock() - began) / max(1, len(shards)))
+        self._fire_due(marks, set(np.unique(shards).tolist()))
 
     def _account(self, keys: Callable[[], CodedKeys], shards: Ints, seconds: float) -> None:
         """Say what each shard had of rows that took so many seconds each."""
@@ -170,8 +189,7 @@ class KeyedRunner:
             if self._hot is not None and by_shard is not None:
                 self._hot.add(number, by_shard, ends[number] - count, ends[number])
 
-    def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
-        given = self._list(group, marks, watermark)
+    def _row_by_row(self, given: RowList, marks: Steps) -> None:
         ports, rows, keys, bad = given.ports, given.rows, given.keys, given.bad_keys
         times, waters, positions = given.times, given.waters, given.positions
         seen = set()
@@ -358,6 +376,11 @@ class KeyedRunner:
             positions, np.array(emitted.times, np.int64), DEAD_LETTER if is_letter else declared, None, emitted.rows
         )
         return chunk.sorted()
+
+
+def by_columns(node: KeyedNode) -> bool:
+    """Tell whether rows of an operator are taken by columns where they are many."""
+    return by_column(node.operator.logic) or isinstance(new_states(node), ColumnStates)
 
 
 def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:

@@ -20,7 +20,7 @@ def sessions(logic: SessionWindows, arrived: Arrived) -> tuple[Groups, Ints] | N
     open_now = [state[0] if state else None for state in states]
     if any(state and (len(state) > 1 or state[0].rows is not None) for state in states):
         return None  # begun when rows were still kept
-    rows = _by_key(arrived.keys.codes, len(states))
+    rows = rows_by_key(arrived.keys.codes, len(states))
     codes, times, waters = arrived.keys.codes[rows], arrived.times[rows], arrived.waters[rows]
     if (times > waters).any():
         return None
@@ -53,7 +53,7 @@ def sessions(logic: SessionWindows, arrived: Arrived) -> tuple[Groups, Ints] | N
     return Groups(rows, np.cumsum(begins) - 1, first, codes[first], starts, stops, held=held), late
 
 
-def _by_key(codes: Ints, count: int) -> Ints:
+def rows_by_key(codes: Ints, count: int) -> Ints:
     """Return the numbers of the rows, those of a key together, in order."""
     # NumPy sorts short numbers without comparing them.
     return np.argsort(codes.astype(np.uint16) if count <= 1 << 16 else codes, kind="stable")

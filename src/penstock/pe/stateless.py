@@ -22,6 +22,7 @@ from penstock.operators.stateless import (
     FilterExpression,
     FlatMap,
     Map,
+    MapBatches,
     PerRow,
     Split,
     Stateless,
@@ -51,7 +52,8 @@ def run_stateless(
         return {0: chunk if node.types[0] is not None else _undeclared(chunk)}
     assert isinstance(operator, Stateless)
     if isinstance(operator, Columnar):
-        return _run_columnar(node, operator, chunk, failures)
+        bound = operator if calling is None or not isinstance(calling.operator, Columnar) else calling.operator
+        return _in_pieces(node, bound, chunk, failures)
     rows = chunk.get_rows()
     if isinstance(operator, PerRow):
         if operator.in_flight is None:
@@ -184,6 +186,14 @@ def expansion(counts: Ints) -> tuple[Ints, Ints]:
     return index, np.arange(len(index), dtype=np.int64) - starts[index]
 
 
+def _in_pieces(node: Node, operator: Columnar, chunk: Chunk, failures: Failures) -> Outputs:
+    """Run an operator by columns, on no more rows at once than it takes."""
+    most = operator.rows if isinstance(operator, MapBatches) else None
+    if most is None or len(chunk) <= most:
+        return _run_columnar(node, operator, chunk, failures)
+    return _run_each(node, operator, chunk, failures, most)
+
+
 def _run_columnar(node: Node, operator: Columnar, chunk: Chunk, failures: Failures) -> Outputs:
     try:
         columns = chunk.get_columns()
@@ -196,6 +206,11 @@ def _run_columnar(node: Node, operator: Columnar, chunk: Chunk, failures: Failur
             return _run_one(node, operator, chunk, failures)
         # Row by row, to find the row that fails: results do not depend on the cut.
         return _run_each(node, operator, chunk, failures)
+    return made_of(node, operator, chunk, result, index)
+
+
+def made_of(node: Node, operator: Columnar, chunk: Chunk, result: pa.RecordBatch, index: Any) -> Outputs:
+    """Return the rows that an operator made of a chunk, each at the position of its input row."""
     index = np.arange(len(chunk), dtype=np.int64) if index is None else np.asarray(index, np.int64)
     positions = [p[index] for p in chunk.positions]
     if operator.expands:
@@ -204,13 +219,14 @@ def _run_columnar(node: Node, operator: Columnar, chunk: Chunk, failures: Failur
     return {0: Chunk(positions, times, node.types[0], result)} if result.num_rows else {}
 
 
-def _run_each(node: Node, operator: Columnar, chunk: Chunk, failures: Failures) -> Outputs:
+def _run_each(node: Node, operator: Columnar, chunk: Chunk, failures: Failures, size: int = 1) -> Outputs:
     from penstock.pe.chunk import concat
 
     parts: dict[int, list[Chunk]] = {}
-    for index in range(len(chunk)):
+    for start in range(0, len(chunk), size):
         known = len(failures.fatal)
-        for port, part in _run_columnar(node, operator, chunk.slice(index, index + 1), failures).items():
+        piece = chunk.slice(start, min(start + size, len(chunk)))
+        for port, part in _run_columnar(node, operator, piece, failures).items():
             parts.setdefault(port, []).append(part)
         if len(failures.fatal) > known:
             break

@@ -52,8 +52,8 @@ class StatelessStation(Station):
             return {}
         return run_stateless(self.node, chunk.widened(self._width), failures, calling=self._calling)
 
-    def hurry(self) -> None:
-        if self._calling is not None:
+    def hurry(self, pauses: bool) -> None:
+        if pauses and self._calling is not None:
             self._calling.hurry()
 
     def close(self) -> None:

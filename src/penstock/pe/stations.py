@@ -190,8 +190,11 @@ class Station:
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
         """Get ready, before the first batch; `deliver` brings a batch from a thread that is no worker."""
 
-    def hurry(self) -> None:
-        """Take no more time than it takes: the flow is to stop; any thread may ask."""
+    def hurry(self, pauses: bool) -> None:
+        """Wait for no more rows, because none will come, nor, where the flow is to stop, for `pauses` between attempts.
+
+        Any thread may ask.
+        """
 
     def close(self) -> None:
         """End what the station has started, behind the last batch."""

@@ -50,6 +50,10 @@ class WaitingStation(StatelessStation):
         chunk = chunk.widened(self._width)
         return run_stateless(self.node, chunk, failures, waiting_caller(self._window), self._calling)
 
+    def begun(self) -> int:
+        """Count the rows that the function was called for."""
+        return self._window.begun()
+
     def in_flight_seconds(self) -> float:
         """Return the seconds that rows took, added up; divided by the rows, what one waits and computes."""
         return self._window.seconds()
@@ -75,7 +79,7 @@ class SpanningStation(WaitingStation):
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
         gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.done", None)
-        self.work = _DonePort(around.primitives, self, gate)
+        self.work = DonePort(around.primitives, self, gate)
         self._deliver: Callable[[InputPort, Batch], None]
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
@@ -140,7 +144,7 @@ class _Done(Batch):
         object.__setattr__(self, "job", job)
 
 
-class _DonePort(InputPort):
+class DonePort(InputPort):
     """Where workers are called for batches whose rows are done; it has room for all that can be in flight."""
 
     inside = True

@@ -7,6 +7,7 @@ ever has them. The others are kept with their timers, as if their rows had come 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial, reduce
 from itertools import pairwise
@@ -20,13 +21,22 @@ from penstock.operators.aggregate_columns import fold_groups, picked, read_value
 from penstock.operators.aggregates import results_of
 from penstock.operators.base import Logic, Position
 from penstock.operators.ranking import TopFold
-from penstock.operators.windows import AggregateFold, ApplyFold, Fold, SessionWindows, TimeWindows, Windowed
+from penstock.operators.windows import (
+    AggregateFold,
+    ApplyFold,
+    CountWindows,
+    Fold,
+    SessionWindows,
+    TimeWindows,
+    Windowed,
+)
 from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys
 from penstock.pe.shards import Shard, Shards
 from penstock.rows import record_class
 from penstock.timing import ticks_to_time
+from penstock.value_columns import MISFITS
 
 FAR = 1 << 61
 """Times beyond this may overflow when a window's size is added."""
@@ -90,6 +100,9 @@ class Arrived:
 
 def by_column(logic: Logic) -> bool:
     """Tell whether the rows of an operator may be taken into their windows by columns."""
+    if isinstance(logic, CountWindows):
+        # Where a result fails all rows are taken again one by one, so no state may have changed by then.
+        return _foldable(logic.fold_) and _keeps_states(logic.fold_)
     if isinstance(logic, TimeWindows):
         near = max(logic.size, abs(logic.offset)) < FAR
     else:
@@ -100,6 +113,10 @@ def by_column(logic: Logic) -> bool:
 
 def _foldable(fold: Fold) -> bool:
     return isinstance(fold, ApplyFold | TopFold) or (isinstance(fold, AggregateFold) and fold.aggregation.by_column)
+
+
+def _keeps_states(fold: Fold) -> bool:
+    return isinstance(fold, AggregateFold) and not any(each.in_place for each in fold.aggregation.aggregates)
 
 
 def fold_members(fold: Fold, chunk: Chunk, groups: Groups) -> list[list[Any]] | None:
@@ -157,10 +174,6 @@ class Closing:
         order = np.lexsort((groups.openers[which], groups.ends[which], marks))
         which, marks = which[order], marks[order]
         ends, openers = groups.ends[which], groups.openers[which]
-        try:
-            rows = self._rows(arrived.keys, groups, inside, which)
-        except Exception:
-            return None  # found again window by window
         positions = [
             *(p[marks] for p in self._marks.positions),
             ends,
@@ -168,29 +181,49 @@ class Closing:
             *(p[openers] for p in arrived.chunk.positions),
             np.zeros(len(which), np.int64),
         ]
-        declared = self._node.types[0]
-        return Chunk(positions, ends - 1, declared, None, rows if declared is None else Unread(rows, loose=True))
-
-    def _rows(self, keys: CodedKeys, groups: Groups, inside: list[list[Any]], which: Ints) -> list[Any]:
-        fold = self._fold
-        assert isinstance(fold, AggregateFold)
-        columns: list[Any] = []
-        if fold.key is not None:
-            found = keys.of(groups.openers[which])
-            columns = list(zip(*found, strict=True)) if len(fold.key.fields) > 1 else [found]
-        columns += [self._shown(groups.starts[which]), self._shown(groups.ends[which])]
-        numbers = which.tolist()
-        for aggregate, states in zip(fold.aggregation.aggregates, inside, strict=True):
-            columns.append(results_of(aggregate, [states[number] for number in numbers]))
-        rows = list(zip(*columns, strict=True))
-        if self._node.types[0] is not None:
-            return rows
-        names = (*(fold.key.names if fold.key else ()), *fold.bounds, *fold.aggregation.names)
-        return list(map(partial(tuple.__new__, record_class(names)), rows))
+        try:
+            bounds = [self._shown(groups.starts[which]), self._shown(ends)]
+        except Exception:
+            return None  # found again window by window
+        return window_rows(self._node, self._fold, positions, ends - 1, arrived.keys.of(openers), bounds, inside, which)
 
     def _shown(self, moments: Ints) -> list[Any]:
         kind = self._node.time or "integer"
         return moments.tolist() if kind == "integer" else [ticks_to_time(each, kind) for each in moments.tolist()]
+
+
+def window_rows(
+    node: Node,
+    fold: Fold,
+    positions: list[Ints],
+    times: Ints | None,
+    keys: list[Any],
+    bounds: list[list[Any]],
+    inside: list[list[Any]],
+    which: Ints,
+) -> Chunk | None:
+    """Return the rows of some windows, with their keys and bounds; None where a result must be had one by one."""
+    assert isinstance(fold, AggregateFold)
+    columns: list[Any] = []
+    if fold.key is not None:
+        several = len(fold.key.fields) > 1
+        columns = [[key[i] for key in keys] for i in range(len(fold.key.fields))] if several else [keys]
+    columns += bounds
+    numbers = which.tolist()
+    try:
+        for aggregate, states in zip(fold.aggregation.aggregates, inside, strict=True):
+            columns.append(results_of(aggregate, [states[number] for number in numbers]))
+    except Exception:
+        return None  # found again window by window
+    declared = node.types[0]
+    if declared is not None:
+        with contextlib.suppress(*MISFITS):  # found where the rows leave
+            return Chunk(positions, times, declared, declared.encode_columns(columns, len(which)))
+    rows = list(zip(*columns, strict=True))
+    if declared is not None:
+        return Chunk(positions, times, declared, None, Unread(rows, loose=True))
+    names = (*(fold.key.names if fold.key else ()), *fold.bounds, *fold.aggregation.names)
+    return Chunk(positions, times, None, None, list(map(partial(tuple.__new__, record_class(names)), rows)))
 
 
 def keep(

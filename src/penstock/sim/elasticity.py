@@ -15,10 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.elastic.base import Action
 from penstock.elastic.baselines import ResourceCentric
 from penstock.elastic.decisions import Decision, Pilot
-from penstock.elastic.shard_balance import ShardStatistics
+from penstock.elastic.shard_balance import ShardStatistics, moves
 from penstock.sim.cluster import Cluster, ClusterSettings
 from penstock.sim.executor_centric import BALANCE_SECONDS
 from penstock.sim.keys import KeySpace, ShardPopularity
@@ -83,17 +82,17 @@ class ResourceCentricApproach(StaticApproach):
         seen = ShardStatistics(loads, tuple(int(task) for task in cluster.task_of), len(cluster.tasks))
         self._pilot, actions, lines = self._pilot.step(seen, time=cluster.events.now)
         self.log += lines
-        moves = [action for action in actions if action.what == "repartition"]
-        if moves:
+        tables = [table.tasks for action in actions for table in action.tables]
+        moving = [move for table in tables for move in moves(seen.table, table)]
+        if moving:
             cluster.stopped = True
             sync = cluster.settings.costs.global_sync(cluster.settings.upstream)
-            cluster.events.after(sync, lambda _: self._migrate(cluster, moves))
+            cluster.events.after(sync, lambda _: self._migrate(cluster, moving))
 
-    def _migrate(self, cluster: Cluster, moves: list[Action]) -> None:
+    def _migrate(self, cluster: Cluster, moving: list[tuple[int, int]]) -> None:
         """Move the shards, all at once; the busiest link decides how long that takes."""
         load = [0.0] * cluster.settings.nodes
-        for action in moves:
-            shard, target = int(action.target), int(action.after or 0)
+        for shard, target in moving:
             nodes = cluster.tasks[int(cluster.task_of[shard])].node, cluster.tasks[target].node
             moved = cluster.move(shard, target)
             for node in nodes:

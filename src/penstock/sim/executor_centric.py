@@ -15,7 +15,7 @@ from penstock.elastic.assignment import Assignment, AssignmentStatistics, Execut
 from penstock.elastic.baselines import NaiveAssignment
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.elastic.decisions import Decision, Pilot
-from penstock.elastic.shard_balance import ShardBalance, ShardStatistics
+from penstock.elastic.shard_balance import ShardBalance, ShardStatistics, moves
 from penstock.sim.cluster import Cluster, ClusterSettings
 from penstock.sim.keys import Vector, sum_by
 
@@ -94,9 +94,10 @@ class ExecutorCentricApproach:
         )
         self._balancers[executor], actions, lines = self._balancers[executor].step(seen, time=cluster.events.now)
         self.log += lines
-        moves = [(int(own[int(a.target)]), staying[int(a.after or 0)]) for a in actions if a.what == "shard"]
-        if moves:
-            self._moving[executor] = deque(moves)
+        tables = [table.tasks for action in actions for table in action.tables]
+        moving = [(int(own[shard]), staying[task]) for table in tables for shard, task in moves(seen.table, table)]
+        if moving:
+            self._moving[executor] = deque(moving)
             self._reassign_next(cluster, executor)
         else:
             self._finish_leaving(cluster, executor)

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+import pyarrow as pa
+
 import penstock as ps
 
 from .cases import EVENTS, ZEROS, Sources, case
@@ -126,3 +128,38 @@ def calls_of_a_client(s: Sources) -> None:
     stream.map(look_up, setup=table_async, cache=20).sink("async")
     stream.flat_map(lambda r, known: list(known[r.v]), setup=table, setup_per="thread", waits=True).sink("letters")
     stream.filter(lambda r, known: len(known[r.v]) > 3, setup=table).sink("filter")
+
+
+def doubled(batch: Any) -> Any:
+    """Give every row twice as many, and rows of odd v two times."""
+    v = batch.column("v")
+    index = [i for i, value in enumerate(v.to_pylist()) for _ in range(1 + value % 2)]
+    return pa.RecordBatch.from_pydict({"v": [v[i].as_py() * 2 for i in index]}), index
+
+
+def refused(batch: Any) -> Any:
+    """Fail where v is 0."""
+    return pa.RecordBatch.from_pydict({"v": [60 // v for v in batch.column("v").to_pylist()]})
+
+
+TYPED = {"t": int, "k": int, "v": int}
+
+
+@case(EVENTS)
+def batches_of_so_many_rows(s: Sources) -> None:
+    stream = s(time="t").map(lambda r: r, schema=TYPED, name="typed")
+    for rows in (1, 3, 100):
+        small = stream.map_batches(doubled, schema={"v": int}, rows=rows, name=f"{rows} at once")
+        small.sink(f"{rows} rows")
+        patient = stream.map_batches(doubled, schema={"v": int}, rows=rows, wait="1 ms", name=f"{rows} patiently")
+        patient.union(stream.map(lambda r: {"v": r.v}, schema={"v": int}, name=f"beside {rows}")).sink(f"{rows} both")
+    kept = stream.map_batches(lambda b, n: b.slice(0, b.num_rows), setup=lambda: 3, rows=5, wait="1 ms", name="client")
+    kept.sink("kept")
+    none = stream.map_batches(lambda b: (b.slice(0, 0), []), rows=4, wait="1 ms", name="none")
+    none.sink("nothing")
+
+
+@case(ZEROS, (20,), fails=True)
+def fails_in_a_batch_of_several(s: Sources) -> None:
+    stream = s(time="t").map(lambda r: r, schema=TYPED, name="typed")
+    stream.map_batches(refused, schema={"v": int}, rows=6, wait="5 ms", name="inv").sink("out")
