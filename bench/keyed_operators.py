@@ -1,4 +1,7 @@
-"""Run each kind of keyed operator in one process: the threads engine against a bare loop with its state in a dict."""
+"""Run each kind of keyed operator in one process: the threads engine against a bare loop with its state in a dict.
+
+`polars` compares declared ones with Polars doing the same once, Parquet to Parquet: `worst` is the lowest ratio.
+"""
 
 import argparse
 import time
@@ -10,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 import penstock as ps
+from bench import keyed_columns, local_side, measure
 from bench import keyed_loops as loops
-from bench import local_side, measure
 from penstock.local.engine import Options
 from penstock.pe.settings import Settings
 
@@ -67,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=1, help="turns of every side that are not counted")
     parser.add_argument("--batch-rows", type=int, default=4096)
+    parser.add_argument(
+        "--parquet-rows", type=int, default=1_000_000, help="rows of each source beside Polars; 0: none"
+    )
+    parser.add_argument("--parquet-rounds", type=int, default=3, help="measured turns of those")
+    parser.add_argument("--no-loops", dest="loops", action="store_false", help="declared operators beside Polars only")
     parser.add_argument("--only", nargs="*", choices=list(OPERATORS), help="these operators, by default all")
 
 
@@ -106,7 +114,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     rows = table(args.seed, args.rows, args.keys)
     options = Options(args.batch_rows, settings=Settings(model="manual"))
     figures: dict[str, Any] = {}
-    for name in args.only or OPERATORS:
+    for name in (args.only or OPERATORS) if args.loops else ():
         build, loop = OPERATORS[name]
         expected = loop(columns_of(rows))
         sides = {
@@ -120,7 +128,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "ratio": measure.ratio(speeds["penstock"], speeds["loop"], seed=args.seed).as_dict(),
             "outputs": len(expected),
         }
+    columns = None
+    if args.parquet_rows and local_side.peer("polars_w1") is not None:
+        columns = keyed_columns.compare(args.seed, args.parquet_rows, args.keys, args.parquet_rounds)
     return {
+        "parquet_rows": args.parquet_rows,
+        "polars": columns,
         "rows": args.rows,
         "keys": args.keys,
         "batch_rows": args.batch_rows,

@@ -15,7 +15,16 @@ from penstock.ingress.feeds import make_feed
 from penstock.local.engine import LocalEngine, Options
 from penstock.local.ingress import Cutter
 from penstock.local.pilot import Period
-from penstock.local.worker_steering import FEWEST_ROWS, FIRST_LOOK, FIRST_ROWS, MOST_ROWS, WORK_SECONDS, Sizing
+from penstock.local.worker_steering import (
+    COLUMN_SECONDS,
+    FEWEST_ROWS,
+    FIRST_LOOK,
+    FIRST_ROWS,
+    MOST_COLUMN_ROWS,
+    MOST_ROWS,
+    WORK_SECONDS,
+    Sizing,
+)
 from penstock.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats
 
@@ -50,6 +59,14 @@ def test_a_batch_is_some_work(seconds, rows):
     look = Look()
     assert look(seen(seconds)) == rows
     assert look(seen(seconds)) == rows  # nothing was done meanwhile
+
+
+def test_batches_are_larger_where_state_is_kept_by_columns():
+    """A key costs as much in a small batch as in a large one there."""
+    sizing = Sizing(set(), columns=True)
+    assert sizing.controller.step(BATCH_ROWS, sizing.measure(seen(1e-9)))[0] == MOST_COLUMN_ROWS
+    assert sizing.controller.step(BATCH_ROWS, sizing.measure(seen(COLUMN_SECONDS / BATCH_ROWS)))[0] == BATCH_ROWS
+    assert COLUMN_SECONDS > WORK_SECONDS
 
 
 def test_small_differences_change_nothing():

@@ -5,7 +5,7 @@ named by FILE.py:name). Keep a `ps.run(flow)` of its own under `if __name__ == "
 NAME is a workload (`penstock run --list` lists them); its options are given as `-o option=value`.
 
 The run is kept in its checkpoint: run the same command again and it goes on where it left off. Ctrl-C stops it
-behind the epoch under way, a second Ctrl-C at once; what was committed stays, and nothing is ever half written.
+after the epoch under way, a second Ctrl-C at once; what was committed stays, and nothing is ever half written.
 Progress and errors go to the standard error, rows of console sinks to the standard output.
 """
 
@@ -207,7 +207,7 @@ def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Pro
         if interrupts.count and not stopping:
             stopping = True
             started.stop()
-            display.say("stopping", "stopping behind the epoch under way; Ctrl-C again stops now")
+            display.say("stopping", "stopping after the epoch under way; Ctrl-C again stops now")
         if interrupts.count > 1:
             display.say("stopping", "stopping now; the epoch under way is left uncommitted")
             _stop_now(started, interrupts, session)

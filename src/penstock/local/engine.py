@@ -42,6 +42,7 @@ from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element
+from penstock.pe.keyed import by_columns
 from penstock.pe.settings import Settings
 from penstock.plan import Plan
 from penstock.read import Files
@@ -106,7 +107,8 @@ class LocalEngine(Engine):
         self._outputs.add(plan)
         self._gathers = any(rows_gather(node.operator) for node in plan.nodes.values())
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
-        self._sizing = Sizing(waiting) if options.batch_rows is None else None
+        columns = any(map(by_columns, plan.keyed))
+        self._sizing = Sizing(waiting, columns) if options.batch_rows is None else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
         # All sources from the start: a worker that reports goes through it while rows are read.
         self._backlogs: dict[str, int | None] = dict.fromkeys(node.name for node in plan.sources)

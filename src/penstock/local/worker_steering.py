@@ -8,9 +8,10 @@ from typing import Any
 
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize, BatchStatistics, BatchWork, WorkDone
+from penstock.elastic.levels import SETTLED
 from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
+from penstock.elastic.waiting import WaitingConcurrency, WaitingState, WaitingStatistics
 from penstock.local.pilot import Period
 from penstock.operators.stateless import PerRow, Unasked, most_in_flight
 from penstock.pe.element import Element
@@ -245,11 +246,16 @@ class WaitSteering:
         done = period.done.operators.get(self._operator)
         if station is None or done is None or self._operator not in period.before.operators:
             return None
-        rows, seconds = done.rows_in, done.in_flight
+        # Row by row: batches are done in lumps, and what is counted then would be mostly noise.
+        rows, seconds = done.begun, done.in_flight
         if rows <= 0 or period.seconds <= 0 or not period.unchanged("threads", 1):
             return None
         cpu = done.cpu / rows
         return WaitingStatistics(rows / period.seconds, max(0.0, seconds / rows - cpu), cpu)
+
+    def searching(self, state: WaitingState) -> bool:
+        """Tell whether numbers of rows are compared, so that looks should come soon."""
+        return state.levels.phase != SETTLED
 
     def act(self, action: Action) -> None:
         """Have more rows in flight, or fewer; those that are stay."""
@@ -275,6 +281,9 @@ MOST_ROWS = 16_384
 """So many batches may be in the flow at once that larger ones would take more memory than they save time."""
 WORK_SECONDS = 0.04
 """The work that a batch should be, by the clock, and so with the time in which its workers wait for each other."""
+MOST_COLUMN_ROWS = 65_536
+COLUMN_SECONDS = 0.2
+"""The same where rows are taken by columns: a key is looked up, and its state written, once in a batch."""
 PIECES = 32
 """Batches that are made of one while the flow keeps up: about a millisecond of work each, or a row."""
 CALM_POLLS = 4
@@ -292,8 +301,10 @@ class Sizing:
 
     name = "first batches"
 
-    def __init__(self, waiting: Container[str] = ()) -> None:
-        self.controller = BatchWork(FEWEST_ROWS, MOST_ROWS, FIRST_ROWS, WORK_SECONDS)
+    def __init__(self, waiting: Container[str] = (), columns: bool = False) -> None:
+        """With `columns` some operator keeps state and takes rows by columns: what it does for a key counts most."""
+        most, work = (MOST_COLUMN_ROWS, COLUMN_SECONDS) if columns else (MOST_ROWS, WORK_SECONDS)
+        self.controller = BatchWork(FEWEST_ROWS, most, FIRST_ROWS, work)
         self._waiting, self._next, self._last = waiting, FIRST_LOOK, FlowStats()
 
     def is_due(self, batches: int) -> bool:
