@@ -18,6 +18,7 @@ import numpy as np
 from penstock.checks import DEAD_LETTER
 from penstock.clock import perf_counter
 from penstock.graph import KeyedNode
+from penstock.operators.aggregate_values import ahead
 from penstock.operators.base import Context
 from penstock.operators.scan import Aggregate
 from penstock.operators.windows import LATE, CountWindows, SessionWindows, TimeWindows
@@ -120,7 +121,9 @@ class KeyedRunner:
         made: dict[int, Chunk] = {}
         many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
         if not (many and self._by_column(group, marks, watermark, made)):
-            self._row_by_row(group, marks, watermark)
+            given = self._list(group, marks, watermark)
+            with ahead(self._logic.taken(), given.rows):
+                self._row_by_row(given, marks)
         for port, emitted in self._emitted.items():
             chunk = self._chunk(port, emitted)
             made[port] = concat([made[port], chunk]).sorted() if port in made else chunk
@@ -186,8 +189,7 @@ class KeyedRunner:
             if self._hot is not None and by_shard is not None:
                 self._hot.add(number, by_shard, ends[number] - count, ends[number])
 
-    def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
-        given = self._list(group, marks, watermark)
+    def _row_by_row(self, given: RowList, marks: Steps) -> None:
         ports, rows, keys, bad = given.ports, given.rows, given.keys, given.bad_keys
         times, waters, positions = given.times, given.waters, given.positions
         seen = set()
