@@ -61,6 +61,7 @@ from penstock.stages import (
     union,
     window,
 )
+from penstock.timing import arrival
 
 __version__ = "0.1.0"
 
@@ -94,6 +95,7 @@ __all__ = [
     "absent",
     "agg",
     "aggregate",
+    "arrival",
     "count_window",
     "distinct",
     "drop",

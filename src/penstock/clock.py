@@ -41,6 +41,8 @@ process_time = stretched(time.process_time, STRETCH)
 thread_time = stretched(time.thread_time, STRETCH)
 shared_time = stretched(time.time, STRETCH)
 """For durations from one process to another. While it is stretched it is no time of day: only differences count."""
+time_of_day = time.time
+"""For rows whose time is when they arrive; never stretched."""
 waiting_time = time.monotonic
 """For the ends of real waits; never stretched."""
 

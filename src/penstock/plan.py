@@ -65,6 +65,11 @@ class Plan:
             name for name in self.nodes if any(takes_marks(self.nodes[other]) for other in self.graph.below(name))
         )
 
+    @cached_property
+    def by_arrival(self) -> list[SourceNode]:
+        """Return the sources whose rows have the time at which they arrive."""
+        return [node for node in self.sources if node.operator.by_arrival]
+
     def only(self, sinks: Collection[str]) -> Plan:
         """Return the plan with some of its sinks, and what is above them."""
         kept = set(sinks)
@@ -98,6 +103,7 @@ def make_plan(flow: Flow) -> Plan:
     _check_connected(plan)
     _check_reaches_sink(plan)
     _check_order_by(plan)
+    _check_clocks(plan)
     check_hints(plan.nodes.values())
     return plan
 
@@ -118,6 +124,16 @@ def _check_reaches_sink(plan: Plan) -> None:
                 f"the rows of operator {name!r} reach no sink; end the stream with .sink(name, writer), or "
                 f"remove the operator"
             )
+
+
+def _check_clocks(plan: Plan) -> None:
+    """Refuse two clocks in one flow: the times of rows and those at which they arrive say nothing of each other."""
+    named = [node for node in plan.sources if node.operator.time is not None]
+    if plan.by_arrival and named:
+        raise FlowError(
+            f"source {plan.by_arrival[0].name!r} has time=ps.arrival and source {named[0].name!r} has "
+            f"time={named[0].operator.time!r}; give all sources of a flow one kind of time, or none"
+        )
 
 
 def _check_order_by(plan: Plan) -> None:

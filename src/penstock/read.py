@@ -11,19 +11,27 @@ streaming one what Spark's stream tells, such as Kafka's topic, partition and of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.errors import FlowError
+from penstock.ingress.paths import absolute
 from penstock.public import makers
 from penstock.row_types import OutT, Returned, RowT_co, Schema, infer_row_type, row_type
 from penstock.rows import RowType
 
+if TYPE_CHECKING:
+    from penstock.store.sink_rows import SinkReader
+
 FileFormat = Literal["parquet", "json", "csv"]
 _SAMPLE = 1000
+_LOOK_SECONDS = 1.0
+"""How often one who follows a sink's directory looks."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,56 @@ class Files(Generic[RowT_co]):
     def goes_on(self) -> bool:
         """Tell whether rows come with time."""
         return self.follow
+
+
+@dataclass(frozen=True)
+class SinkFiles(Files[RowT_co]):
+    """The directory of a sink.
+
+    As a source it has the visible files, in order. Read by itself it has all that is committed: iterate over it for
+    dicts, or take `batches()`, `table()` or `to_pandas()`.
+    """
+
+    def reader(self) -> SinkReader:
+        """Return what gives each row once, and, asked again, those that were committed since."""
+        from penstock.store.sink_rows import SinkReader
+
+        declared = None if self.schema is None else row_type(self.schema, self.path)
+        return SinkReader(
+            self.path, header=self.options.get("header"), schema=None if declared is None else declared.schema
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return what is committed, in order; with `follow`, also what is committed later, without an end."""
+        reader = self.reader()
+        while True:
+            yield from reader.read()
+            if not self.follow:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def table(self) -> pa.Table:
+        """Return all that is committed as an Arrow table."""
+        found = [pa.Table.from_batches([batch]) for batch in replace(self, follow=False).batches()]
+        return pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
+
+    def to_pandas(self) -> Any:
+        """Return all that is committed as a pandas DataFrame."""
+        return self.table().to_pandas()
+
+    def check(self, name: str) -> None:
+        """Refuse a directory whose order or fields its names would have to tell."""
+        from penstock.store.sink_rows import list_sink
+
+        if any(list_sink(self.path).units.keys() - {""}):
+            raise FlowError(
+                f"source {name!r}: {self.path} has partitions, which have an order each and none together; read one "
+                f"of them with ps.read.{self.format}(), with order_by="
+            )
 
 
 @dataclass(frozen=True)
@@ -171,6 +229,24 @@ def text(path: str, *, follow: bool = False) -> Files:
     return Files(str(path), "text", {"value": str}, follow)
 
 
+def sink(
+    path: str, *, schema: Schema[OutT] | None = None, follow: bool = False, header: bool | None = None
+) -> SinkFiles[OutT]:
+    """Read the directory of a sink: exactly what is committed, in order.
+
+    As the source of a flow it gives the files that are visible. Read by itself (iterate over it, `table()`,
+    `to_pandas()`, `batches()`) it also gives the rows that are committed and wait to be part of a file. `header` says
+    whether files of CSV have one, where the directory does not tell.
+    """
+    from penstock.store.sink_rows import list_sink
+
+    where = absolute(str(path))
+    found = list_sink(where)
+    options = {"header": found.header if header is None else header, "delimiter": ","}
+    declared = schema if schema is not None or found.units.keys() - {""} else found.schema
+    return SinkFiles(where, found.format, declared, follow, options, by_name=True)  # type: ignore[arg-type]
+
+
 def items(values: Iterable[Returned[OutT]], *, schema: Schema[OutT] | None = None) -> Items[OutT]:
     """Read a Python iterable: for tests and first steps."""
     return Items(values, schema)
@@ -235,6 +311,8 @@ def as_reader(value: Any) -> Reader:
 
 def reader_type(reader: Reader, name: str) -> RowType | None:
     """Find the row type of a source, before anything runs."""
+    if isinstance(reader, SinkFiles):
+        reader.check(name)
     if isinstance(reader, Socket):
         return row_type({"value": str}, name)
     if isinstance(reader, Frame):
@@ -253,4 +331,4 @@ def reader_type(reader: Reader, name: str) -> RowType | None:
 
 
 def __dir__() -> list[str]:
-    return makers(globals(), "Files|Items|Generated|Socket|Frame")
+    return makers(globals(), "Files|SinkFiles|Items|Generated|Socket|Frame")

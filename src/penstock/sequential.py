@@ -72,6 +72,8 @@ class SequentialEngine:
         self._parts: dict[str, dict[int, Ticks]] = {node.name: {} for node in plan.sources}
         """The watermark of each part of a source that is known."""
         self._idle: set[tuple[str, int]] = set()
+        self._now: Ticks = 0
+        """When rows arrive, where that is their time."""
         self._functions: dict[str, Callable[[Row], Any]] = {}
         self._callings: dict[str, Calling | None] = {}
 
@@ -121,6 +123,12 @@ class SequentialEngine:
         if time is not None:
             self._drain(self._leave(node, 1, Item(row, time)))
 
+    def clock(self, now: Ticks) -> None:
+        """Take the time of day at which the following rows arrive, as ingress has logged it."""
+        self._now = max(self._now, now)
+        for node in self.plan.by_arrival:
+            self._mark(node, self._now)
+
     def mark(self, source: str, mark: Ticks) -> None:
         """Take word that a source will give nothing earlier."""
         self._mark(self.plan.nodes[source], mark)
@@ -149,7 +157,7 @@ class SequentialEngine:
     def _time(self, node: Node, operator: Source, row: Row) -> Ticks | None:
         """Return a row's event time; of a row that has none, do what the source says and return None."""
         if operator.time is None:
-            return 0
+            return self._now if operator.by_arrival else 0
         value = any_getter([operator.time])(row)
         try:
             return time_to_ticks(value)

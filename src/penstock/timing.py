@@ -17,6 +17,17 @@ Unit = Literal["timestamp", "integer"]
 """What durations are given in: microseconds, or whatever an integer field counts."""
 TimeKind = Literal["timestamp", "naive timestamp", "integer"]
 """What an event time is for the user: a moment in UTC, a date and time of day without a zone, or a number."""
+
+
+class Arrival:
+    """Stands for the time of day at which rows arrive, where the name of a field would."""
+
+    def __repr__(self) -> str:
+        return "ps.arrival"
+
+
+arrival = Arrival()
+"""The time of rows is when they arrive: `flow.source(..., time=ps.arrival)`."""
 FOREVER: Ticks = 1 << 62
 """The mark at the end of a source: later than every time."""
 BEFORE: Ticks = -(1 << 62)

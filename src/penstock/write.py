@@ -24,6 +24,8 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
 
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive and Spark call the partition of null."""
 PartFile = tuple[str, int, int, int]
 """What was written of some rows: name, rows, bytes, and a number that tells which files have the same fields."""
 Size = str | int

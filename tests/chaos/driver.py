@@ -54,7 +54,8 @@ def flow(work: Path) -> Any:
     )
     counts = rows.key_by("k").window(ps.sliding(60, 20))
     counts.aggregate(c=ps.agg.count(), s=ps.agg.sum("v"), name="windows").sink(
-        "windowed", ps.write.parquet(str(work / "windowed"))
+        "windowed",
+        ps.write.parquet(str(work / "windowed"), file_size=8_000),  # some epochs are one file
     )
     return built
 

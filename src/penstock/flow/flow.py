@@ -18,7 +18,7 @@ from penstock.operators.base import OnError, Operator, Sink, Source, Union
 from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
 from penstock.row_types import OutT, Schema, row_type
 from penstock.rows import RowType
-from penstock.timing import Duration, TimeKind, kind_of, ticks, unit_of
+from penstock.timing import Arrival, Duration, TimeKind, kind_of, ticks, unit_of
 
 
 class Flow:
@@ -53,7 +53,7 @@ class Flow:
         reader: Readable[OutT],
         *,
         order_by: str | Iterable[str] = (),
-        time: str | None = None,
+        time: str | Arrival | None = None,
         slack: Duration = 0,
         schema: Schema[OutT] | None = None,
         on_late: Literal["fail", "divert"] = "fail",
@@ -62,12 +62,13 @@ class Flow:
     ) -> Stream[OutT]:
         """Bring rows in.
 
-        `order_by` gives the order across sources and their parts; `time` names the field with the event time,
-        and `slack` how far it may be behind the latest seen. A row that `order_by` puts before one that its part of
-        the source gave earlier fails the flow, or goes to `stream.late` with `on_late="divert"`. A part of the source
-        that gives nothing for `idle_after` seconds, by the wall clock, holds nobody back until it gives a row again.
-        `on_error` is for rows that cannot be read (a malformed line, a value that does not fit the schema, a damaged
-        file) or have no event time: they fail the flow, are skipped, or are dead letters on `stream.errors`.
+        `order_by` gives the order across sources and their parts; `time` names the field with the event time, or is
+        `ps.arrival`, the time of day at which rows arrive; `slack` says how far times may be behind the latest seen.
+        A row that `order_by` puts before one that its part of the source gave earlier fails the flow, or goes to
+        `stream.late` with `on_late="divert"`. A part of the source that gives nothing for `idle_after` seconds, by the
+        wall clock, holds nobody back until it gives a row again. `on_error` is for rows that cannot be read (a
+        malformed line, a value that does not fit the schema, a damaged file) or have no event time: they fail the flow,
+        are skipped, or are dead letters on `stream.errors`.
         """
         made: Reader = checks.wrap(name, as_reader, reader)
         if on_error != "fail" and isinstance(made, (Files, Items)):
@@ -78,7 +79,12 @@ class Flow:
         for field in fields:
             checks.field(declared, field, name, "order_by")
             checks.orderable(declared, field, name)
-        kind = self._time_kind(declared, time, name) if time else None
+        by_arrival = isinstance(time, Arrival)
+        checks.arrival_alone(name, by_arrival, slack=slack, idle_after=idle_after)
+        field_name = None if isinstance(time, Arrival) else time
+        kind: TimeKind | None = "timestamp" if by_arrival else None
+        if field_name:
+            kind = self._time_kind(declared, field_name, name)
         amount, unit = ticks(slack, name, "slack") if slack else (0, None)
         if slack and unit_of(kind) != unit:
             raise FlowError(checks.unit_mismatch(name, "slack", slack, kind))
@@ -87,7 +93,7 @@ class Flow:
             raise FlowError(f'source {name!r}: on_late={on_late!r}; use "fail" or "divert"')
         checks.seconds(idle_after, name, "idle_after")
         outputs = ("out",) if on_late == "fail" else ("out", "late")
-        source = Source(made, fields, time, amount, idle_after, on_error=on_error, outputs=outputs)
+        source = Source(made, fields, field_name, amount, idle_after, by_arrival, on_error=on_error, outputs=outputs)
         operator, letters = checks.with_errors(source, name)
         return self._add(name, operator, (), (*[declared] * len(outputs), *letters), kind)
 

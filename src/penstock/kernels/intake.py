@@ -60,6 +60,8 @@ class SourceIntake:
     def __init__(self, plan: Plan, node: SourceNode, floors: Mapping[int, Key] | None = None) -> None:
         """Begin behind rows whose highest order_by values, in each part, were `floors`."""
         self.change(plan, node)
+        self.now: Ticks = 0
+        """When rows arrive, where that is their time."""
         self.tops: dict[int, Key] = dict(floors or {})
         """The highest order_by values of each part so far."""
 
@@ -75,6 +77,8 @@ class SourceIntake:
         """Return the event times of rows, where something below needs them."""
         if not self.timed:
             return None
+        if self._source.by_arrival:
+            return np.full(piece.positions.shape[-1], self.now, np.int64)
         if self._source.time is None:
             return np.zeros(piece.positions.shape[-1], np.int64)
         return row_times(piece, self._source.time)
@@ -187,6 +191,10 @@ class SourceMarks:
             self.parts = {}  # stood for the only part, as long as nobody knew better
         for part in parts:
             self.parts.setdefault(part, BEFORE)
+
+    def reach(self, now: Ticks) -> None:
+        """Have all parts come to a moment: rows that arrive from now on are not before it."""
+        self.parts = dict.fromkeys(self.parts or {0}, now)
 
     def start(self, part: int) -> Ticks:
         """Return what a row's mark must be above to be told of; a part that does not count must be heard of first."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.clock import monotonic
+from penstock.clock import monotonic, time_of_day
 from penstock.ingress.feeds import Slice
 from penstock.ingress.splits import Piece, Split, read_split
 from penstock.kernels.intake import (
@@ -56,6 +56,10 @@ class Cut:
     """Rows of each source that could not be read or have no event time."""
 
 
+TICK: Ticks = 100_000
+"""How far the time of day goes on until all are told of it, where no rows arrive: a tenth of a second."""
+
+
 class Cutter:
     """Cut what sources give in batches, keeping their watermarks."""
 
@@ -77,6 +81,10 @@ class Cutter:
         """Batches to make of what would be one."""
         self._spoke: dict[tuple[str, int], float] = {}
         """When each part of a source that may be idle was last heard of."""
+        self.time_of_day: Callable[[], float] = time_of_day
+        """For rows whose time is when they arrive."""
+        self._now: Ticks = 0
+        """The time of day that was told last."""
 
     @property
     def _size(self) -> int:
@@ -181,8 +189,25 @@ class Cutter:
             if idle != marks.idle:
                 changed = changed or bool(idle - marks.idle)
                 marks.idle = idle
-        if changed:
+        if changed or (self.plan.by_arrival and self._moment() - self._now >= TICK):
             yield self._made([], {})
+
+    def _moment(self) -> Ticks:
+        """Return the time of day, which never goes back."""
+        return max(self._now, int(self.time_of_day() * 1e6))
+
+    def _arriving(self, given: list[Given]) -> list[Given]:
+        """Give rows whose time that is the moment at which they arrive, and have their sources come to it."""
+        self._now = self._moment()
+        for node in self.plan.by_arrival:
+            self._marks[node.name].reach(self._now)
+        arriving = {node.name for node in self.plan.by_arrival}
+        return [
+            replace(each, chunk=replace(each.chunk, times=np.full(len(each.chunk), self._now)))
+            if each.name in arriving and each.port != UNREADABLE and each.chunk.times is not None
+            else each
+            for each in given
+        ]
 
     # Rows in the order in which they come -----------------------------------------------------------------------
 
@@ -381,6 +406,7 @@ class Cutter:
     def _made(self, given: list[Given], ends: Mapping[str, tuple[int, ...]]) -> Cut:
         """Put the marks to the rows, each just before the row that raises it."""
         before, rows, passed_over = self.marks, dict[str, Rows](), dict[str, int]()
+        given = self._arriving(given) if self.plan.by_arrival else given
         raised: dict[str, dict[int, Steps]] = {}
         tops: dict[str, dict[int, Ticks]] = {}
         for each in self._usable(given, rows, passed_over):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from penstock.clock import monotonic
+from penstock.clock import monotonic, time_of_day
 from penstock.ingress.feeds import Feed, make_feed
 from penstock.ingress.refreshing import Refreshing, read_table
 from penstock.ingress.sequence import InputSequence
@@ -85,7 +85,8 @@ class ReferenceRun(Engine):
                 self._engine.table(name, read_table(lookup, name))
             slices = {name: s for name, feed in feeds.items() if (s := feed.poll(self._epoch_rows)) is not None}
             ends = [name for name, feed in feeds.items() if name not in ended | slices.keys() and feed.exhausted()]
-            if not slices and not ends:
+            self._engine.clock(int(time_of_day() * 1e6))
+            if not slices and not ends and not any(self._engine.results.values()):
                 self._stop.wait(0.05)
                 continue
             for name, found in slices.items():

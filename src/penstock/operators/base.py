@@ -48,6 +48,8 @@ class Source(Operator):
     slack: Ticks = 0
     idle_after: float | None = None
     """Seconds without a row, by the wall clock, until a part of the source holds nobody back; None for never."""
+    by_arrival: bool = False
+    """Whether the time of a row is when it arrived, as ingress logs it."""
 
     @property
     def diverts(self) -> bool:
@@ -302,4 +304,8 @@ class Logic:
 
     def functions(self) -> list[Any]:
         """List the user's functions, for the check that they can be shipped."""
+        return []
+
+    def taken(self) -> list[Any]:
+        """List what it computes of each row by expressions (`Taken`), which an engine may have computed ahead."""
         return []

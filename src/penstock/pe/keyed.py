@@ -19,6 +19,7 @@ from penstock.checks import DEAD_LETTER
 from penstock.clock import perf_counter
 from penstock.errors import RowTypeError
 from penstock.graph import KeyedNode
+from penstock.operators.aggregate_values import ahead
 from penstock.operators.base import Context
 from penstock.operators.join import Join
 from penstock.operators.scan import Aggregate
@@ -123,7 +124,9 @@ class KeyedRunner:
         made: dict[int, Chunk] = {}
         many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
         if not (many and self._by_column(group, marks, watermark, made)):
-            self._row_by_row(self._joined(group, marks, watermark, made), marks, watermark)
+            given = self._list(self._joined(group, marks, watermark, made), marks, watermark)
+            with ahead(self._logic.taken(), given.rows):
+                self._row_by_row(given, marks)
         for port, emitted in self._emitted.items():
             chunk = self._chunk(port, emitted)
             if port in made and isinstance(self._logic, Join):
@@ -214,8 +217,7 @@ class KeyedRunner:
             if self._hot is not None and by_shard is not None:
                 self._hot.add(number, by_shard, ends[number] - count, ends[number])
 
-    def _row_by_row(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> None:
-        given = self._list(group, marks, watermark)
+    def _row_by_row(self, given: RowList, marks: Steps) -> None:
         ports, rows, keys, bad = given.ports, given.rows, given.keys, given.bad_keys
         times, waters, positions = given.times, given.waters, given.positions
         seen = set()

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import FlowError
+from penstock.write import NO_VALUE
 
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive and Spark call the partition of null."""
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from threading import Event, Lock
 from typing import Any
 
-from penstock.clock import monotonic, shared_time, waiting_time
+from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.ingress.feeds import Feed, make_feed
@@ -88,6 +88,8 @@ class SparkEngine(Engine):
         self._input: RunInput | None = None
         self._now: Callable[[], float] = waiting_time
         """The wall clock, for parts of sources that are silent."""
+        self._time_of_day: Callable[[], float] = time_of_day
+        """For rows whose time is when they arrive."""
         self._whole = True
         """Whether the position is what was committed: not while an epoch is being committed."""
         self._driver_seconds = (0.0, 0.0)
@@ -158,9 +160,8 @@ class SparkEngine(Engine):
         self._keeper.acquire()
         try:
             self._open()
-            self._input = RunInput(
-                self._framed, self._plan, self._feeds(), self._keeper, self._position, self._path, now=self._now
-            )
+            feeds, clocks = self._feeds(), {"now": self._now, "time_of_day": self._time_of_day}
+            self._input = RunInput(self._framed, self._plan, feeds, self._keeper, self._position, self._path, **clocks)
             self._input.start(self._every)
             try:
                 self._loop(self._input)
@@ -335,6 +336,7 @@ class SparkEngine(Engine):
             threads=self._threads,
             name_keys=self._options.name_keys,
             solo=choice.solo,
+            now=taken.now or 0,
             contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )

@@ -31,6 +31,8 @@ class EpochInput(Taken):
     """The batches of streaming DataFrames, by source."""
     tables: dict[str, str] = field(default_factory=dict)
     """What each lookup's table has, by the name under which it is kept."""
+    now: Ticks | None = None
+    """When its rows arrive, where that is their time."""
 
     @property
     def rows(self) -> int | None:
@@ -41,7 +43,7 @@ class EpochInput(Taken):
     def intent(self) -> dict[str, Any]:
         """Return what is logged before the epoch begins, as plain JSON."""
         batches = {name: {"batch": handed.batch, **handed.places.to_json()} for name, handed in self.handed.items()}
-        return {**self.to_json(), "batches": batches, "tables": self.tables}
+        return {**self.to_json(), "batches": batches, "tables": self.tables, "now": self.now}
 
 
 class RunInput:
@@ -57,9 +59,10 @@ class RunInput:
         path: str,
         *,
         now: Callable[[], float],
+        time_of_day: Callable[[], float],
     ) -> None:
         """Take the feeds of `plan`, and open the streaming DataFrames of `framed`, which it was made from."""
-        self._position, self._path = position, path
+        self._plan, self._position, self._path, self._time_of_day = plan, position, path, time_of_day
         streaming = [node.name for node in filter(is_streaming, framed.sources)]
         self.feeds = dict(feeds)
         self.frames = FrameFeeds(framed, path) if streaming else None
@@ -104,7 +107,8 @@ class RunInput:
         if not end:
             taken.ends = {}
         rests = any(set(parts) - self.marks[name].idle for name, parts in taken.idle.items())
-        if not (taken.slices or taken.handed or taken.ends or rests):
+        taken.now = self._reached()
+        if not (taken.slices or taken.handed or taken.ends or rests or self._is_due(taken.now)):
             return None
         taken.tables = self._tables.take()
         return taken
@@ -132,7 +136,27 @@ class RunInput:
             if name not in self.feeds:
                 raise CheckpointError(f"the source {name!r} of an epoch that was begun is gone from the flow")
         found = self._taker.replay(intent, self.marks)
-        return EpochInput(found.slices, found.ends, found.idle, handed, self._tables.replay(intent.get("tables", {})))
+        tables = self._tables.replay(intent.get("tables", {}))
+        return EpochInput(found.slices, found.ends, found.idle, handed, tables, intent.get("now"))
+
+    def _reached(self) -> Ticks | None:
+        """Return the time of day, which never goes back; None where no source has it as its time."""
+        if not self._plan.by_arrival:
+            return None
+        known = [self.marks[node.name].water for node in self._plan.by_arrival]
+        return max(int(self._time_of_day() * 1e6), *(water for water in known if water < FOREVER), 0)
+
+    def _is_due(self, now: Ticks | None) -> bool:
+        """Tell whether the time of day alone makes something happen: timers that no epoch has reached yet."""
+        if now is None:
+            return False
+        reached = min(self.marks[node.name].water for node in self._plan.by_arrival)
+        for name, index in self._position.state.items():
+            routes = self._plan.layout.shapes[name].marks if name in self._plan.nodes else ()
+            delay = max((route.delay for route in routes), default=0)
+            if any(reached < due + delay <= now for due in index.due.values()):
+                return True
+        return False
 
     def exhausted(self) -> bool:
         """Tell whether nothing will come any more."""
@@ -144,6 +168,9 @@ class RunInput:
             marks.know(taken.slices[name].parts if name in taken.slices else ())
             marks.know(taken.handed[name].places.parts() if name in taken.handed else ())
             marks.idle = frozenset(taken.idle.get(name, ()))
+        if taken.now is not None:
+            for node in self._plan.by_arrival:
+                self.marks[node.name].reach(taken.now)
 
     def raise_marks(self, taken: EpochInput, told: dict[str, dict[int, Ticks]]) -> None:
         """Note how far the parts of all sources have come, for the next epoch."""

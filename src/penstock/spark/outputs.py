@@ -112,6 +112,8 @@ class Outputs:
                 "flow": self._plan.name,
                 "path": self._checkpoint.path,
                 "sink": node.name,
+                "format": writer.format,
+                "header": writer.header,
             }
             store = self.stores[writer.path]
             own(store, note)

@@ -222,6 +222,8 @@ class EpochSpec:
     solo: bool = False
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 
+    now: Ticks = 0
+    """When the rows of sources arrive whose time that is."""
     contents: dict[str, str] = field(default_factory=dict)
     """For each lookup, the name under which the checkpoint keeps what its table has in this epoch."""
     batches: dict[str, BatchPlaces] = field(default_factory=dict)

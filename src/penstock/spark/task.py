@@ -43,12 +43,13 @@ from penstock.pe.running import new_states
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.pe.state_columns import ColumnStates
 from penstock.spark.batches import FrameRows
+from penstock.spark.deltas import FileReader
 from penstock.spark.envelope import Envelope, Kind, Spool, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import TaskReport, write_part
 from penstock.spark.passage import Passage, Passages, count
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
-from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
+from penstock.spark.worker_state import CACHE, OperatorShards, write_state
 from penstock.timing import BEFORE
 
 COLUMN_ROWS = 524_288
@@ -154,11 +155,15 @@ class Task:
                 for source, split in self._spec.splits[each]:
                     node = self._plan.source(source)
                     intake = SourceIntake(self._plan, node, None if split.floor is None else {split.part: split.floor})
+                    intake.now = self._spec.now
                     for piece in read_split(node.operator.reader, node.types[0], split, source):
                         yield node, intake, piece
             else:
                 for node, piece in rows.pieces(each):
-                    yield node, framed.setdefault(node.name, SourceIntake(self._plan, node)), piece
+                    if node.name not in framed:
+                        framed[node.name] = SourceIntake(self._plan, node)
+                        framed[node.name].now = self._spec.now
+                    yield node, framed[node.name], piece
 
     def _without_untimed(self, node: SourceNode, chunk: Chunk, parts: Ints | None) -> tuple[Chunk, Ints | None]:
         """Take out rows that have no event time."""

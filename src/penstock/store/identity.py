@@ -10,6 +10,7 @@ from penstock.operators.lookup import Lookup
 from penstock.operators.timed_join import TimedJoin
 from penstock.plan import Plan
 from penstock.store.documents import Json
+from penstock.timing import arrival
 from penstock.write import Directory
 
 FORMAT = 3
@@ -83,7 +84,8 @@ def _place(plan: Plan, node: Node) -> list[list[str]]:
 
 
 def _describe_source(node: SourceNode) -> Json:
-    return {"order_by": list(node.operator.order_by), "time": node.operator.time}
+    time = repr(arrival) if node.operator.by_arrival else node.operator.time
+    return {"order_by": list(node.operator.order_by), "time": time}
 
 
 def _describe(node: KeyedNode) -> Json:
