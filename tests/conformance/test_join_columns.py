@@ -22,7 +22,7 @@ from penstock.pe.marks import Steps, rises
 from penstock.plan import make_plan
 from penstock.timing import BEFORE, FOREVER
 
-from .test_window_columns import SHARDS, InMemory
+from .shards_in_memory import SHARDS, InMemory
 
 LEFT = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 RIGHT = pa.schema([("s", pa.string()), ("t", pa.int64()), ("k", pa.int64()), ("w", pa.float64())])
