@@ -216,7 +216,7 @@ REFUSED = {
     "an aggregate named as the window": (
         lambda: source().window(5).aggregate(window_end=agg.count()),
         "operator 'window'",
-        "two fields the name 'window_end'",
+        "aggregate(window_end=...) has the name of a field that tells the window",
     ),
     "a join with two fields of one name": (
         ambiguous_join,
