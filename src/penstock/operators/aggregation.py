@@ -115,7 +115,7 @@ def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) 
         if not isinstance(aggregate, Agg):
             raise FlowError(
                 f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
-                f"sum(field), min, max, mean, first, last, collect, distinct or fold"
+                f"sum(field), or another one that dir(ps.agg) lists"
             )
         made.append(_bound(aggregate, name, operator, row))
     return Aggregation(tuple(aggregates), tuple(made), row)
