@@ -1,7 +1,8 @@
 """Run W3: a lookup that waits, outputs in input order; the threads engine against windows and pools tuned by hand.
 
 Both sides choose how many rows are in flight: every size is tried in short turns first, and each side keeps its best.
-Then the best of all sides take turns over all rows.
+Then the best of all sides take turns over all rows. What the engine finds by itself, with nothing set, is compared over
+several services (`waiting_defaults`).
 """
 
 import argparse
@@ -15,9 +16,8 @@ from functools import partial
 from typing import Any
 
 import penstock as ps
-from bench import local_side, measure
+from bench import local_side, measure, waiting_defaults
 from penstock.local.engine import Options
-from penstock.operators.stateless import DEFAULT_TASKS, DEFAULT_THREADS
 
 DESCRIPTION = "a lookup that waits, in order: threads engine against hand-tuned asyncio windows and thread pools"
 
@@ -25,8 +25,6 @@ Rows = list[int]
 PAIRS = {
     "async_ratio": ("penstock_async", "window"),
     "plain_ratio": ("penstock_plain", "pool"),
-    "async_default_ratio": ("penstock_async_default", "window"),
-    "plain_default_ratio": ("penstock_plain_default", "pool"),
 }
 
 
@@ -136,6 +134,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tuning-rounds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=7, help="measured turns of every side")
     parser.add_argument("--warmup", type=int, default=1, help="turns of every side that are not counted")
+    known = list(waiting_defaults.SERVICES)
+    parser.add_argument("--services", nargs="*", choices=known, default=known, help="for the runs with nothing set")
+    parser.add_argument("--default-seconds", type=float, default=20.0, help="of a run with nothing set")
+    parser.add_argument("--hand-seconds", type=float, default=1.5, help="of a turn of a size that is tuned by hand")
     local_side.add_engine_arguments(parser)
 
 
@@ -156,10 +158,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     chosen = {
         "window": ("window", tuned["window"][0]),
         "penstock_async": ("penstock_async", tuned["penstock_async"][0]),
-        "penstock_async_default": ("penstock_async", DEFAULT_TASKS),
         "pool": (pool, tuned[pool][0]),
         "penstock_plain": ("penstock_plain", tuned["penstock_plain"][0]),
-        "penstock_plain_default": ("penstock_plain", DEFAULT_THREADS),
     }
     sides = {name: clocked(name, candidates[kind][0], rows, size) for name, (kind, size) in chosen.items()}
     compared = local_side.compare(measure.interleave(sides, args.rounds, args.warmup), PAIRS, args.seed)
@@ -175,4 +175,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "in_flight": {name: size for name, (_, size) in chosen.items()},
         "tuning_rows_s": {name: speed for name, (_, speed) in tuned.items()},
         "in_order": True,
+        **waiting_defaults.compare(args.services, args.default_seconds, args.hand_seconds),
     }

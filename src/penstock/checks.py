@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -158,9 +159,34 @@ def known_type(row: RowType | None, operator: str, what: str) -> RowType:
     return row
 
 
-def returns(function: Any, schema: Any, operator: str, *, pair: bool = False, item: bool = False) -> RowType | None:
+def called_with(function: Any, operator: str, arguments: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with these; of some of C's nobody knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        given = ", ".join(arguments)
+        raise FlowError(
+            f"operator {operator!r} calls its function with ({given}), and {name}{signature} does not take that"
+        ) from None
+
+
+def returns(
+    function: Any,
+    schema: Any,
+    operator: str,
+    *,
+    takes: tuple[str, ...] = ("row",),
+    pair: bool = False,
+    item: bool = False,
+) -> RowType | None:
     """Find the type of the rows that a function returns: as declared, or from its annotation."""
     is_callable(function, operator, "a function")
+    called_with(function, operator, takes)
     if schema is not None:
         return row_type(schema, operator)
     annotation = return_annotation(function)
@@ -183,6 +209,14 @@ def options_or_results(
     if isinstance(on_error, kind):
         named["on_error"], on_error = on_error, "fail"
     return name, on_error, {**named, **results} if named else results
+
+
+def all_named(unnamed: Sequence[Any]) -> None:
+    """Refuse aggregates without the names that their fields get."""
+    if unnamed:
+        raise FlowError(
+            "aggregate() needs a name for each result: aggregate(n=ps.agg.count(), spent=ps.agg.sum(field))"
+        )
 
 
 def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, others: Sequence[str]) -> None:
@@ -208,7 +242,7 @@ def has_time(stream: Stream, operator: str, what: str) -> None:
     """Refuse an operator of event time on a stream that has none."""
     if stream.time is None:
         raise FlowError(
-            f"operator {operator!r}: {what} needs event time, and the rows behind {stream.node.name!r} have none; "
+            f"operator {operator!r}: {what} needs event time, and the rows of {stream.node.name!r} have none; "
             f"give time= to every source above it, with the same kind of field"
         )
 

@@ -23,7 +23,7 @@ class Plan:
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """Return the operators, each behind those that it reads."""
+        """Return the operators, each after those that it reads."""
         return self.graph.nodes
 
     @property

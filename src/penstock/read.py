@@ -292,6 +292,11 @@ def socket(host: str, port: int) -> Socket:
 
 def frame(dataframe: Any) -> Frame:
     """Read a Spark DataFrame, streaming or batch."""
+    if type(dataframe).__module__.startswith("pyspark.sql.connect"):
+        raise TypeError(
+            "the DataFrame is one of Spark Connect, which reaches neither Spark's context nor its workers; make it "
+            "with a session of SparkSession.builder.master(...) instead of .remote(...), and unset SPARK_REMOTE"
+        )
     return Frame(dataframe)
 
 
@@ -300,7 +305,7 @@ def as_reader(value: Any) -> Reader:
     if isinstance(value, (Files, Items, Generated, Socket, Frame)):
         return value
     if hasattr(value, "isStreaming"):
-        return Frame(value)
+        return frame(value)
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
         return Items(value)
     raise TypeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,20 @@ else:
     OutT, StateT = typing.TypeVar("OutT"), typing.TypeVar("StateT")
 
 
+RowT_contra = typing.TypeVar("RowT_contra", contravariant=True)
+ResultT_co = typing.TypeVar("ResultT_co", covariant=True)
+
+
+class WithClient(typing.Protocol[RowT_contra, ResultT_co]):
+    """A function of a row and of what `setup=` made.
+
+    No `Callable`: of two in a union, a checker would not know what the arguments of a lambda are.
+    """
+
+    def __call__(self, row: RowT_contra, client: Any, /) -> ResultT_co:
+        """Return what the row becomes."""
+
+
 class ArrowSchema(typing.Protocol):
     """A `pyarrow.Schema`, of which a checker knows nothing."""
 
@@ -43,6 +57,8 @@ Schema: typing.TypeAlias = type[OutT] | Mapping[str, Any] | ArrowSchema | RowTyp
 """What may be declared of rows: their class, fields with their types, or a schema of Arrow's."""
 Returned: typing.TypeAlias = typing.Union[Mapping[str, Any], OutT]  # noqa: UP007
 """What functions return for a row: the row, or a dict of its fields, which does not tell a checker what the row is."""
+Several: typing.TypeAlias = Iterable[OutT] | AsyncIterable[OutT] | Awaitable[Iterable[OutT]]
+"""What functions return that give any number of rows for one."""
 UNSET: Any = None
 """The default of an argument whose type is to be found by others."""
 

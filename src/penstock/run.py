@@ -163,7 +163,8 @@ class Run:
         state = ("running", "stopping") if self.running else ("done", "stopped")
         failed = None if self._error is None else f"failed with {type(self._error).__name__}: {self._error}"
         stats = self.stats
-        done = f"{stats.epochs:,} epochs, {stats.rows_in:,} rows in, {sum(stats.rows_out.values()):,} out"
+        epochs = "1 epoch" if stats.epochs == 1 else f"{stats.epochs:,} epochs"
+        done = f"{epochs}, {stats.rows_in:,} rows in, {sum(stats.rows_out.values()):,} out"
         page = "" if self.page is None else f"; page at {self.page}"
         return f"<Run of flow {self.flow.name!r} on {self._on}: {failed or state[self._stopped]}; {done}{page}>"
 
@@ -349,6 +350,7 @@ def _taking(kind: Callable[P, Options]) -> Callable[[Taking], Callable[Concatena
     def wrap(function: Taking) -> Callable[Concatenate[Flow, P], Run]:
         @wraps(function)
         def called(flow: Flow, /, *args: P.args, **kwargs: P.kwargs) -> Run:
+            _refuse_other_things(function.__name__, flow)
             _refuse_unknown(function.__name__, kwargs)
             return function(flow, kind(*args, **kwargs))
 
@@ -381,6 +383,13 @@ def run(flow: Flow, options: Options) -> Run:
         # Outside of the handler, so that an error is not reported as a consequence of the interrupt.
         started.await_end()
     return started
+
+
+def _refuse_other_things(function: str, given: object) -> None:
+    """Refuse to run what is no flow."""
+    if not isinstance(given, Flow):
+        fix = "end it with .sink(name, writer), which returns the flow" if hasattr(given, "flow") else "give a ps.Flow"
+        raise TypeError(f"ps.{function} takes a flow, not {given!r}; {fix}")
 
 
 def _refuse_unknown(function: str, given: dict[str, Any]) -> None:

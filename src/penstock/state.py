@@ -9,8 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.errors import CheckpointError
-from penstock.spark.deltas import apply_block
-from penstock.spark.worker_state import FileReader
+from penstock.spark.deltas import FileReader, apply_block
 from penstock.store.checkpoint import Checkpoint, ShardIndex
 
 

@@ -137,6 +137,8 @@ class OperatorStats(Totals):
     """Of which, by shard."""
     hot_keys: Mapping[int, Sequence[tuple[str, float]]] = field(default_factory=dict)
     """The hottest keys of heavy shards, by name if asked for, and their shares."""
+    begun: int = 0
+    """Of a function that waits, the rows that it was called for, those included that wait for an answer."""
 
     @property
     def blocked(self) -> dict[str, float]:
@@ -209,6 +211,7 @@ class OperatorStats(Totals):
             state_bytes=self.state_bytes,
             shard_bytes=self.shard_bytes,
             hot_keys=self.hot_keys,
+            begun=self.begun + sign * other.begun,
         )
 
 

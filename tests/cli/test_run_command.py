@@ -265,7 +265,7 @@ class TestInterrupt:
         with spawn(tmp_path, "run", "stuck.py", "--engine", "sequential") as process:
             wait_for(process, "inside")
             process.send_signal(signal.SIGINT)
-            wait_for(process, "stopping behind the epoch")
+            wait_for(process, "stopping after the epoch")
             process.send_signal(signal.SIGINT)
             process.communicate()
         assert process.returncode == 130

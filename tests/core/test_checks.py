@@ -216,7 +216,7 @@ REFUSED = {
     "an aggregate named as the window": (
         lambda: source().window(5).aggregate(window_end=agg.count()),
         "operator 'window'",
-        "two fields the name 'window_end'",
+        "window_end=...) has the name of a field that tells the window",
     ),
     "a join with two fields of one name": (
         ambiguous_join,
@@ -235,7 +235,7 @@ REFUSED = {
         '"fail", "skip" or "dead_letter"',
     ),
     "on_error with state": (
-        lambda: source().scan(same, name="s", on_error=None),
+        lambda: source().scan(lambda state, row: (state, row), name="s", on_error=None),
         "operator 's'",
         '"fail", "skip"',
     ),
@@ -339,7 +339,7 @@ REFUSED = {
     "a window without time": (
         lambda: untimed().window(10).count(name="w"),
         "operator 'w'",
-        "the rows behind 'calls' have none",
+        "the rows of 'calls' have none",
         "give time= to every source",
     ),
     "a session without time": (
@@ -354,7 +354,7 @@ REFUSED = {
         "give time=",
     ),
     "a join without time": (lambda: join_of((s := untimed()), s, 10), "operator 'pairs'", "give time="),
-    "a join with time on one side": (one_timed_side, "operator 'pairs'", "the rows behind 'other' have none"),
+    "a join with time on one side": (one_timed_side, "operator 'pairs'", "the rows of 'other' have none"),
     "a join of two clocks": (
         two_clocks,
         "operator 'pairs'",
@@ -363,7 +363,7 @@ REFUSED = {
     "a union of two clocks": (
         lambda: (s := source()) and s.union(clock(s.flow), name="u").window(10).count(name="w"),
         "operator 'w'",
-        "the rows behind 'u' have none",
+        "the rows of 'u' have none",
         "with the same kind of field",
     ),
     "merge by another field": (

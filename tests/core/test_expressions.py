@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.operators import aggregate_values
 from penstock.operators.expressions import bound, value_column
 from penstock.rows import record_type
 
@@ -112,6 +113,12 @@ def test_what_it_gives(text, expected):
 )
 def test_null_makes_null(text):
     assert value(text, a=None) is None
+
+
+@pytest.mark.parametrize("text", ["a / 1", "float(a)", "a + 0.0", "coalesce(a, 0.5)", "a // 1.0"])
+def test_large_whole_numbers_become_the_nearest_float(text):
+    assert value(text, a=(1 << 60) + 1) == float(1 << 60)
+    assert value("a > 0.5", a=(1 << 60) + 1) is True
 
 
 def test_a_null_divided_by_nothing_is_null():
@@ -230,3 +237,20 @@ def test_as_a_database_computes_it(text, rows):
     database.register("input", pa.Table.from_batches([batch], schema))
     expected = database.sql(f"select {text.replace('2.5', '2.5::double')} from input").fetchall()
     assert value_column(batch, made).to_pylist() == [each for (each,) in expected]
+
+
+@pytest.mark.parametrize("kind", ["count windows", "slack", "running", "top"])
+def test_rows_that_are_taken_one_by_one_are_computed_together(kind, monkeypatch):
+    calls = []
+    monkeypatch.setattr(aggregate_values, "value_column", lambda *args: calls.append(1) or value_column(*args))
+    rows = [{"a": n, "b": n % 3} for n in range(500)]
+    stream = ps.Flow("f").source("in", ps.read.items(rows), time="a", slack=5 if kind == "slack" else 0).key_by("b")
+    total = {"total": ps.agg.sum(ps.expr("a * 2"), where=ps.expr("b != 1")), "all": ps.agg.collect("b")}
+    made = {
+        "count windows": lambda: stream.window(ps.count_window(4)).aggregate(**total),
+        "slack": lambda: stream.window(ps.session(50)).aggregate(**total),
+        "running": lambda: stream.aggregate(**total),
+        "top": lambda: stream.top(3, by=ps.expr("a % 7")),
+    }[kind]()
+    ps.run(made.sink("out"), on=ps.Threads(workers=1))
+    assert 0 < len(calls) < 100

@@ -45,8 +45,8 @@ def schema(stream: Stream) -> dict[str, pa.DataType] | None:
 
 class TestNames:
     def test_come_from_functions_or_kinds(self):
-        def clean(row):
-            return row
+        def clean(*arguments):
+            return arguments[-1]
 
         stream = source()
         names = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,8 @@ def test_a_run_shows_how_it_went():
     flow = ps.Flow("shop")
     payments(flow).sink("out")
     done = ps.run(flow, on=ps.Threads())
-    assert repr(done) == f"<Run of flow 'shop' on threads: done; {done.stats.epochs:,} epochs, 2 rows in, 2 out>"
+    epochs = "1 epoch" if done.stats.epochs == 1 else f"{done.stats.epochs} epochs"
+    assert repr(done) == f"<Run of flow 'shop' on threads: done; {epochs}, 2 rows in, 2 out>"
     broken = ps.Flow("broken")
     payments(broken).map(lambda row: row.amount / 0, name="divide").sink("out")
     failed = ps.start(broken, on=ps.Sequential())
@@ -141,3 +143,53 @@ def test_an_annotation_may_have_fields_without_an_arrow_type():
         return Priced("a", Decimal(1))
 
     assert ps.Flow("f").source("in", [1]).map(priced).type is None
+
+
+def test_a_dataframe_of_spark_connect_is_refused_with_the_fix():
+    kind = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe", "isStreaming": True})
+    with pytest.raises(FlowError, match=r"operator 'in': the DataFrame is one of Spark Connect.*builder\.master"):
+        ps.Flow("f").source("in", kind())
+    with pytest.raises(TypeError, match="Spark Connect"):
+        ps.read.frame(kind())
+
+
+def test_an_environment_of_spark_connect_is_refused_with_the_fix(monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", staticmethod(lambda: None))
+    flow = ps.Flow("f").source("in", [1]).sink("out")
+    with pytest.raises(ps.PenstockError, match=r"SPARK_REMOTE='sc://somewhere' asks for Spark Connect.*\nUnset it"):
+        ps.run(flow)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda stream: stream.map(lambda: 1), r"'map' calls its function with \(row\), and <lambda>\(\) does not"),
+        (lambda stream: stream.scan(lambda row: row, 0), r"'scan' calls its function with \(state, row\), and"),
+        (lambda stream: stream.reduce(lambda row: row), r"with \(accumulated, row\)"),
+        (lambda stream: stream.window(5).apply(lambda rows: rows), r"with \(window, rows\)"),
+        (lambda stream: stream.key_by("user").join(stream.key_by("user"), 5, lambda a: a), r"with \(left, right\)"),
+        (lambda stream: stream.aggregate(ps.agg.count()), r"aggregate\(\) needs a name for each result"),
+        (lambda stream: stream.window(5).aggregate(ps.agg.count()), r"aggregate\(\) needs a name for each result"),
+    ],
+)
+def test_a_call_that_could_never_work_is_refused_where_it_is_written(build, words):
+    with pytest.raises(FlowError, match=words):
+        build(payments(ps.Flow("shop")))
+
+
+def test_functions_of_every_kind_are_taken():
+    stream = payments(ps.Flow("shop"))
+    stream.map(str)
+    stream.map(max, name="largest")
+    stream.map(lambda row, factor=2: row.amount * factor, name="default")
+    stream.map(lambda *rows: rows[0], name="any")
+    stream.scan(partial(lambda factor, state, row: (state, row), 3), 0, name="partial")
+
+
+def test_only_flows_are_run():
+    stream = payments(ps.Flow("shop"))
+    with pytest.raises(TypeError, match=r"ps\.run takes a flow, not <Stream 'payments'.*\.sink\(name, writer\)"):
+        ps.run(stream)
+    with pytest.raises(TypeError, match=r"ps\.start takes a flow, not 3; give a ps\.Flow"):
+        ps.start(3)

@@ -544,3 +544,34 @@ class TestThreadsEngine:
         total = engine.element.stations["ask"].counts.totals()
         assert total.cpu >= sum(spent) > 0
         assert (total.rows_in, total.rows_out, total.batches) == (100, 100, 13)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_window_counts_rows_when_they_are_begun(asynchronous: bool) -> None:
+    """So that what is measured does not come in lumps of a batch."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def plain(row: int) -> int:
+        begun.release()
+        go_on.wait(PATIENCE)
+        return row
+
+    async def waiting(row: int) -> int:
+        begun.release()
+        while not go_on.is_set():
+            await asyncio.sleep(0.001)
+        return row
+
+    window = make_window(asynchronous, 3)
+    try:
+        done = threading.Event()
+        window.submit(Job(waiting if asynchronous else plain, list(range(10)), True, lambda _: done.set()))
+        for _ in range(3):
+            assert begun.acquire(timeout=PATIENCE)
+        assert window.begun() == 3
+        go_on.set()
+        assert done.wait(PATIENCE)
+        assert window.begun() == 10
+    finally:
+        go_on.set()
+        window.close()

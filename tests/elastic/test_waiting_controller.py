@@ -1,6 +1,9 @@
 """Check how many rows a waiting operator keeps in flight."""
 
 import math
+import random
+import statistics
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -34,8 +37,9 @@ def run(
 def test_the_first_guess_is_waiting_against_computing() -> None:
     controller = WaitingConcurrency()
     _, actions = controller.step(controller.start(), WaitingStatistics(100.0, 0.009, 0.001))
-    why = "a row waits 0.009 s and computes 0.001 s: 10 keep 1 workers busy"
-    assert actions == (Action("in_flight", "", 1, 10, why),)
+    why = "ten rows in flight instead of one: a row waits 9 ms and computes 1 ms: ten keep one worker busy"
+    figures = (("throughput", 100.0), ("wait_seconds", 0.009), ("cpu_seconds", 0.001))
+    assert actions == (Action("in_flight", "", 1, 10, why, figures),)
 
 
 def test_a_row_that_hardly_computes_starts_at_the_largest_guess() -> None:
@@ -45,10 +49,12 @@ def test_a_row_that_hardly_computes_starts_at_the_largest_guess() -> None:
 
 def test_the_largest_guess_does_not_pretend_to_keep_the_workers_busy() -> None:
     controller = WaitingConcurrency()
-    for cpu, words in ((1e-6, "2e+06 would keep 2 workers busy"), (0.0, "no number keeps 2 workers busy")):
+    for cpu, words in ((1e-6, "2,000,002 would keep two workers busy"), (0.0, "no number keeps two workers busy")):
         _, actions = controller.step(controller.start(), WaitingStatistics(1.0, 1.0, cpu, workers=2))
-        why = f"a row waits 1 s and computes {cpu:.3g} s: {words}, and 64 is the most to begin with"
-        assert actions == (Action("in_flight", "", 1, 64, why),)
+        took = "1 µs" if cpu else "0 s"
+        why = f"64 rows in flight instead of one: a row waits 1 s and computes {took}: {words}, "
+        assert [(each.before, each.after) for each in actions] == [(1, 64)]
+        assert actions[0].why == f"{why}and 64 is the most to begin with"
 
 
 def test_two_workers_want_twice_as_many() -> None:
@@ -103,3 +109,34 @@ def test_never_leaves_its_bounds(high: int, log: list[tuple[float, float, float,
     for rate, wait, cpu, workers in log:
         state, _ = controller.step(state, WaitingStatistics(rate, wait, cpu, workers))
         assert 1 <= state.levels.level <= high
+
+
+def found_by_itself(begins: int, most: int, rate: Callable[[int], float], noise: float, seed: int) -> float:
+    """Run as long as twenty seconds of half-second looks; return what the second half gives of the best there is."""
+    chance, controller = random.Random(seed), WaitingConcurrency(initial=begins, largest_guess=begins, high=most)
+    state, given = controller.start(), []
+    for _ in range(40):
+        level = state.levels.level
+        given.append(rate(level))
+        seen = rate(level) * chance.gauss(1, noise)
+        state, _ = controller.step(state, WaitingStatistics(seen, level / seen, 0.0))
+    return statistics.mean(given[20:]) / max(map(rate, range(1, most + 1)))
+
+
+@pytest.mark.parametrize("wait", [0.0005, 0.002, 0.02])
+@pytest.mark.parametrize("degrades", [False, True])
+@pytest.mark.parametrize(
+    ("begins", "most", "cost", "crowd"),
+    [pytest.param(512, 4096, 8e-6, 1e-4, id="async"), pytest.param(64, 1024, 1.5e-5, 4e-4, id="plain")],
+)
+def test_whatever_the_form_it_goes_on_as_long_as_it_gains(
+    wait: float, degrades: bool, begins: int, most: int, cost: float, crowd: float
+) -> None:
+    """Beyond the best number each row in flight costs a little more; a service may stand 32 at once and no more."""
+
+    def rate(level: int) -> float:
+        answer = wait * (max(1.0, level / 32) ** 2 if degrades else 1.0)
+        return min(level / (answer + cost), 1 / (cost * (1 + crowd * level)))
+
+    assert statistics.median(found_by_itself(begins, most, rate, 0.02, seed) for seed in range(9)) >= 0.95
+    assert statistics.median(found_by_itself(begins, most, rate, 0.05, seed) for seed in range(9)) >= 0.9

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.keys import SHARDS, hash_value
 from penstock.pe.shards import Shard
-from penstock.spark import worker_state
+from penstock.spark import deltas, worker_state
 from penstock.spark.stages import CHAIN_LIMIT
 from penstock.spark.worker_state import ShardCache, _Cached
 from penstock.store.checkpoint import RETAIN, Checkpoint
@@ -81,13 +81,13 @@ class TestWorkerCache:
     def test_a_worker_reads_only_what_it_has_missed(self, tmp_path, monkeypatch):
         read: list[tuple[int, str]] = []
         epochs: list[int] = []
-        original = worker_state.read_file
+        original = deltas.read_file
 
         def counting(root: str, name: str) -> Any:
             read.append((len(epochs), name))
             return original(root, name)
 
-        monkeypatch.setattr(worker_state, "read_file", counting)
+        monkeypatch.setattr(deltas, "read_file", counting)
         keys = same_shard(2)
         rows = [{"k": keys[i % 2], "v": i} for i in range(6)]
         backend = Workers(2, lambda epoch, task: epoch in (4, 6))
@@ -155,7 +155,7 @@ class TestDamage:
         for at in range(len(content)):
             path.write_bytes(content[:at] + bytes([content[at] ^ (1 << at % 8)]) + content[at + 1 :])
             with pytest.raises(ps.CheckpointError, match="damaged"):
-                worker_state.read_file(str(path.parent), path.name)
+                deltas.read_file(str(path.parent), path.name)
 
 
 class TestChains:

@@ -28,14 +28,14 @@ def test_a_process_that_leaves_without_clean_up_closes() -> None:
 
 
 FLOW = """
-import os, sys
+import os
 from pathlib import Path
 import penstock as ps
 from pyspark.sql import SparkSession
 
 class Client:
     def __init__(self):
-        self.log = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ["CLIENT_LOG"])
+        self.log = Path(os.environ["CLIENT_LOG"])
         (self.log / f"open {os.getpid()}").touch()
 
     def close(self):
@@ -64,7 +64,7 @@ def test_clients_are_closed_when_the_session_stops(tmp_path: Path) -> None:
     log.mkdir()
     (tmp_path / "flow.py").write_text(FLOW)
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "CLIENT_LOG": str(log)}
-    subprocess.run([sys.executable, str(tmp_path / "flow.py"), str(log)], check=True, env=environment, cwd=tmp_path)
+    subprocess.run([sys.executable, str(tmp_path / "flow.py")], check=True, env=environment, cwd=tmp_path)
     found = {path.name for path in log.iterdir()}
     opened = {name.split()[1] for name in found if name.startswith("open")}
     assert opened

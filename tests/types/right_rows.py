@@ -44,6 +44,14 @@ async def expand(row: Payment) -> AsyncIterator[Total]:
     yield Total(row.user, 0.0)
 
 
+def with_client(row: Payment, client: dict[str, float]) -> Total:
+    return Total(row.user, client[row.user])
+
+
+def many_with_client(row: Payment, client: dict[str, float]) -> list[Total]:
+    return [Total(row.user, client[row.user])]
+
+
 def note(row: Payment) -> Note:
     return {"text": row.user}
 
@@ -66,6 +74,8 @@ payments.map(look_up, in_flight=8).map(lambda row: row.total)
 payments.flat_map(expand).map(lambda row: row.total)
 assert_type(payments.flat_map(lambda row: [row.user, row.user]), ps.Stream[str])
 assert_type(payments.filter(lambda row: row.amount > 3), ps.Stream[Payment])
+assert_type(payments.map(with_client, setup=dict), ps.Stream[Total])
+assert_type(payments.flat_map(many_with_client, setup=dict), ps.Stream[Total])
 small, rest = payments.split(lambda row: row.amount < 1)
 assert_type(rest, ps.Stream[Payment])
 assert_type(payments.distinct("user").sort(), ps.Stream[Payment])

@@ -61,7 +61,7 @@ def test_logs_of_ones_own(tmp_path: Path):
         ("synthetic-tree", "width=2", "no option 'width'; it has branches, depth, cost_us"),
         ("synthetic-tree", "kind=java", "kind='java'; there are numpy, python"),
         ("failed-logins", "lines=many", "option 'lines' of workload 'failed-logins' is of type int, and 'many' is not"),
-        ("failed-logins", "logs=/no/such/log", "there is no /no/such/log"),
+        ("failed-logins", "logs=/no/such/log", "there is no file or directory /no/such/log"),
     ],
 )
 def test_options_that_cannot_be(name: str, option: str, message: str, capsys: pytest.CaptureFixture[str]):

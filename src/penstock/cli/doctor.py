@@ -1,4 +1,4 @@
-"""Look at this machine, and at a run's checkpoint, and say what is wrong and how to mend it.
+"""Look at this machine, and at a run's checkpoint, and say what is wrong and how to fix it.
 
     penstock doctor                             Python, Java, PySpark, PyArrow, pandas, memory, temporary space
     penstock doctor --checkpoint state/first    and whether what that run keeps is whole
@@ -15,7 +15,7 @@ from penstock.cli import DONE, FAILED
 from penstock.cli.displays import show
 from penstock.cli.health import Finding, examine_checkpoint, examine_machine
 
-HELP = "check this machine, or a checkpoint, and say how to mend it"
+HELP = "check this machine, or a checkpoint, and say how to fix it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

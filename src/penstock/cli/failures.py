@@ -56,7 +56,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """While inside, Ctrl-C and SIGTERM are counted and raise nothing.
 
-    Enter it behind the start of Spark: PySpark sets a handler of its own that cancels the job under way.
+    Enter it after the start of Spark: PySpark sets a handler of its own that cancels the job under way.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ named by FILE.py:name). Keep a `ps.run(flow)` of its own under `if __name__ == "
 NAME is a workload (`penstock run --list` lists them); its options are given as `-o option=value`.
 
 The run is kept in its checkpoint: run the same command again and it goes on where it left off. Ctrl-C stops it
-behind the epoch under way, a second Ctrl-C at once; what was committed stays, and nothing is ever half written.
+after the epoch under way, a second Ctrl-C at once; what was committed stays, and nothing is ever half written.
 Progress and errors go to the standard error, rows of console sinks to the standard output.
 """
 
@@ -27,6 +27,7 @@ from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import add_target, describe_workloads, load_target
 from penstock.cli.page import page_line
+from penstock.elastic.decisions import HOLD, START
 from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
 from penstock.operators.base import Sink
@@ -180,9 +181,19 @@ def _warn_of_memory(flow: Flow, display: Display) -> None:
         )
 
 
+def _tell_decisions(started: Run, known: int, display: Display) -> int:
+    """Tell what was decided since so many decisions, each in its sentence; return how many there are by now."""
+    made, known = started.decisions_since(known)
+    for each in made:
+        if each.what not in (START, HOLD):
+            numbers = dict(each.numbers)
+            display.say("decision", f"decided: {each.why}", controller=each.controller, what=each.what, numbers=numbers)
+    return known
+
+
 def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Progress, session: Any, kept: str) -> int:
     """Wait for the end, showing progress and obeying Ctrl-C; `kept` is where the run's history is."""
-    stopping = False
+    stopping, known = False, 0
     while True:
         try:
             if started.await_end(TICK_SECONDS):
@@ -191,11 +202,12 @@ def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Pro
             if interrupts.count < 2:
                 raise
             break  # the job was cancelled: its epoch is not committed, as was asked for
+        known = _tell_decisions(started, known, display)
         display.tick()
         if interrupts.count and not stopping:
             stopping = True
             started.stop()
-            display.say("stopping", "stopping behind the epoch under way; Ctrl-C again stops now")
+            display.say("stopping", "stopping after the epoch under way; Ctrl-C again stops now")
         if interrupts.count > 1:
             display.say("stopping", "stopping now; the epoch under way is left uncommitted")
             _stop_now(started, interrupts, session)

@@ -33,7 +33,7 @@ def write_metrics(sample: Json) -> str:
     add("up", "gauge", "1 while the flow runs.", [({}, int(sample.get("state") == "running"))])
     add("rows_in_total", "counter", "Rows read from all sources.", [({}, totals.get("rows_in"))])
     add("rows_out_total", "counter", "Rows written to all sinks.", [({}, totals.get("rows_out"))])
-    add("rows_per_second", "gauge", "Rows read a second, lately.", [({}, totals.get("rate"))])
+    add("rows_per_second", "gauge", "Rows read per second, lately.", [({}, totals.get("rate"))])
     add(
         "latency_seconds",
         "gauge",

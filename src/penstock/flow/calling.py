@@ -11,6 +11,11 @@ from penstock.operators.stateless import is_async_function, rows_in_flight
 from penstock.rows import RowType
 
 
+def arguments_of(options: CallOptions) -> tuple[str, ...]:
+    """Return what a function is called with."""
+    return ("row", "client") if {"setup", "setup_per"} & options.keys() else ("row",)
+
+
 def calls_of(
     row: RowType | None,
     function: Any,

@@ -135,7 +135,7 @@ def _combining(
             )
         return None, None
     if combine is not None:
-        return combine, checks.returns(combine, schema, name)
+        return combine, checks.returns(combine, schema, name, takes=("left", "right"))
     one = checks.known_type(left.stream.type, name, "a join without combine=")
     two = checks.known_type(right.stream.type, name, "a join without combine=")
     shared = left.key.fields if left.key.fields == right.key.fields else ()

@@ -41,7 +41,7 @@ def pattern(
         )
     returns = None
     if combine is not None:
-        returns = checks.returns(combine, schema, name)
+        returns = checks.returns(combine, schema, name, takes=("rows",))
         refuse_async(combine, name, "combine= of a pattern")
     elif schema is not None:
         raise FlowError(f"operator {name!r}: schema= is for what combine= returns; give both, or leave it out")

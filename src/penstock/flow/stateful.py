@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Never
 
 from penstock import checks
 from penstock.flow.fields import top
@@ -49,7 +49,7 @@ class Stateful(Generic[RowT_co]):
         """
         stream = self._keyed_rows
         name = stream.flow._free_name(name, function, "scan")
-        returns = checks.returns(function, schema, name, pair=True)
+        returns = checks.returns(function, schema, name, takes=("state", "row"), pair=True)
         return stream._stateful(name, Scan(function, state_maker(initial), returns), stream._key, on_error, ttl=ttl)
 
     def flat_scan(
@@ -65,7 +65,7 @@ class Stateful(Generic[RowT_co]):
         """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
         stream = self._keyed_rows
         name = stream.flow._free_name(name, function, "flat_scan")
-        returns = checks.returns(function, schema, name, pair=True, item=True)
+        returns = checks.returns(function, schema, name, takes=("state", "row"), pair=True, item=True)
         return stream._stateful(name, FlatScan(function, state_maker(initial), returns), stream._key, on_error, ttl=ttl)
 
     def reduce(
@@ -80,19 +80,20 @@ class Stateful(Generic[RowT_co]):
         """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
         stream = self._keyed_rows
         name = stream.flow._free_name(name, function, "reduce")
-        returns = checks.returns(function, schema, name)
+        returns = checks.returns(function, schema, name, takes=("accumulated", "row"))
         return stream._stateful(name, Reduce(function, returns), stream._key, on_error, ttl=ttl)
 
     def aggregate(
         self,
         /,
-        *,
+        *unnamed: Never,
         name: str | None = None,
         on_error: OnError = "fail",
         ttl: Duration | None = None,
         **results: aggregates.Agg,
     ) -> Stream:
         """Emit running aggregates after each row: `aggregate(n=ps.agg.count(), sum=ps.agg.sum("v"))`."""
+        checks.all_named(unnamed)
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
             ttl, results = None, {"ttl": ttl, **results}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock import checks, hints
 from penstock.checks import DeadLetter
 from penstock.errors import FlowError
-from penstock.flow.calling import batch_calls, calls_of
+from penstock.flow.calling import arguments_of, batch_calls, calls_of
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both, lifetime
 from penstock.flow.looking_up import AsOf, Fields, lookup
@@ -37,7 +37,7 @@ from penstock.operators.stateless import (
 )
 from penstock.operators.windows import WindowSpec
 from penstock.ranges import make_ranges
-from penstock.row_types import OutT, Returned, RowT_co, Schema, row_type
+from penstock.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
 from penstock.rows import RowType
 from penstock.timing import Duration, TimeKind, ticks, unit_of
 from penstock.write import as_writer
@@ -123,7 +123,7 @@ class Stream(Stateful[RowT_co]):
 
     def parallel(self, replicas: int) -> Stream[RowT_co]:
         """Begin with so many replicas of the operator that reads this stream; `ps.Threads` only."""
-        count = hints.check_count(replicas, f"parallel() behind operator {self.node.name!r}")
+        count = hints.check_count(replicas, f"parallel() after operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
 
     # Without memory -----------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Stream(Stateful[RowT_co]):
     def map(
         self,
         function: Callable[[RowT_co], Awaitable[OutT] | Returned[OutT]]
-        | Callable[[RowT_co, Any], Awaitable[OutT] | Returned[OutT]],
+        | WithClient[RowT_co, Awaitable[OutT] | Returned[OutT]],
         *,
         schema: Schema[OutT] | None = None,
         name: str | None = None,
@@ -147,13 +147,13 @@ class Stream(Stateful[RowT_co]):
         `cache=` are for calls of a service; what `setup=` makes in each worker is the function's second argument.
         """
         name = self.flow._free_name(name, function, "map")
-        returns = checks.returns(function, schema, name)
+        returns = checks.returns(function, schema, name, takes=arguments_of(options))
         rows, how = calls_of(self.type, function, waits, in_flight, options, name)
         return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def filter(
         self,
-        predicate: Callable[[RowT_co], Any] | Callable[[RowT_co, Any], Any] | pc.Expression | Expr,
+        predicate: Callable[[RowT_co], Any] | WithClient[RowT_co, Any] | pc.Expression | Expr,
         *,
         name: str | None = None,
         on_error: OnError = "fail",
@@ -172,18 +172,13 @@ class Stream(Stateful[RowT_co]):
             return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
         name = self.flow._free_name(name, predicate, "filter")
         checks.is_callable(predicate, name, "a function of the row, or an expression (ps.expr, pyarrow.compute)")
+        checks.called_with(predicate, name, arguments_of(options))
         rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
         return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
     def flat_map(
         self,
-        function: Callable[
-            [RowT_co], Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]]
-        ]
-        | Callable[
-            [RowT_co, Any],
-            Iterable[Returned[OutT]] | AsyncIterable[Returned[OutT]] | Awaitable[Iterable[Returned[OutT]]],
-        ],
+        function: Callable[[RowT_co], Several[Returned[OutT]]] | WithClient[RowT_co, Several[Returned[OutT]]],
         *,
         schema: Schema[OutT] | None = None,
         name: str | None = None,
@@ -194,7 +189,7 @@ class Stream(Stateful[RowT_co]):
     ) -> Stream[OutT]:
         """Replace each row by the rows that `function(row)` returns or yields; it may call as in `map`."""
         name = self.flow._free_name(name, function, "flat_map")
-        returns = checks.returns(function, schema, name, item=True)
+        returns = checks.returns(function, schema, name, takes=arguments_of(options), item=True)
         rows, how = calls_of(self.type, function, waits, in_flight, options, name, yields=True)
         return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 

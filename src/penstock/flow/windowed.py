@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
 from penstock import checks
 from penstock.errors import FlowError
@@ -52,8 +52,11 @@ class WindowedStream(Generic[RowT_co]):
     def __rshift__(self, stage: Callable[[WindowedStream[RowT_co]], Result]) -> Result:
         return stage(self)
 
-    def aggregate(self, *, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg) -> Stream:
+    def aggregate(
+        self, *unnamed: Never, name: str | None = None, on_error: OnError = "fail", **results: aggregates.Agg
+    ) -> Stream:
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
+        checks.all_named(unnamed)
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
         name = self.stream.flow._free_name(name, None, "window")
         bundle = aggregation(results, name, self.stream.type)
@@ -104,7 +107,9 @@ class WindowedStream(Generic[RowT_co]):
     ) -> Stream[OutT]:
         """Combine the rows of each window: `function(accumulated, row)`, beginning with the first row."""
         name = self.stream.flow._free_name(name, function, "window")
-        return self._close(name, ReduceFold(function, checks.returns(function, schema, name)), on_error)
+        return self._close(
+            name, ReduceFold(function, checks.returns(function, schema, name, takes=("accumulated", "row"))), on_error
+        )
 
     def apply(
         self,
@@ -116,7 +121,9 @@ class WindowedStream(Generic[RowT_co]):
     ) -> Stream[OutT]:
         """Emit `function(window, rows)` for each window; window has key, start and end."""
         name = self.stream.flow._free_name(name, function, "window")
-        return self._close(name, ApplyFold(function, checks.returns(function, schema, name)), on_error)
+        return self._close(
+            name, ApplyFold(function, checks.returns(function, schema, name, takes=("window", "rows"))), on_error
+        )
 
     def _bounds(self, taken: Sequence[str]) -> tuple[str, ...]:
         """Name the fields that tell a window: those of one after another window have a number."""

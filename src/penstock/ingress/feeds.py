@@ -363,7 +363,7 @@ class FileFeed:
         if not retried(lambda: exists(where), listing, where):
             if self._reader.follow:
                 return
-            raise SourceError(f"source {self._source!r}: there is no {where}")
+            raise SourceError(f"source {self._source!r}: there is no file or directory {where}")
         listed = retried(lambda: list_files(where), listing, where)
         found = [file for file in listed if file.path not in self._seen]
         if self._began is not None and all(file.path != self._began for file in found):

@@ -189,7 +189,8 @@ class FlowPilot:
         with self._lock:
             now = self._statistics()
             before, self._before = self._before, now
-            self._moves = now.batches_out > before.batches_out  # where nothing moves, nothing is found out
+            # Where nothing moves, nothing is found out.
+            self._moves = now.batches_out > before.batches_out or _begun(now) > _begun(before)
             self._periods += 1
             self._quiet = {name: periods + 1 for name, periods in self._quiet.items()}
             period = Period(before, now, self._quiet, self._searching)
@@ -214,3 +215,8 @@ class FlowPilot:
         if isinstance(steering, Searching):
             searches = steering.searching(self.journal.state(steering.name))
             (self._searching.add if searches else self._searching.discard)(steering.name)
+
+
+def _begun(stats: FlowStats) -> int:
+    """Count the rows of functions that wait: the first batch of them may take long."""
+    return sum(each.begun for each in stats.operators.values())

@@ -8,9 +8,10 @@ from typing import Any
 
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize, BatchStatistics, BatchWork, WorkDone
+from penstock.elastic.levels import SETTLED
 from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
+from penstock.elastic.waiting import WaitingConcurrency, WaitingState, WaitingStatistics
 from penstock.local.pilot import Period
 from penstock.operators.stateless import PerRow, Unasked, most_in_flight
 from penstock.pe.element import Element
@@ -245,11 +246,16 @@ class WaitSteering:
         done = period.done.operators.get(self._operator)
         if station is None or done is None or self._operator not in period.before.operators:
             return None
-        rows, seconds = done.rows_in, done.in_flight
+        # Row by row: batches are done in lumps, and what is counted then would be mostly noise.
+        rows, seconds = done.begun, done.in_flight
         if rows <= 0 or period.seconds <= 0 or not period.unchanged("threads", 1):
             return None
         cpu = done.cpu / rows
         return WaitingStatistics(rows / period.seconds, max(0.0, seconds / rows - cpu), cpu)
+
+    def searching(self, state: WaitingState) -> bool:
+        """Tell whether numbers of rows are compared, so that looks should come soon."""
+        return state.levels.phase != SETTLED
 
     def act(self, action: Action) -> None:
         """Have more rows in flight, or fewer; those that are stay."""

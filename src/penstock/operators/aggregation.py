@@ -93,6 +93,10 @@ class Aggregation:
             fields.append(pa.field(name, kind))
         return fields
 
+    def taken(self) -> list[Taken]:
+        """List what is computed of each row."""
+        return [aggregate.value for aggregate in self.aggregates if isinstance(aggregate.value, Taken)]
+
     def functions(self) -> list[Any]:
         """List the user's functions."""
         found = [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
@@ -111,7 +115,7 @@ def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) 
         if not isinstance(aggregate, Agg):
             raise FlowError(
                 f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
-                f"sum(field), min, max, mean, first, last, collect, distinct or fold"
+                f"sum(field), or another one that dir(ps.agg) lists"
             )
         made.append(_bound(aggregate, name, operator, row))
     return Aggregation(tuple(aggregates), tuple(made), row)

@@ -305,3 +305,7 @@ class Logic:
     def functions(self) -> list[Any]:
         """List the user's functions, for the check that they can be shipped."""
         return []
+
+    def taken(self) -> list[Any]:
+        """List what it computes of each row by expressions (`Taken`), which an engine may have computed ahead."""
+        return []

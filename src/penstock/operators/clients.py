@@ -92,7 +92,7 @@ class Clients:
         place = f" at {problem.where}" if problem.where else ""
         name = getattr(self._make, "__name__", repr(self._make))
         self._error = SetupError(
-            f"operator {self._operator!r}: its setup={name} failed{place}: {problem.error}; see that it works "
+            f"its setup={name} failed{place}: {problem.error}; see that it works "
             f"where the workers are (addresses, rights, files, packages), or let it try again by itself"
         )
         return self._error

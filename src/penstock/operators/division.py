@@ -21,7 +21,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {"floor_divide": np.floor_divide, "
 def division(operation: str, left: pc.Expression, right: pc.Expression, whole: bool) -> pc.Expression:
     """Divide numbers ("floor_divide"), or find the rest ("modulo"), of whole numbers or floats."""
     kind = "int64" if whole else "double"
-    arguments = [left.cast(_KINDS[kind]), right.cast(_KINDS[kind])]
+    arguments = [side.cast(_KINDS[kind], safe=whole) for side in (left, right)]
     return pc.Expression._call(f"penstock_{operation}_{kind}", arguments)
 
 

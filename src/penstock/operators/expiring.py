@@ -87,3 +87,6 @@ class Expiring(Logic):
 
     def functions(self) -> list[Any]:
         return self.inner.functions()
+
+    def taken(self) -> list[Any]:
+        return self.inner.taken()

@@ -143,9 +143,17 @@ def _decimals(values: list[Value]) -> list[Value]:
 
 
 def _alike(values: Sequence[Value]) -> list[Value]:
-    """Give nulls the type of what stands beside them."""
+    """Give nulls the type of what stands beside them, and whole numbers beside floats that of floats."""
     kind = next((value.type for value in values if not pa.types.is_null(value.type)), pa.int64())
-    return [_cast(value, kind) for value in values]
+    values = [_cast(value, kind) for value in values]
+    if not any(pa.types.is_floating(value.type) for value in values):
+        return values
+    return [_float(value) if pa.types.is_integer(value.type) else value for value in values]
+
+
+def _float(value: Value) -> Value:
+    """Make a float; of a whole number beyond 2**53 the nearest one, as Python does, which Arrow by itself refuses."""
+    return Value(value.made.cast(pa.float64(), safe=False), pa.float64(), value.part)
 
 
 def _cast(value: Value, kind: pa.DataType) -> Value:
@@ -204,7 +212,7 @@ def _concat(values: Sequence[Value]) -> pc.Expression:
 
 
 def _divide(values: Sequence[Value]) -> pc.Expression:
-    return pc.Expression._call("divide", [value.made.cast(pa.float64()) for value in values])
+    return pc.Expression._call("divide", [_float(value).made for value in values])
 
 
 def _division(operation: str) -> Make:
@@ -311,7 +319,7 @@ CALLS: dict[str, tuple[int, int | None, Make]] = {
     "day_of_week()": (1, 1, lambda values: pc.day_of_week(values[0].made)),
     "ends_with()": (2, 2, _pattern("ends_with")),
     "exp()": (1, 1, _call("exp")),
-    "float()": (1, 1, lambda values: values[0].made.cast(pa.float64())),
+    "float()": (1, 1, lambda values: _float(values[0]).made),
     "floor()": (1, 1, _call("floor")),
     "greatest()": (1, None, _extreme("max_element_wise")),
     "hour()": (1, 1, _call("hour")),

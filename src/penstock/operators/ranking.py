@@ -71,6 +71,10 @@ class RunningTop:
         fields = list(self.ranking.row.schema)
         return record_type(pa.schema([*fields, pa.field(RANK, pa.int64()), pa.field(LEFT, pa.struct(fields))]))
 
+    def taken(self) -> list[Taken]:
+        """List what is computed of each row."""
+        return [self.ranking.by]
+
     def __call__(self, held: Held, row: Row) -> tuple[Held, list[tuple[Any, ...]]]:
         after, place = self.ranking.enter(held, row)
         if place is None:
@@ -102,6 +106,9 @@ class TopFold:
         return record_type(
             pa.schema([*named(self.bounds, bounds), pa.field(RANK, pa.int64()), *self.ranking.row.schema])
         )
+
+    def taken(self) -> list[Taken]:
+        return [self.ranking.by]
 
     def functions(self) -> list[Any]:
         return self.ranking.by.functions()

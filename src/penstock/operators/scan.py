@@ -18,7 +18,6 @@ from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.stateless import refuse_row
 from penstock.rows import Row, RowType, record_class
 from penstock.timing import TimeKind
-from penstock.value_columns import column_values
 
 
 def no_pair(result: Any, second: str) -> TypeError:
@@ -188,6 +187,9 @@ class FlatScan(Logic):
     ) -> RowType | None:
         return self.returns
 
+    def taken(self) -> list[Any]:
+        return self.function.taken() if hasattr(self.function, "taken") else []  # a function of Penstock's own
+
     def functions(self) -> list[Any]:
         return [self.function, self.initial]
 
@@ -309,13 +311,15 @@ class Aggregate(Logic):
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
 
+    def taken(self) -> list[Taken]:
+        return self.aggregation.taken()
+
 
 def _read(aggregate: Agg, read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
     """Return the values that an aggregate takes; expressions are computed for all rows at once."""
     if not isinstance(aggregate.value, Taken):
         return read_all(read, rows)
-    found, check = aggregate.value.read_many(None, lambda: rows), aggregate.check
-    values = found if isinstance(found, list) else column_values(found)
+    values, check = aggregate.value.read_each(rows), aggregate.check
     return values if check is None else list(map(check, values))
 
 

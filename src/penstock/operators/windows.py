@@ -82,6 +82,9 @@ class Fold(Protocol):
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
         """Tell the type of the window's rows."""
 
+    def taken(self) -> list[Any]:
+        """List what is computed of each row by expressions (`Taken`)."""
+
     def functions(self) -> list[Any]:
         """List the user's functions."""
 
@@ -112,6 +115,9 @@ class AggregateFold:
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return aggregate_type(self.aggregation, self.key, row, named(self.bounds, bounds))
 
+    def taken(self) -> list[Any]:
+        return self.aggregation.taken()
+
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
 
@@ -132,6 +138,9 @@ class ReduceFold:
 
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return self.returns or row
+
+    def taken(self) -> list[Any]:
+        return []
 
     def functions(self) -> list[Any]:
         return [self.function]
@@ -156,6 +165,9 @@ class ApplyFold:
 
     def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return self.returns
+
+    def taken(self) -> list[Any]:
+        return []
 
     def functions(self) -> list[Any]:
         return [self.function]
@@ -188,6 +200,9 @@ class Windowed(Logic):
 
     def functions(self) -> list[Any]:
         return self.fold_.functions()
+
+    def taken(self) -> list[Any]:
+        return self.fold_.taken()
 
 
 @dataclass(frozen=True)

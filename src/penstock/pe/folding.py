@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.errors import RowTypeError
 from penstock.graph import KeyedNode
+from penstock.operators.aggregate_values import ahead
 from penstock.operators.stateless import SKIPPED
 from penstock.pe.chunk import Chunk, Ints, Unread
 from penstock.pe.failures import Failures
@@ -56,16 +57,17 @@ class Folding:
         numbers = shards[bounds[:-1]].tolist()
         keys, bad = row_keys(self._operator, 0, grouped)
         rows = grouped.get_rows()
-        for number, start, stop in zip(numbers, bounds[:-1], bounds[1:], strict=True):
-            shard = self._shards.get(number)
-            began = self._clock()
-            self._shard(shard, keys, rows, start, stop, bad, grouped)
-            shard.touch(keys, start, stop)
-            shard.forget(keys, start, stop)
-            if self._hot is not None:
-                self._hot.add(number, keys, start, stop)
-            shard.rows += stop - start
-            shard.seconds += self._clock() - began
+        with ahead(self._operator.logic.taken(), rows):
+            for number, start, stop in zip(numbers, bounds[:-1], bounds[1:], strict=True):
+                shard = self._shards.get(number)
+                began = self._clock()
+                self._shard(shard, keys, rows, start, stop, bad, grouped)
+                shard.touch(keys, start, stop)
+                shard.forget(keys, start, stop)
+                if self._hot is not None:
+                    self._hot.add(number, keys, start, stop)
+                shard.rows += stop - start
+                shard.seconds += self._clock() - began
         made = self._made_many(grouped, order) if self._many else self._made_one(grouped, order)
         outputs = {0: made} if len(made) else {}
         if self._letters:

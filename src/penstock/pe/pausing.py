@@ -7,19 +7,18 @@ closes before the others, at the place among the rows where the last source abov
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.operators.base import Paused
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.keyed import KeyedRunner, RowList
 from penstock.pe.marks import Steps
-from penstock.pe.ports import KeepGoing
 from penstock.pe.shards import Position, Shard
 from penstock.timing import FOREVER, Ticks
 
 T = TypeVar("T")
-InSteps: TypeAlias = Generator[None, KeepGoing, T]
+InSteps: TypeAlias = Generator[None, Callable[[], bool], T]
 """Work that stops where there is no more time, and is told how much there is by whoever goes on with it."""
 
 
@@ -46,7 +45,11 @@ class PausingRunner(KeyedRunner):
         raise AssertionError("an operator stops that has as much time as it takes")
 
     def steps(
-        self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, keep_going: KeepGoing | None
+        self,
+        group: list[tuple[int, Chunk, Ints]],
+        marks: Steps,
+        watermark: Ticks,
+        keep_going: Callable[[], bool] | None,
     ) -> InSteps[dict[int, Chunk]]:
         """Do what `run` does and return the same; stop wherever there is no more time."""
         self._emitted, self._before = {}, watermark

@@ -52,7 +52,7 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
         oldest, last.reorder_depth = station.progress()
         last.oldest_gap = now - entered[oldest] if last.reorder_depth and oldest in entered else 0.0
         if isinstance(station, WaitingStation):
-            first.in_flight = station.in_flight_seconds()
+            first.in_flight, first.begun = station.in_flight_seconds(), station.begun()
         if isinstance(station, StatefulStation):
             first.keys = sum(map(len, station.state()))
         if isinstance(station, PartitionedStation):

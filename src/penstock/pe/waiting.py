@@ -86,6 +86,9 @@ class Window(Protocol):
     def waiting(self) -> int:
         """Count the rows that no runner has taken yet (a snapshot)."""
 
+    def begun(self) -> int:
+        """Count the rows that were taken so far (a snapshot): row by row, where jobs are done in lumps."""
+
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
 
@@ -123,13 +126,14 @@ class ThreadWindow:
         self._rows: Waiting = deque()
         self._threads: set[threading.Thread] = set()
         self._flight = _Flight()
-        self._idle = 0
+        self._idle = self._submitted = 0
         self._closed = False
 
     def submit(self, job: Job) -> None:
         """Begin a job behind those that are under way; never waits."""
         with self._changed:
             self._rows.extend(zip(repeat(job), count(), job.rows))
+            self._submitted += len(job.rows)
             self._call()
 
     def set_limit(self, limit: int) -> None:
@@ -141,6 +145,9 @@ class ThreadWindow:
 
     def waiting(self) -> int:
         return len(self._rows)
+
+    def begun(self) -> int:
+        return self._submitted - len(self._rows)
 
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""
@@ -227,15 +234,17 @@ class TaskWindow:
         self._tasks: set[asyncio.Task[None]] = set()
         self._flight = _Flight()
         self._closed = self._crowded = False
+        self._submitted = 0
         self._joining = threading.Lock()
         self._home: _EventLoop | None = None
 
     def submit(self, job: Job) -> None:
         """Begin a job behind those that are under way; never waits."""
-        self._rows.extend(zip(repeat(job), count(), job.rows))
-        if self._home is None:
-            with self._joining:  # not before there are rows: a window that is never used needs no thread
-                self._home = self._home or _EventLoop.join()
+        with self._joining:
+            self._rows.extend(zip(repeat(job), count(), job.rows))
+            self._submitted += len(job.rows)
+            # Not before there are rows: a window that is never used needs no thread.
+            self._home = self._home or _EventLoop.join()
         self._home.loop.call_soon_threadsafe(self._call)
 
     def set_limit(self, limit: int) -> None:
@@ -246,6 +255,9 @@ class TaskWindow:
 
     def waiting(self) -> int:
         return len(self._rows)
+
+    def begun(self) -> int:
+        return self._submitted - len(self._rows)
 
     def seconds(self) -> float:
         """Return the seconds that rows have been in flight until now, added up over all rows."""

@@ -50,6 +50,10 @@ class WaitingStation(StatelessStation):
         chunk = chunk.widened(self._width)
         return run_stateless(self.node, chunk, failures, waiting_caller(self._window), self._calling)
 
+    def begun(self) -> int:
+        """Count the rows that the function was called for."""
+        return self._window.begun()
+
     def in_flight_seconds(self) -> float:
         """Return the seconds that rows took, added up; divided by the rows, what one waits and computes."""
         return self._window.seconds()

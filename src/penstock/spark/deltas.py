@@ -13,6 +13,7 @@ import os
 import pickle
 import struct
 import uuid
+from collections import OrderedDict
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -23,6 +24,7 @@ from penstock.ingress.paths import locate, open_path
 from penstock.ingress.retries import remove_quietly, retried
 from penstock.pe.state_columns import ColumnStates, Saved, is_saved, saved_states
 from penstock.store.objects import sync_file
+from penstock.store.old_names import unpickled
 from penstock.timing import Ticks
 
 _MAGIC = b"PSTK1\n"
@@ -123,10 +125,25 @@ def _read(path: str) -> bytes:
         raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
 
 
+class FileReader:
+    """Read state files, keeping the last few: one file holds many shards."""
+
+    def __init__(self, root: str, keep: int = 16) -> None:
+        self._root, self._keep = root, keep
+        self._files: OrderedDict[str, dict[tuple[str, int], tuple[bool, memoryview]]] = OrderedDict()
+
+    def block(self, name: str, operator: str, shard: int) -> tuple[bool, memoryview]:
+        if name not in self._files:
+            self._files[name] = read_file(self._root, name)
+            while len(self._files) > self._keep:
+                self._files.popitem(last=False)
+        return self._files[name][operator, shard]
+
+
 def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, where: str) -> None:
     """Apply the changes of a block."""
     try:
-        changed, forgotten = pickle.loads(data)
+        changed, forgotten = unpickled(data)
     except (AttributeError, ImportError) as error:
         raise CheckpointError(
             f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "

@@ -288,14 +288,12 @@ class SparkEngine(Engine):
         self._listener(stats)
 
     def _spec(self, source: RunInput, taken: EpochInput) -> EpochSpec:
-        position, plan = self._position, self._plan
-        assert self._pilot is not None
+        position, plan, pilot = self._position, self._plan, self._pilot
+        assert pilot is not None
         source.begin(taken)
-        mixed = len(taken.handed) + bool(taken.slices) > 1
         asked, self._asked = self._asked, []  # before what they asked for is read
-        choice = self._pilot.choose(
-            self._wishes(), taken.rows, self._backend.cores, position.epoch + 1, at=monotonic(), mixed=mixed
-        )
+        wishes, epoch, mixed = self._wishes(), position.epoch + 1, len(taken.handed) + bool(taken.slices) > 1
+        choice = pilot.choose(wishes, taken.rows, self._backend.cores, epoch, at=monotonic(), mixed=mixed)
         for done in asked:
             done.set_result(position.epoch + 1)
         if not choice.solo:

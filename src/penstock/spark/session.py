@@ -43,9 +43,10 @@ def refuse_connect(session: Any) -> None:
     """Refuse a session of Spark Connect, which cannot run Penstock's jobs."""
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise PenstockError(
-            "spark= is a session of Spark Connect, which reaches neither Spark's context nor its workers.\n"
+            "the session of ps.Spark(session) is one of Spark Connect, which reaches neither Spark's context nor its "
+            "workers.\n"
             "Make one with SparkSession.builder.master(...) instead of .remote(...), and unset SPARK_REMOTE,\n"
-            "or leave spark= out: then Penstock makes one, and `penstock run --master URL` one on your cluster."
+            "or leave it out, ps.Spark(master=URL): then Penstock makes one, as `penstock run --master URL` does."
         )
 
 
@@ -160,6 +161,11 @@ def make_session(name: str, *, master: str | None = None, settings: dict[str, st
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if os.environ.get("SPARK_REMOTE"):
+        raise PenstockError(
+            f"SPARK_REMOTE={os.environ['SPARK_REMOTE']!r} asks for Spark Connect, which reaches neither Spark's "
+            f"context nor its workers.\nUnset it; ps.Spark(master=URL) or `penstock run --master URL` takes a cluster."
+        )
     check_java()
     # Without this an environment that is not activated gets workers of another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

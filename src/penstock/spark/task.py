@@ -43,12 +43,13 @@ from penstock.pe.running import new_states
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.pe.state_columns import ColumnStates
 from penstock.spark.batches import FrameRows
+from penstock.spark.deltas import FileReader
 from penstock.spark.envelope import Envelope, Kind, Spool, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import TaskReport, write_part
 from penstock.spark.passage import Passage, Passages, count
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
-from penstock.spark.worker_state import CACHE, FileReader, OperatorShards, write_state
+from penstock.spark.worker_state import CACHE, OperatorShards, write_state
 from penstock.timing import BEFORE
 
 COLUMN_ROWS = 524_288

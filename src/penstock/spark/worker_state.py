@@ -17,7 +17,7 @@ from penstock.pe.hot_keys import HotKeys
 from penstock.pe.running import new_states
 from penstock.pe.shards import Shard
 from penstock.pe.state_columns import ColumnStates
-from penstock.spark.deltas import Block, apply_block, make_block, read_file, write_file
+from penstock.spark.deltas import Block, FileReader, apply_block, make_block, write_file
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, StatePointers
 from penstock.timing import Ticks
@@ -180,21 +180,6 @@ class OperatorShards:
         loads = self.load()
         large = HOT_PART * sum(rows for _, rows, _ in loads)
         return {number: self.hot.hottest(number) for number, rows, _ in loads if rows >= large}
-
-
-class FileReader:
-    """Read state files, keeping the last few: one file holds many shards."""
-
-    def __init__(self, root: str, keep: int = 16) -> None:
-        self._root, self._keep = root, keep
-        self._files: OrderedDict[str, dict[tuple[str, int], tuple[bool, memoryview]]] = OrderedDict()
-
-    def block(self, name: str, operator: str, shard: int) -> tuple[bool, memoryview]:
-        if name not in self._files:
-            self._files[name] = read_file(self._root, name)
-            while len(self._files) > self._keep:
-                self._files.popitem(last=False)
-        return self._files[name][operator, shard]
 
 
 def write_state(spec: EpochSpec, operators: dict[str, OperatorShards]) -> tuple[str | None, list[Block]]:

@@ -8,6 +8,7 @@ item; the paper counts all pairs of a session, which makes many rows of one (`pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -65,7 +66,7 @@ def flow(
     # A new session begins when *more* than the time-out has passed; a gap of g parts clicks that are g apart.
     visits = known.key_by("wcs_user_sk").window(ps.session(timeout + 1))
     sessions = visits.aggregate(items=ps.agg.distinct("wcs_item_sk"), name="sessions")
-    together = all_pairs if pairs == "all" else ViewedWith(item)
+    together: Callable[[Any], list[Any]] = all_pairs if pairs == "all" else ViewedWith(item)
     others = sessions.flat_map(together, schema=dict.fromkeys(fields, int), name="viewed_with")
     # A session counts on the day on which it ends.
     counts = others.key_by(*fields).window(days * DAY).count()

@@ -1,0 +1,27 @@
+"""Where the classes that state is made of were called otherwise: what was pickled then is read now."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+MOVED: dict[str, str] = {}
+"""Modules by the names that they had once; with a dot at the end, all of a package. A name stays here for as long as
+there may be checkpoints that hold it."""
+
+
+def current(module: str) -> str:
+    """Return what a module is called now."""
+    packages = (old for old in MOVED if old.endswith(".") and module.startswith(old))
+    return MOVED.get(module) or next((MOVED[old] + module.removeprefix(old) for old in packages), module)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(current(module), name)
+
+
+def unpickled(data: memoryview | bytes) -> Any:
+    """Read what was pickled, by this version or one before it."""
+    return _Unpickler(io.BytesIO(data)).load()
