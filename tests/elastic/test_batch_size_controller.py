@@ -26,8 +26,10 @@ def run(
 def test_doubles_when_behind() -> None:
     controller = BatchSize(initial=100)
     _, actions = controller.step(controller.start(), BatchStatistics(100, 0.1, 990, 0))
-    why = "0 rows wait and processing is 99 % busy: behind; a row costs 0.001 s, in batches of 200 0.0005 s"
-    assert actions == (Action("batch_rows", "", 100, 200, why),)
+    why = (
+        "batches of 200 rows instead of 100: 0 rows wait and processing is 99 % busy; a row costs 1 ms, in these 0.5 ms"
+    )
+    assert actions == (Action("batch_rows", "", 100, 200, why, (("rows", 100), ("seconds", 0.1))),)
 
 
 def test_a_growing_backlog_is_behind_and_a_shrinking_one_is_not() -> None:
@@ -43,8 +45,8 @@ def test_halves_when_half_is_expected_to_keep_up() -> None:
     controller = BatchSize(initial=100)
     # One point: all of the 0.01 s might be fixed, so 50 rows would be 1000 * 0.01 / 50 = 20 % busy.
     _, actions = controller.step(controller.start(), BatchStatistics(100, 0.01, 1000, 0))
-    why = "batches of 50 are expected to be 20 % busy and have less latency"
-    assert actions == (Action("batch_rows", "", 100, 50, why),)
+    why = "batches of 50 rows instead of 100: they would be 20 % busy and have less latency"
+    assert actions == (Action("batch_rows", "", 100, 50, why, (("rows", 100), ("seconds", 0.01))),)
 
 
 def test_a_target_that_is_met_with_room_keeps_large_batches() -> None:

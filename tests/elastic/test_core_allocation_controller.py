@@ -78,7 +78,10 @@ def test_actions_name_each_executor_that_changes() -> None:
     controller = CoreAllocation(target=0.3)
     _, actions = controller.step(controller.start(), two(8, held=(2, 1)))
     assert [(each.what, each.target, each.before, each.after) for each in actions] == [("cores", "b", 1, 2)]
-    assert actions[0].why == ("15 rows/s at 20 a core need 0.75 cores; 4 of 8 in all give 0.287 s, target 0.3 s")
+    assert actions[0].why == (
+        "two cores for b instead of one: 15 rows/s at 20 a core need 0.75, and 4 of 8 in all give 0.29 s, "
+        "the target is 0.3 s"
+    )
 
 
 def test_says_when_service_alone_is_too_slow() -> None:

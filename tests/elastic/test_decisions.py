@@ -151,7 +151,8 @@ def test_a_line_holds_when_what_from_to_why_and_what_was_seen() -> None:
         "target": "",
         "from": 2,
         "to": 3,
-        "why": "threads are 99 % busy, more than 95 %",
+        "why": "three threads instead of two: they are 99 % busy, more than 95 %",
+        "numbers": {"busy": 0.99},
         "seen": {"utilization": [1.0, 0.98]},
     }
 

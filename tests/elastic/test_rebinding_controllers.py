@@ -59,7 +59,7 @@ def test_the_other_moves_only_if_the_busiest_gets_lighter() -> None:
     # Loads 6 and 1. c (3) leaves 3 and 4, b (2) leaves 4 and 3, a (1) leaves 5 and 2: b is the first of the
     # best.
     _, actions = Rebinding().step(Rebinding().start(), bind(2, (0, 1), (0, 2), (0, 3), (1, 1)))
-    why = "worker 0 has 6 s of work and worker 1 1 s: with 2 s moved the busier of the two has 4 s"
+    why = "b goes from worker 0, which has 6 s of work, to worker 1, which has 1 s: the busier of the two then has 4 s"
     assert actions == (Action("binding", "b", 0, 1, why),)
 
 
@@ -84,8 +84,9 @@ def test_an_operator_that_moves_twice_in_one_step_says_why_it_left_its_worker() 
     _, actions = Rebinding().step(Rebinding().start(), bind(3, (1, 2), (1, 9), (0, 4), (2, 4), (2, 7)))
     assert moves(actions) == [("a", 1, 2), ("d", 2, 0)]
     assert actions[0].why == (
-        "worker 1 has 11 s of work and worker 0 4 s: with 2 s moved the busier of the two has 9 s; after that "
-        "worker 0 has 10 s of work and worker 2 7 s: with 2 s moved the busier of the two has 9 s"
+        "a goes from worker 1, which has 11 s of work, to worker 0, which has 4 s: the busier of the two then has 9 s; "
+        "after that a goes from worker 0, which has 10 s of work, to worker 2, which has 7 s: "
+        "the busier of the two then has 9 s"
     )
 
 

@@ -47,8 +47,11 @@ def test_a_congested_input_and_a_free_output_make_a_bottleneck() -> None:
         # Three samples show what the noise is.
         assert actions == ()
         state, actions = CONTROLLER.step(state, ReplicaStatistics((operator("slow", (0.3,), 0.0),)))
-    why = "its input is full 30 % of the time and its output 0 %, with 1 % as the limit: a bottleneck"
-    assert actions == (Action("replicas", "slow", 1, 2, why),)
+    why = (
+        "two replicas of slow instead of one: its input is full 30 % of the time and its output 0 %, "
+        "with 1 % as the limit: a bottleneck"
+    )
+    assert actions == (Action("replicas", "slow", 1, 2, why, (("input_full", 0.3), ("output_full", 0.0))),)
 
 
 def test_an_operator_held_back_from_below_is_not_a_bottleneck() -> None:
@@ -118,7 +121,7 @@ def test_why_a_replica_is_taken_back() -> None:
         state, actions = CONTROLLER.step(state, seen)
         why = actions[0].why if actions else ""
     # Pairs differ by 1, 2 and 2 %, which makes a noise of 1.5 %: 1.5 * sqrt(1 / 3 + 1 / 2) = 1.3.
-    assert why == "replica 2 gained 2 %, give or take 1.33 %, not 5 %: black-listed"
+    assert why.endswith(" instead of two: replica 2 gained 2 %, give or take 1.33 %, not 5 %: black-listed")
 
 
 def test_a_change_that_is_not_in_force_yet_is_judged_once_it_is() -> None:

@@ -49,8 +49,8 @@ def test_actions_say_what_and_why() -> None:
     run = drive(ThreadLevel(high=4), table([10, 20, 20, 20]), 30)
     first = run.actions[0]
     assert (first.what, first.before, first.after) == ("thread_level", 1, 2)
-    assert first.why == "no fall seen up to 1 (best 10/s at 1): try 2"
-    assert run.actions[-1].why == "2 gives 20/s; the best is 20/s at 2"
+    assert first.why == "two workers instead of one: throughput has not fallen up to 1 yet, the best is 10/s with 1"
+    assert run.actions[-1].why.endswith(": 2 gives 20/s, and the best, 2, 20/s")
 
 
 def test_the_first_two_samples_are_not_used() -> None:
@@ -308,7 +308,7 @@ def test_the_best_and_the_choice_are_measured_again_where_noise_hides_the_differ
     probe = propose(records, 1, 8, 0.05, noise=0.2)
     assert probe is not None
     assert probe.level == 1
-    assert probe.why == "1 gives 90/s and 2 100/s, give or take 13%: measure 1 again"
+    assert probe.why == "1 gives 90/s and 2 100/s, give or take 13%, so 1 is measured again"
     probe = propose((Record(1, 90, 90, 10), *records[1:]), 1, 8, 0.05, noise=0.2)
     assert probe is not None
     assert probe.level == 2
@@ -469,3 +469,17 @@ def test_search_helpers() -> None:
     assert expected(records, 16) is None
     assert propose((Record(4, 10, 10),), 1, 8, 0.05) is not None
     assert math.isclose(Record(1, 10, 10).add(20).mean, 15)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.15, 0.3])
+@pytest.mark.parametrize("gains_up_to", [1, 4, 16])
+def test_half_an_hour_at_a_constant_load_changes_nothing_after_a_minute(noise: float, gains_up_to: int) -> None:
+    """As a flow in threads is looked at: twice a second while levels are compared, and every two seconds after that."""
+    controller = ThreadLevel(high=16, initial=1, skipped=1, least_noise=0.05)
+    state, chance, at, changes = controller.start(), random.Random(7), 0.0, []
+    while at < 1800:
+        at += 0.5 if state.searching else 2.0
+        throughput = 1000 * min(state.levels.level, gains_up_to) * max(0.1, chance.gauss(1, noise))
+        state, actions = controller.step(state, ThreadStatistics(throughput, 0.5, 0))
+        changes += [at for action in actions if action.what == "thread_level"]
+    assert [each for each in changes if each > 60] == []

@@ -23,12 +23,21 @@ def test_one_thread_more_above_95_percent_and_one_less_below_90() -> None:
     controller = UtilizationPool(high=12, initial=4)
     state = controller.start()
     state, actions = controller.step(state, PoolStatistics((1.0, 1.0, 0.9, 0.92)))
-    assert actions == (Action("threads", "", 4, 5, "threads are 95.5 % busy, more than 95 %"),)
+    assert actions == (
+        Action(
+            "threads",
+            "",
+            4,
+            5,
+            "five threads instead of four: they are 95.5 % busy, more than 95 %",
+            (("busy", 0.955),),
+        ),
+    )
     state, actions = controller.step(state, PoolStatistics((0.92,) * 5))
     assert actions == ()
     calm = controller.start()
     calm, actions = controller.step(calm, PoolStatistics((0.9, 0.9, 0.89, 0.9)))
-    assert actions == (Action("threads", "", 4, 3, "threads are 89.8 % busy, less than 90 %"),)
+    assert [each.why for each in actions] == ["three threads instead of four: they are 89.8 % busy, less than 90 %"]
 
 
 def test_the_published_rule_never_settles_on_work_for_one_and_a_half_threads() -> None:

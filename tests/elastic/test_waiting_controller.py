@@ -37,8 +37,9 @@ def run(
 def test_the_first_guess_is_waiting_against_computing() -> None:
     controller = WaitingConcurrency()
     _, actions = controller.step(controller.start(), WaitingStatistics(100.0, 0.009, 0.001))
-    why = "a row waits 0.009 s and computes 0.001 s: 10 keep 1 workers busy"
-    assert actions == (Action("in_flight", "", 1, 10, why),)
+    why = "ten rows in flight instead of one: a row waits 9 ms and computes 1 ms: ten keep one worker busy"
+    figures = (("throughput", 100.0), ("wait_seconds", 0.009), ("cpu_seconds", 0.001))
+    assert actions == (Action("in_flight", "", 1, 10, why, figures),)
 
 
 def test_a_row_that_hardly_computes_starts_at_the_largest_guess() -> None:
@@ -48,10 +49,12 @@ def test_a_row_that_hardly_computes_starts_at_the_largest_guess() -> None:
 
 def test_the_largest_guess_does_not_pretend_to_keep_the_workers_busy() -> None:
     controller = WaitingConcurrency()
-    for cpu, words in ((1e-6, "2e+06 would keep 2 workers busy"), (0.0, "no number keeps 2 workers busy")):
+    for cpu, words in ((1e-6, "2,000,002 would keep two workers busy"), (0.0, "no number keeps two workers busy")):
         _, actions = controller.step(controller.start(), WaitingStatistics(1.0, 1.0, cpu, workers=2))
-        why = f"a row waits 1 s and computes {cpu:.3g} s: {words}, and 64 is the most to begin with"
-        assert actions == (Action("in_flight", "", 1, 64, why),)
+        took = "1 µs" if cpu else "0 s"
+        why = f"64 rows in flight instead of one: a row waits 1 s and computes {took}: {words}, "
+        assert [(each.before, each.after) for each in actions] == [(1, 64)]
+        assert actions[0].why == f"{why}and 64 is the most to begin with"
 
 
 def test_two_workers_want_twice_as_many() -> None:

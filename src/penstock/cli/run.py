@@ -27,6 +27,7 @@ from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import add_target, describe_workloads, load_target
 from penstock.cli.page import page_line
+from penstock.elastic.decisions import HOLD, START
 from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
 from penstock.operators.base import Sink
@@ -145,8 +146,8 @@ def _prepared(options: Options, flow: Flow, directory: str, display: Display) ->
         flow=flow.name,
         checkpoint=directory,
     )
-    from penstock.spark.engine import refuse_early
     from penstock.spark.session import make_session
+    from penstock.spark.starting import refuse_early
 
     refuse_early(make_plan(flow), directory)  # a mistake is told at once, not after Spark has started
     session = make_session(f"penstock: {flow.name}", master=options.on.master)
@@ -180,9 +181,19 @@ def _warn_of_memory(flow: Flow, display: Display) -> None:
         )
 
 
+def _tell_decisions(started: Run, known: int, display: Display) -> int:
+    """Tell what was decided since so many decisions, each in its sentence; return how many there are by now."""
+    made, known = started.decisions_since(known)
+    for each in made:
+        if each.what not in (START, HOLD):
+            numbers = dict(each.numbers)
+            display.say("decision", f"decided: {each.why}", controller=each.controller, what=each.what, numbers=numbers)
+    return known
+
+
 def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Progress, session: Any, kept: str) -> int:
     """Wait for the end, showing progress and obeying Ctrl-C; `kept` is where the run's history is."""
-    stopping = False
+    stopping, known = False, 0
     while True:
         try:
             if started.await_end(TICK_SECONDS):
@@ -191,6 +202,7 @@ def _watch(started: Run, interrupts: Interrupts, display: Display, progress: Pro
             if interrupts.count < 2:
                 raise
             break  # the job was cancelled: its epoch is not committed, as was asked for
+        known = _tell_decisions(started, known, display)
         display.tick()
         if interrupts.count and not stopping:
             stopping = True

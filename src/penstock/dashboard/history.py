@@ -367,5 +367,6 @@ def _short(mark: int, at: float, line: str) -> Json:
         "number": mark,
         "at": round(at, 3),
         **{name: getattr(decision, name) for name in shown},
+        "numbers": dict(decision.numbers),
         "start": decision.what == START,
     }

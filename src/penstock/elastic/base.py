@@ -79,6 +79,11 @@ def things(number: int, noun: str) -> str:
     return f"{in_words(number)} {noun}{'' if number == 1 else 's'}"
 
 
+def instead(after: int, before: int, noun: str) -> str:
+    """Write a change: two tasks instead of one."""
+    return f"{things(after, noun)} instead of {in_words(before)}"
+
+
 def in_words(number: int) -> str:
     """Write a small number as a word."""
     return _WORDS[number] if 0 <= number < len(_WORDS) else f"{number:,}"

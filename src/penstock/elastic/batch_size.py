@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, clamp, percent
+from penstock.elastic.base import Action, Actions, clamp, percent, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,11 @@ class BatchWork:
             size *= 2
         if size == state:
             return size, ()
-        why = f"{rows:,} rows took {seconds:.3g} s of work: {size:,} rows are about {size * seconds / rows:.3g} s"
-        return size, (Action("batch_rows", "", state, size, why),)
+        why = (
+            f"batches of {size:,} rows instead of {state:,}: {rows:,} rows were {time_text(seconds)} of work, "
+            f"so one is about {time_text(size * seconds / rows)}"
+        )
+        return size, (Action("batch_rows", "", state, size, why, (("rows", rows), ("seconds", seconds))),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,11 @@ class BatchSize:
         backs_up = statistics.arrivals > 0 and statistics.backlog > 2 * size and statistics.backlog >= before
         if backs_up or busy > self.full:
             return self._grow(state, statistics, busy)
+        target = self.target or 0.0
         if self._has_room(state, statistics):
             why = (
-                f"{statistics.backlog:.4g} rows wait, and batches of {2 * size} are expected to take "
-                f"{self._latency(state, 2 * size, statistics.arrivals):.3g} s, the target is {self.target:.3g} s"
+                f"{statistics.backlog:,.0f} rows wait, and one would take "
+                f"{time_text(self._latency(state, 2 * size, statistics.arrivals))}, the target is {time_text(target)}"
             )
             return self._change(state, clamp(2 * size, self.low, self.high), why)
         half = clamp(size // 2, self.low, self.high)
@@ -145,7 +149,7 @@ class BatchSize:
         if self.target is not None and self._latency(state, size, statistics.arrivals) <= self.target / 2:
             # The target is met with room: larger batches are cheaper.
             return state, ()
-        why = f"batches of {half} are expected to be {percent(expected)} busy and have less latency"
+        why = f"they would be {percent(expected)} busy and have less latency"
         return self._change(replace(state, behind_at=0), half, why)
 
     def _grow(self, state: BatchState, statistics: BatchStatistics, busy: float) -> tuple[BatchState, Actions]:
@@ -158,8 +162,8 @@ class BatchSize:
             # Rows that are too slow themselves stay so in batches of any size.
             return state, ()
         why = (
-            f"{statistics.backlog:.4g} rows wait and processing is {percent(busy)} busy: behind; "
-            f"a row costs {now:.3g} s, in batches of {after} {then:.3g} s"
+            f"{statistics.backlog:,.0f} rows wait and processing is {percent(busy)} busy; "
+            f"a row costs {time_text(now)}, in these {time_text(then)}"
         )
         return self._change(replace(state, behind_at=size, behind_arrivals=statistics.arrivals), after, why)
 
@@ -198,7 +202,9 @@ class BatchSize:
     def _change(self, state: BatchState, after: int, why: str) -> tuple[BatchState, Actions]:
         if after == state.size:
             return state, ()
-        return replace(state, size=after), (Action("batch_rows", "", state.size, after, why),)
+        why = f"batches of {after:,} rows instead of {state.size:,}: {why}"
+        figures = tuple(zip(("rows", "seconds"), state.points[-1], strict=True)) if state.points else ()
+        return replace(state, size=after), (Action("batch_rows", "", state.size, after, why, figures),)
 
 
 def _add_point(points: tuple[tuple[float, float], ...], rows: float, seconds: float) -> tuple[tuple[float, float], ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, NoState
+from penstock.elastic.base import Action, Actions, NoState, in_words, things, time_text
 
 
 def stable_minimum(arrivals: float, service: float) -> int:
@@ -130,15 +130,16 @@ class CoreAllocation:
             actions.append(Action("latency_target", "", self.target, None, plan.problem))
         if self._keep(statistics, plan):
             return state, tuple(actions)
-        goal = "" if self.target is None else f", target {self.target:.3g} s"
+        goal = "" if self.target is None else f", the target is {time_text(self.target)}"
         for executor, cores in zip(statistics.executors, plan.cores, strict=True):
             if executor.cores != cores:
                 why = (
-                    f"{executor.arrivals:.4g} rows/s at {executor.service:.4g} a core need "
-                    f"{executor.work:.3g} cores; "
-                    f"{sum(plan.cores)} of {statistics.cores} in all give {plan.latency:.3g} s{goal}"
+                    f"{things(cores, 'core')} for {executor.name} instead of {in_words(executor.cores)}: "
+                    f"{executor.arrivals:.4g} rows/s at {executor.service:.4g} a core need {executor.work:.3g}, and "
+                    f"{sum(plan.cores)} of {statistics.cores} in all give {time_text(plan.latency)}{goal}"
                 )
-                actions.append(Action("cores", executor.name, executor.cores, cores, why))
+                figures = (("work", executor.work), ("latency_seconds", plan.latency))
+                actions.append(Action("cores", executor.name, executor.cores, cores, why, figures))
         return state, tuple(actions)
 
     def _keep(self, statistics: AllocationStatistics, plan: Allocation) -> bool:

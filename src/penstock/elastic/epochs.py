@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from statistics import median
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, clamp, in_words, things, time_text
+from penstock.elastic.base import Action, Actions, clamp, in_words, instead, things, time_text
 from penstock.elastic.calm import Calm, CalmState
 
 
@@ -287,13 +287,14 @@ class ExecutorCount:
         votes = (abs(state.votes) if same else 0) + 1
         if votes < (self.patience_up if direction > 0 else self.patience_down):
             return ExecutorState(votes * direction, wanted, now), ()
-        goal = "no target" if self.target is None else f"half of the target is {self.target / 2:.3g} s"
+        goal = "" if self.target is None else f"; half of the target is {time_text(self.target / 2)}"
         why = (
-            f"{votes} epochs in a row: with {now} executors one takes {statistics.seconds:.3g} s, with {wanted} "
-            f"{self.seconds(statistics, wanted):.3g} s are expected; {goal}"
+            f"{instead(wanted, now, 'executor')}: an epoch would take {time_text(self.seconds(statistics, wanted))} "
+            f"instead of {time_text(statistics.seconds)}, by {in_words(votes)} epochs in a row{goal}"
         )
+        figures = (("seconds", statistics.seconds), ("work_seconds", statistics.work_seconds))
         what = "advise_executors" if self.advise else "executors"
-        return ExecutorState(), (Action(what, "", now, wanted, why),)
+        return ExecutorState(), (Action(what, "", now, wanted, why, figures),)
 
     def _wanted(self, statistics: ExecutorStatistics) -> int:
         """Return the number of executors that this epoch speaks for."""

@@ -120,7 +120,7 @@ class KeepingUp:
             return supply, past, supply.enough, f"{supply.enough} kept up with the {rate:.4g}/s that sources give"
         if supply.enough - supply.short > 1 and supply.seen > self.patience:
             to = (supply.short + supply.enough + 1) // 2
-            why = f"{level} keeps up with the {rate:.4g}/s that sources give: try {to}"
+            why = f"{level} keeps up with the {rate:.4g}/s that sources give, so fewer are tried"
             return replace(supply, seen=0), past, to, why
         return supply, past, level, f"{level} keeps up with the {rate:.4g}/s that sources give"
 

@@ -133,7 +133,7 @@ class Levels:
                 return replace(state, seen=state.seen + 1), why
             state = replace(state, phase=SEARCHING)
         if state.skips:
-            why = f"a sample at {state.level} is not used: queues fill up or empty behind a change"
+            why = f"a sample at {state.level} is not used: queues fill up or empty after a change"
             return replace(state, skips=state.skips - 1), why
         state = self._listen(state, throughput)
         if state.phase == SETTLED:
@@ -197,7 +197,7 @@ class Levels:
         full = choice.count >= self.noise_limit
         if choice.level != state.level:
             top = search.best(records)
-            why = f"{choice.level} gives {choice.mean:.4g}/s; the best is {top.mean:.4g}/s at {top.level}"
+            why = f"{choice.level} gives {choice.mean:.4g}/s, and the best, {top.level}, {top.mean:.4g}/s"
             return replace(self._move(state, choice.level), phase=SETTLED if full else CONFIRMING), why
         if not full:
             why = f"{choice.level} gives {choice.mean:.4g}/s: sample {choice.count} of {self.noise_limit}"
@@ -283,7 +283,7 @@ class Levels:
         state = replace(state, untried=later)
         if later:
             to = later[0].level
-            return self._move(state, to), f"not the load that settled on {load.level}: measure {to}"
+            return self._move(state, to), f"this is not the load that settled on {load.level}"
         return self._decide(state, bounds)
 
     def _recall(self, state: LevelState, load: PastLoad) -> LevelState:

@@ -9,7 +9,7 @@ when no move does, the mapping stays. On unchanged loads a second step therefore
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.elastic.base import Action, Actions, Controller, NoState
+from penstock.elastic.base import Action, Actions, Controller, NoState, time_text
 
 GAIN = 0.1
 """What a move must take off the busiest worker: loads that are measured in two seconds differ by less for no reason."""
@@ -84,8 +84,8 @@ class Rebinding:
             if left > heavy * (1 - self.gain):
                 break
             why = (
-                f"worker {busiest} has {heavy:.3g} s of work and worker {least} {light:.3g} s: "
-                f"with {chosen.work:.3g} s moved the busier of the two has {left:.3g} s"
+                f"{chosen.name} goes from worker {busiest}, which has {time_text(heavy)} of work, to worker {least}, "
+                f"which has {time_text(light)}: the busier of the two then has {time_text(left)}"
             )
             if chosen.name in moved:
                 # It moves on: the action is from where it is now, so what took it from there belongs to the reason.

@@ -28,7 +28,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, percent
+from penstock.elastic.base import Action, Actions, Figures, in_words, percent, things
 from penstock.elastic.search import NOISE_WIDTH, Record, in_a_row, learn, standard_error, threshold
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
@@ -194,7 +194,7 @@ class Replicas:
             wanted = max(1, min(workers, self._limit(operator)))
             if operator.replicas != wanted:
                 why = f"{workers} workers are tried, and as many replicas with them: neither can show its gain alone"
-                actions.append(Action("replicas", operator.name, operator.replicas, wanted, why))
+                actions.append(_change(operator.name, operator.replicas, wanted, why))
             own = known.get(operator.name, OperatorMemory(operator.name))
             known[operator.name] = OperatorMemory(operator.name, noise=own.noise, compared=own.compared)
         return ReplicaState(tuple(known.values())), tuple(actions)
@@ -286,7 +286,7 @@ class Replicas:
 
     def _back(self, own: OperatorMemory, trial: ReplicaTrial, why: str) -> tuple[OperatorMemory, Action]:
         learned = replace(own, trial=None, throughput=trial.base.mean, suspects=0)
-        return learned, Action("replicas", own.name, trial.after, trial.before, why)
+        return learned, _change(own.name, trial.after, trial.before, why)
 
     def _undecided(self, own: OperatorMemory, operator: OperatorStatistics) -> bool:
         """Say whether an operator is just showing what its last replica gained."""
@@ -314,7 +314,8 @@ class Replicas:
         if operator.kind == PARTITIONED:
             why += f"; its {operator.shards} shards are spread over one replica more, state with them"
         trial = ReplicaTrial(replicas, replicas + 1, own.slow)
-        return replace(own, trial=trial), Action("replicas", operator.name, replicas, replicas + 1, why)
+        figures = (("input_full", operator.congestion), ("output_full", operator.output_blocked))
+        return replace(own, trial=trial), _change(operator.name, replicas, replicas + 1, why, figures)
 
     def _shrink(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action]:
         assert own.idle is not None
@@ -323,8 +324,13 @@ class Replicas:
         why = f"its input is free and {replicas - 1} would be {percent(left)} busy, not {percent(self.full)}"
         trial = ReplicaTrial(replicas, replicas - 1, own.idle)
         learned = replace(own, trial=trial, throughput=own.idle.mean, suspects=0)
-        return learned, Action("replicas", operator.name, replicas, replicas - 1, why)
+        return learned, _change(operator.name, replicas, replicas - 1, why, (("busy", operator.busy),))
 
 
 def _added(record: Record | None, size: int, throughput: float) -> Record:
     return record.add(throughput) if record is not None else Record(size, throughput, throughput)
+
+
+def _change(name: str, before: int, after: int, why: str, figures: Figures = ()) -> Action:
+    changed = f"{things(after, 'replica')} of {name} instead of {in_words(before)}"
+    return Action("replicas", name, before, after, f"{changed}: {why}", figures)

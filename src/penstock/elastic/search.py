@@ -164,10 +164,14 @@ def propose(
     first, last = records[0], records[-1]
     if last.level < high and last.mean >= clearly_less:
         to = min(2 * last.level, high)
-        return Probe(to, f"no fall seen up to {last.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
+        return Probe(
+            to, f"throughput has not fallen up to {last.level} yet, the best is {top.mean:.4g}/s with {top.level}"
+        )
     if first.level > low and first.mean >= clearly_less:
         to = max(first.level // 2, low)
-        return Probe(to, f"no fall seen down to {first.level} (best {top.mean:.4g}/s at {top.level}): try {to}")
+        return Probe(
+            to, f"throughput has not fallen down to {first.level} yet, the best is {top.mean:.4g}/s with {top.level}"
+        )
     choice = preferred(records, sensitivity, noise)
     return (
         (_doubtful(records, top, choice, sensitivity, noise) if doubt else None)
@@ -186,11 +190,11 @@ def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | 
         if left <= 1:
             return None
         to = (below + around.level) // 2
-        return Probe(to, f"{around.level} gives {around.mean:.4g}/s and {below} clearly less: try {to}")
+        return Probe(to, f"{around.level} gives {around.mean:.4g}/s and {below} clearly less")
     if max(left, right) <= 1:
         return None
     to = (below + around.level) // 2 if left >= right else (around.level + above + 1) // 2
-    return Probe(to, f"the top lies between {below} and {above} (best {around.mean:.4g}/s at {around.level}): try {to}")
+    return Probe(to, f"the best lies between {below} and {above}, so far it is {around.mean:.4g}/s with {around.level}")
 
 
 def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float) -> Probe | None:
@@ -206,7 +210,7 @@ def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivit
     if rival is top or error <= sensitivity or rival.mean < top.mean * (1 - sensitivity - 2 * error):
         return None
     why = f"{again.level} gives {again.mean:.4g}/s and {other.level} {other.mean:.4g}/s, give or take {error:.0%}"
-    return Probe(again.level, f"{why}: measure {again.level} again")
+    return Probe(again.level, f"{why}, so {again.level} is measured again")
 
 
 def standard_error(one: Record, other: Record, noise: float) -> float:

@@ -144,7 +144,7 @@ class ShardBalance:
             ("state_bytes", sum(plan.bytes[shard] for shard in moved)),
         )
         table = ShardTable(statistics.operator, tuple(plan.table))
-        return Action("table", statistics.operator, before, after, why, numbers, tables=(table,))
+        return Action("table", statistics.operator, round(before, 3), round(after, 3), why, numbers, tables=(table,))
 
     def _report(self, statistics: ShardStatistics, shard: int, plan: "_Plan") -> Action:
         share = statistics.loads[shard] / plan.mean

@@ -13,7 +13,7 @@ gains nothing, so the lower one is the highest level that is looked at.
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, clamp, percent
+from penstock.elastic.base import Action, Actions, clamp, instead, percent
 from penstock.elastic.keeping_up import Floor, KeepingUp, Supply, WorkerFloor
 from penstock.elastic.levels import SEARCHING, SETTLED, WARMING, Levels, LevelState
 
@@ -201,7 +201,11 @@ class ThreadLevel:
         if busy_at is not None:
             limit = percent(self.cpu_limit)
             why = f"{why} (CPU usage exceeds {limit} at {busy_at}: only levels measured before lie above it)"
-        return after, (Action("thread_level", "", state.levels.level, levels.level, why),)
+        return after, (self._change(state.levels.level, levels.level, why, statistics),)
+
+    def _change(self, before: int, after: int, why: str, statistics: ThreadStatistics) -> Action:
+        figures = (("throughput", statistics.throughput), ("cpu_usage", statistics.cpu_usage))
+        return Action("thread_level", "", before, after, f"{instead(after, before, 'worker')}: {why}", figures)
 
     def _supplied(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         """Take a period in which the sources are the limit, or were until now."""
@@ -223,7 +227,7 @@ class ThreadLevel:
             # Throughput tells again, and nothing that was measured before is of this load.
             levels = LevelState(to, SEARCHING, memory=state.levels.memory)
         if to != level:
-            actions = (*actions, Action("thread_level", "", level, to, why))
+            actions = (*actions, self._change(level, to, why, statistics))
         state = ThreadState(
             levels,
             statistics.unsuspended,

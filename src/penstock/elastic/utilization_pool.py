@@ -9,7 +9,7 @@ remembered and not tried again until the load falls.
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, clamp, percent
+from penstock.elastic.base import Action, Actions, clamp, instead, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class UtilizationPool:
         mean, size = statistics.mean, state.size
         busy = mean * size
         if mean > self.high_utilization and size < self.high:
-            why = f"threads are {percent(mean)} busy, more than {percent(self.high_utilization)}"
-            return replace(state, size=size + 1, too_small=size, busy=0.0), (_change(size, size + 1, why),)
+            why = f"they are {percent(mean)} busy, more than {percent(self.high_utilization)}"
+            return replace(state, size=size + 1, too_small=size, busy=0.0), (_change(size, size + 1, why, mean),)
         if state.too_small == size - 1 and state.busy == 0.0:
             # The first period at the larger size shows the work that the smaller one hid by being full.
             state = replace(state, busy=busy)
@@ -66,9 +66,9 @@ class UtilizationPool:
         still_needed = state.too_small == size - 1 and busy > (1 - self.load_change) * state.busy
         if self.remember and still_needed:
             return state, ()
-        why = f"threads are {percent(mean)} busy, less than {percent(self.low_utilization)}"
-        return PoolState(size - 1), (_change(size, size - 1, why),)
+        why = f"they are {percent(mean)} busy, less than {percent(self.low_utilization)}"
+        return PoolState(size - 1), (_change(size, size - 1, why, mean),)
 
 
-def _change(before: int, after: int, why: str) -> Action:
-    return Action("threads", "", before, after, why)
+def _change(before: int, after: int, why: str, busy: float) -> Action:
+    return Action("threads", "", before, after, f"{instead(after, before, 'thread')}: {why}", (("busy", busy),))

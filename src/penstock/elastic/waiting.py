@@ -12,7 +12,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
-from penstock.elastic.base import Action, Actions, clamp
+from penstock.elastic.base import Action, Actions, clamp, in_words, things, time_text
 from penstock.elastic.levels import Levels, LevelState
 
 LIMITS = 0.5
@@ -82,12 +82,12 @@ class WaitingConcurrency:
 
     def _why(self, statistics: WaitingStatistics, guess: int) -> str:
         wait, cpu, workers = statistics.wait_seconds, statistics.cpu_seconds, statistics.workers
-        why = f"a row waits {wait:.3g} s and computes {cpu:.3g} s:"
+        why = f"a row waits {time_text(wait)} and computes {time_text(cpu)}:"
         enough = workers * (wait + cpu) / cpu if cpu > 0 else math.inf
         if enough <= guess:
-            return f"{why} {guess} keep {workers} workers busy"
-        keep = f"{enough:.3g} would keep" if math.isfinite(enough) else "no number keeps"
-        return f"{why} {keep} {workers} workers busy, and {guess} is the most to begin with"
+            return f"{why} {in_words(guess)} keep {things(workers, 'worker')} busy"
+        keep = f"{enough:,.0f} would keep" if math.isfinite(enough) else "no number keeps"
+        return f"{why} {keep} {things(workers, 'worker')} busy, and {guess} is the most to begin with"
 
     def step(self, state: WaitingState, statistics: WaitingStatistics) -> tuple[WaitingState, Actions]:
         before = state.levels.level
@@ -102,4 +102,10 @@ class WaitingConcurrency:
             after = replace(state, levels=levels)
         if after.levels.level == before:
             return after, ()
-        return after, (Action("in_flight", "", before, after.levels.level, why),)
+        why = f"{things(after.levels.level, 'row')} in flight instead of {in_words(before)}: {why}"
+        figures = (
+            ("throughput", statistics.throughput),
+            ("wait_seconds", statistics.wait_seconds),
+            ("cpu_seconds", statistics.cpu_seconds),
+        )
+        return after, (Action("in_flight", "", before, after.levels.level, why, figures),)

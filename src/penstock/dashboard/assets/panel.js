@@ -124,7 +124,8 @@ export class Panel {
       const part = h("article", { class: "decision-detail" },
         one ? "" : h("h3", {}, summary(decision)),
         h("p", { class: "facts" }, `${clock(decision.at)} · controller ${decision.controller} · step ${decision.step}${decision.epoch === null ? "" : ` · epoch ${decision.epoch}`}`),
-        h("p", { class: "why" }, decision.why || "no reason was given"));
+        h("p", { class: "why" }, decision.why || "no reason was given"),
+        h("p", { class: "facts" }, numbers(decision)));
       if (one) {
         part.append(seen);
         this.showSeen(seen, decision.number);
@@ -168,4 +169,9 @@ function bars(numbers) {
   return h("figure", {}, s("svg", { class: "bars", width, height: 31, role: "img", "aria-label": `${numbers.length} values, the largest ${value(most)}` },
     s("path", { d, "stroke-width": Math.max(0.5, step - 0.4).toFixed(2) })),
   h("figcaption", {}, `${numbers.length} values, ${value(Math.min(...numbers))} to ${value(most)}`));
+}
+
+function numbers(decision) {
+  const found = Object.entries(decision.numbers ?? {});
+  return found.map(([name, value]) => `${name.replaceAll("_", " ")} ${Number(Number(value).toPrecision(4))}`).join(" · ");
 }
