@@ -248,4 +248,6 @@ def test_a_run_with_checkpoint_and_sinks_on_s3_goes_on_there(s3, tmp_path):
     fs.copy_files(f"{inside}/scanned", str(tmp_path / "scanned"), source_filesystem=system)
     expected = sequential(build())
     assert read_back(tmp_path / "scanned") == [tuple(row) for row in expected.results["scanned"]]
+    found = [tuple(row.values()) for row in ps.read.sink(place / "scanned")]
+    assert found == [tuple(row) for row in expected.results["scanned"]]
     assert ps.state.values(place / "ck", "running") == expected.state("running")

@@ -64,7 +64,7 @@ class Keeper:
         self.checkpoint = checkpoint
         self.lease = lease or Lease(checkpoint.store)
         self._aside = aside
-        self._intent_is_logged = self._aside_is_done = _nothing
+        self._intent_is_logged = self._aside_is_done = self._removal_is_done = _nothing
         self.publication = Publication({})
         self.id = ""
 
@@ -181,20 +181,23 @@ class Keeper:
         self.publication.publish(position.staged)
         waiting, committed, rolled = dict(position.waiting), position.epoch, position.staged is not None
 
-        def rest() -> None:
+        def remove() -> None:
             for store, name in used:
                 store.delete(name)
             if rolled:
                 self.publication.retain(committed, self.lease.check)
-            self.publication.begin(waiting, self.fence)
 
-        if used or rolled or waiting:
-            self._aside_is_done = self._aside(rest)
+        if used or rolled:
+            self._removal_is_done()  # long ago, but for a disk that is very busy
+            self._removal_is_done = self._aside(remove)
+        begin = partial(self.publication.begin, waiting, self.fence)
+        self._aside_is_done = self._aside(begin) if waiting else _nothing
 
     def _settle(self) -> None:
         """Bring what was published down to the disk, and remove what it was made of."""
-        self._aside_is_done()
-        self._aside_is_done = _nothing
+        for done in (self._aside_is_done, self._removal_is_done):
+            done()
+        self._aside_is_done = self._removal_is_done = _nothing
         self._sync(self.publication.unsynced(None, ()))
         for store, name in self.publication.used():
             store.delete(name)
