@@ -98,14 +98,8 @@ def recovery(imbalance: list[float], period: int) -> list[int]:
 
 def moves(side: PenstockSide) -> tuple[int, int]:
     """Return how many shards were moved, and the bytes of their state."""
-    count = moved = 0
-    sizes: list[int] = []
-    for line in side.run.decisions:
-        if line.controller == "running/shards":
-            sizes = line.statistics.get("state_bytes", []) if line.statistics is not None else sizes
-            if line.what == "shard":
-                count, moved = count + 1, moved + sizes[int(line.target)]
-    return count, moved
+    numbers = [dict(line.numbers) for line in side.run.decisions if line.what == "table"]
+    return int(sum(each["shards"] for each in numbers)), int(sum(each["state_bytes"] for each in numbers))
 
 
 def read_output(work: Path) -> pa.Table:
