@@ -31,7 +31,7 @@ def service(seconds: float, degrades: bool) -> tuple[Ask, Ask]:
     inside, lock = [0], threading.Lock()
 
     def slowed() -> float:
-        return seconds * max(1.0, inside[0] / STANDS) ** 2
+        return seconds * max(1.0, inside[0] / STANDS) ** 1.5
 
     async def ask(row: int) -> int:
         if not degrades:

@@ -29,6 +29,7 @@ SECTIONS: dict[str, list[str]] = {
         "cluster.md",
         "deploying.md",
         "tuning.md",
+        "performance.md",
         "security.md",
         "compatibility.md",
     ],

@@ -41,7 +41,7 @@ def test_a_line_per_record_with_its_fields():
 
 def test_what_loggers_warn_of_is_a_line_of_the_command_too(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    file = write(tmp_path, "flow.py", NUMBERS.replace("return n * 2", "warn(); return n * 2") + WARN)
+    file = write(tmp_path, "with_warnings.py", NUMBERS.replace("return n * 2", "warn(); return n * 2") + WARN)
     assert main(["run", str(file), "--engine", "threads", "--no-page", "--log", "json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     warned = [line for line in lines if line["event"] == "log"]

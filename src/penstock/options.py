@@ -86,7 +86,7 @@ class Spark(On):
             raise FlowError("master= is for a new session; leave it out where there is a session")
 
     def open(self, plan: Plan, options: "Options", listener: Callable[[FlowStats], None]) -> "Engine":
-        from penstock.spark.engine import open_engine
+        from penstock.spark.starting import open_engine
 
         return open_engine(plan, self, options, listener)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
@@ -17,19 +15,19 @@ from hypothesis import strategies as st
 from penstock import read
 from penstock.flow import Flow
 from penstock.operators import aggregates as agg
-from penstock.operators.base import Keyed, Logic
+from penstock.operators.base import Keyed
 from penstock.operators.windows import AggregateFold, ApplyFold, Count, Session, Sliding, Tumbling
 from penstock.pe import keyed
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failures
 from penstock.pe.marks import Steps, rises
-from penstock.pe.shards import Shard
 from penstock.plan import make_plan
 from penstock.rows import record_type
 from penstock.timing import BEFORE, FOREVER
 
+from .shards_in_memory import SHARDS, InMemory
+
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
-SHARDS = 3
 SPECS = [Tumbling(5), Sliding(6, 2), Session(1), Session(4)]
 AGGREGATES = {
     "n": agg.count(),
@@ -62,30 +60,6 @@ ENTRIES = st.lists(
     min_size=1,
     max_size=60,
 )
-
-
-class InMemory:
-    """The shards of one operator."""
-
-    def __init__(self, logic: Logic) -> None:
-        self.logic = logic
-        self.shards: dict[int, Shard] = {}
-
-    def get(self, shard: int) -> Shard:
-        return self.shards.setdefault(shard, Shard())
-
-    def due(self, mark: int) -> Iterable[int]:
-        return [number for number, shard in self.shards.items() if shard.timers and shard.timers[0][0] <= mark]
-
-    def reload(self) -> None:
-        """Save and load, as a shard that moves to another process."""
-        for number, shard in self.shards.items():
-            loaded = self.shards[number] = Shard(pickle.loads(pickle.dumps(shard.states)))
-            loaded.load_timers(self.logic)
-
-    def shown(self) -> str:
-        states = {key: state for shard in self.shards.values() for key, state in shard.states.items()}
-        return repr(sorted(states.items()))
 
 
 def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) -> list[Any]:

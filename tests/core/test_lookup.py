@@ -91,6 +91,11 @@ class TestTables:
         found = out(stream().lookup({"a": 1.5, "b": 2.5}, on="k", fields={"value": "weight"}))
         assert [row.weight for row in found] == [1.5, 2.5, None, None, 1.5]
 
+    def test_bare_values_beside_a_field_that_is_called_as_they_are(self) -> None:
+        source = Flow("f").source("in", read.items([1, 2]))
+        found = source.lookup({1: "one"}, on={"value": "number"}, fields={"value": "word"})
+        assert [tuple(row) for row in out(found)] == [(1, "one"), (2, None)]
+
     def test_keys_of_several_fields(self) -> None:
         found = out(stream().lookup({("a", 4): {"n": 1}, ("b", 0): {"n": 2}}, on=["k", "t"], how="inner"))
         assert [tuple(row) for row in found] == [(4, "a", 40, 1)]
@@ -266,6 +271,7 @@ BAD = [
     ({"table": read.parquet("x", follow=True)}, "leave that out and give refresh="),
     ({"table": [*CITIES, CITIES[0]]}, "rows 0 and 2 of the table .* have the same k: 'a'; a lookup finds one row"),
     ({"table": lambda: 1 / 0}, "the function that reads its table failed: ZeroDivisionError"),
+    ({"table": {"a": {"k": "b"}}}, "on= calls the key so, too; give the key another name"),
     ({"table": {"a": 1, ("b", 2): 3}, "on": ["k", "t"]}, "the key 'a' of its table is no tuple of 2 values"),
 ]
 

@@ -44,7 +44,7 @@ def test_blocks_of(page: Path, spark: Any, tmp_path: Path, request: pytest.Fixtu
         names: dict[str, Any] = {"__name__": "page"}
         for match in _BLOCK.finditer(text):
             line = text[: match.start(1)].count("\n")
-            exec(compile("\n" * line + match[1], str(page), "exec"), names)
+            exec(compile("\n" * line + match[1], str(page), "exec", dont_inherit=True), names)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PEERS:
             raise

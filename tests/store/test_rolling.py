@@ -157,7 +157,7 @@ STEPS: dict[str, tuple[Any, str, bool]] = {
     "before the commit": (Checkpoint, "commit", True),
     "after the commit": (Checkpoint, "commit", False),
     "after it has appeared": (Publication, "publish", False),
-    "before the parts go": (Publication, "begin", True),
+    "before the parts go": (Publication, "used", True),
     "before the oldest go": (Publication, "retain", True),
     "after all": (Keeper, "_publish", False),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 import penstock as ps
@@ -46,6 +48,15 @@ def test_a_script_says_what_each_moment_brings():
     assert [tuple(row) for row in script.time(10)] == [("a", 0, 10, 1)]
     assert list(script.state("window")) == ["a"]
     assert [tuple(row) for row in script.end()] == [("a", 10, 20, 1)]
+
+
+def test_a_script_has_a_time_of_day():
+    source = ps.Flow("arrivals").source("in", ps.read.items([{"k": 1}]), time=ps.arrival)
+    script = Script(source.window("1 s").count().sink("out"))
+    assert script.send({"k": 1}) == script.wait(0.75) == script.send({"k": 2}) == []
+    assert [row.count for row in script.wait(0.25)] == [2]
+    script.send({"k": 3})
+    assert [row.count for row in script.time(dt.datetime(1970, 1, 1, 0, 0, 9, tzinfo=dt.UTC))] == [1]
 
 
 def test_a_script_has_a_clock_for_sources_with_a_rate():

@@ -59,11 +59,19 @@ class Silence(ps.Process):
         lambda s: ps.operate(Pairs, s),
         lambda s: s.map(lambda row: row.amount).union(s.map(lambda row: row.user)),
         lambda s: s.split(lambda row: row.amount > 3),
+        lambda s: s.lookup({"a": 1}, on="user"),
+        lambda s: s.key_by("user").pattern(ps.step("two", lambda row: True, times=2), within=9),
     ],
-    ids=["scan", "stateless", "window", "process", "co-routine", "fan-in", "split"],
+    ids=["scan", "stateless", "window", "process", "co-routine", "fan-in", "split", "lookup", "pattern"],
 )
 def test_what_is_right_passes(stage):
     assert torture(stage, ROWS, time="at", most=16)
+
+
+def test_rows_arrive_at_one_moment():
+    source = ps.Flow("arrivals").source("in", ps.read.items(ROWS), time=ps.arrival)
+    out = torture(source.key_by("user").window("1 s").count().sink("out"), ROWS, most=8)
+    assert sum(row.count for row in out) == len(ROWS)
 
 
 def test_rows_of_two_streams_come_in_their_order():

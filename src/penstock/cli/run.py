@@ -146,8 +146,8 @@ def _prepared(options: Options, flow: Flow, directory: str, display: Display) ->
         flow=flow.name,
         checkpoint=directory,
     )
-    from penstock.spark.engine import refuse_early
     from penstock.spark.session import make_session
+    from penstock.spark.starting import refuse_early
 
     refuse_early(make_plan(flow), directory)  # a mistake is told at once, not after Spark has started
     session = make_session(f"penstock: {flow.name}", master=options.on.master)

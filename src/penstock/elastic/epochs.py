@@ -38,7 +38,7 @@ class EpochWait:
     A row that just missed an epoch waits for the next one to begin and to end. What the target leaves beside the epoch
     itself is spent on waiting: fewer epochs then carry the same rows, and fixed costs are paid less often. The wait
     after an epoch that was slow is shorter, and after one that left rows there is none; that is no change yet. What is
-    decided goes by the last epochs but for the slowest. To wait longer is never urgent: once the run is settled, it
+    decided goes by the last epochs but for the slowest few. To wait longer is never urgent: once the run is settled, it
     is done after some time in which nothing changed.
     """
 
@@ -62,7 +62,7 @@ class EpochWait:
     def step(self, state: PaceState, statistics: PaceStatistics) -> tuple[PaceState, Actions]:
         at, backlog = statistics.at, statistics.backlog
         recent = (*state.recent, statistics.seconds)[-self.kept :]
-        seconds = sorted(recent)[-2:][0]
+        seconds = sorted(recent, reverse=True)[min(len(recent) - 1, 1 + len(recent) // 6)]
         calm = self.calm.weigh(state.calm, at, 0.0)
         every = max(0.0, self.used * self.target - seconds)
         if every <= seconds * (1.0 if state.every else self.worth) or (backlog > 0 and state.every == 0):

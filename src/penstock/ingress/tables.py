@@ -126,7 +126,14 @@ def _rows(found: Any, keys: tuple[str, ...], name: str) -> list[Any]:
                 f"operator {name!r}: the key {key!r} of its table is no tuple of {len(keys)} values, one for each of "
                 f"{', '.join(keys)}"
             )
-        rows.append({**_fields(value), **dict(zip(keys, values, strict=True))})
+        fields, named = _fields(value), dict(zip(keys, values, strict=True))
+        other = [each for each in keys if each in fields and fields[each] != named[each]]
+        if other:
+            raise FlowError(
+                f"operator {name!r}: the table has {fields[other[0]]!r} in the field {other[0]!r} of the row whose key "
+                f"is {key!r}, and on= calls the key so, too; give the key another name: on={{field of the row: name}}"
+            )
+        rows.append({**fields, **named})
     return rows
 
 

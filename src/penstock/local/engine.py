@@ -281,8 +281,7 @@ class LocalEngine(Engine):
                 rows, taken = rows + cut.count, True
                 if not self._submit(cut):
                     return
-            if taken:
-                idle = IDLE_SECONDS[0]
+            idle = IDLE_SECONDS[0] if taken else idle
             open_sources = [name for name in open_sources if name not in ended]
             drained, self._drained = self._drained, False
             if drained:

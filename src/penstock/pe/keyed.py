@@ -17,9 +17,11 @@ import numpy as np
 
 from penstock.checks import DEAD_LETTER
 from penstock.clock import perf_counter
+from penstock.errors import RowTypeError
 from penstock.graph import KeyedNode
 from penstock.operators.aggregate_values import ahead
 from penstock.operators.base import Context
+from penstock.operators.join import Join
 from penstock.operators.scan import Aggregate
 from penstock.operators.windows import LATE, CountWindows, SessionWindows, TimeWindows
 from penstock.pe.chunk import Chunk, Ints, concat, sorting_order
@@ -27,6 +29,7 @@ from penstock.pe.count_columns import count_windows
 from penstock.pe.failures import Failures
 from penstock.pe.folding import Folding
 from penstock.pe.hot_keys import HotKeys
+from penstock.pe.join_columns import can_join, join_columns
 from penstock.pe.marks import Steps
 from penstock.pe.row_keys import CodedKeys, coded_keys, row_keys
 from penstock.pe.running import Running, new_states
@@ -121,11 +124,13 @@ class KeyedRunner:
         made: dict[int, Chunk] = {}
         many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
         if not (many and self._by_column(group, marks, watermark, made)):
-            given = self._list(group, marks, watermark)
+            given = self._list(self._joined(group, marks, watermark, made), marks, watermark)
             with ahead(self._logic.taken(), given.rows):
                 self._row_by_row(given, marks)
         for port, emitted in self._emitted.items():
             chunk = self._chunk(port, emitted)
+            if port in made and isinstance(self._logic, Join):
+                chunk = chunk.only_columns()  # its values were columns before
             made[port] = concat([made[port], chunk]).sorted() if port in made else chunk
         return made
 
@@ -171,6 +176,29 @@ class KeyedRunner:
         keep(arrived, groups, inside, ~due if closed is not None else np.ones(len(due), bool), self._epoch, logic)
         self._finish(keys, shards, began, marks)
         return True
+
+    def _joined(
+        self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]
+    ) -> list[tuple[int, Chunk, Ints]]:
+        """Join rows by columns where that can be done; return those that are to be taken one by one."""
+        if len(marks) == 0 or sum(len(chunk) for _, chunk, _ in group) <= FEW_ROWS or not can_join(self._logic):
+            return group
+        began = self._clock()
+        widened = [chunk.widened(self._width) for _, chunk, _ in group]
+        positions = [np.concatenate([chunk.positions[i] for chunk in widened]) for i in range(self._width)]
+        waters = self._watermarks(positions, marks, watermark)
+        try:
+            found = join_columns(self._node, group, positions, waters, marks, self._shards, self._suffix)
+        except RowTypeError:
+            found = None  # found again row by row
+        if found is None:
+            return group
+        if len(found.rows):
+            made[0] = found.rows
+        if len(found.shards):
+            keys = found.keys
+            self._account(lambda: keys, found.shards, (self._clock() - began) / len(found.shards))
+        return found.rest
 
     def _finish(self, keys: CodedKeys, shards: Ints, began: float, marks: Steps) -> None:
         """Account for rows that were taken by columns, and fire what the marks among them reach."""
@@ -380,7 +408,8 @@ class KeyedRunner:
 
 def by_columns(node: KeyedNode) -> bool:
     """Tell whether rows of an operator are taken by columns where they are many."""
-    return by_column(node.operator.logic) or isinstance(new_states(node), ColumnStates)
+    logic = node.operator.logic
+    return by_column(logic) or can_join(logic) or isinstance(new_states(node), ColumnStates)
 
 
 def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:

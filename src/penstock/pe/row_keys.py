@@ -21,7 +21,7 @@ def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[
     if operator.keys is None:
         return [None] * len(chunk), {}
     key = operator.keys[port]
-    columns = _key_columns(key, chunk)
+    columns = key_columns(key, chunk)
     if columns is not None:
         lists = list(map(column_values, columns))
         return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
@@ -61,7 +61,7 @@ def coded_keys(operator: Keyed, chunk: Chunk) -> CodedKeys | None:
     """Return the keys of rows on port 0 as numbers, None where a key cannot be had."""
     if operator.keys is None:
         return CodedKeys(np.zeros(len(chunk), np.int64), [None])
-    columns = _key_columns(operator.keys[0], chunk)
+    columns = key_columns(operator.keys[0], chunk)
     if columns is None:
         keys, bad = row_keys(operator, 0, chunk)
         return None if bad else _numbered(keys)
@@ -90,7 +90,7 @@ def _numbered(keys: list[Any]) -> CodedKeys:
     return CodedKeys(codes, list(firsts), keys)
 
 
-def _key_columns(key: Key, chunk: Chunk) -> list[pa.Array] | None:
+def key_columns(key: Key, chunk: Chunk) -> list[pa.Array] | None:
     """Return the columns of a key's fields, if every value of theirs is a good key."""
     columns = chunk.columns
     if columns is None or not key.fields or not all(_exact(columns.schema.field(f).type) for f in key.fields):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,19 +22,18 @@ from penstock.rows import Row
 from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import check_frame, is_streaming
 from penstock.spark.input import IDLE_SECONDS, EpochInput, RunInput, materialised
-from penstock.spark.job import Backend, JobLost, SparkBackend
+from penstock.spark.job import Backend, JobLost
 from penstock.spark.measured import describe_epoch, level_seconds
-from penstock.spark.outputs import Outputs, check_directories, memory_sinks
+from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.parts import TaskReport
 from penstock.spark.pilot import EpochPilot, Wishes
-from penstock.spark.session import make_session
 from penstock.spark.spent import epoch_split
 from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
 from penstock.spark.staging import is_staged, staged_plan
 from penstock.statistics import FlowStats
 from penstock.steps import step
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
-from penstock.store.identity import check_names, identity_of
+from penstock.store.identity import identity_of
 from penstock.store.keeper import Keeper
 from penstock.timing import BEFORE, seconds
 
@@ -429,23 +426,3 @@ class SparkEngine(Engine):
             # Only what is paced against a target needs to know, and asking takes longer than counting an epoch's rows.
             between=0.0 if frames is None or self._options.latency is None else frames.spark_seconds(),
         )
-
-
-def refuse_early(plan: Plan, checkpoint: str | None) -> None:
-    """Refuse names and directories that this run could not use."""
-    if checkpoint is not None:
-        check_names(plan)
-    check_directories(plan, checkpoint)
-
-
-def open_engine(plan: Plan, on: Spark, options: Options, listener: Callable[[FlowStats], None]) -> SparkEngine:
-    """Make the engine, and the session where none is given."""
-    refuse_early(plan, options.checkpoint)
-    session = on.session or make_session(f"penstock: {plan.name}", master=on.master)
-    backend = SparkBackend(session)
-    if options.checkpoint is not None:
-        path = options.checkpoint if "://" in options.checkpoint else os.path.abspath(options.checkpoint)
-        return SparkEngine(plan, backend, replace(options, checkpoint=path), listener)
-    name = "".join(c if c.isalnum() else "-" for c in plan.name)
-    kept = replace(options, checkpoint=tempfile.mkdtemp(prefix=f"penstock-{name}-"))
-    return SparkEngine(plan, backend, kept, listener, forget=True)

@@ -49,16 +49,23 @@ class Script:
         """Let event time pass without a row: nothing earlier will come. The watermark is there, whatever the slack."""
         name = self._named(source)
         operator = self._sources[name].operator
+        if operator.by_arrival:
+            self._engine.clock(time_to_ticks(moment))
+            return self._news()
         if operator.time is None:
             raise FlowError(f"source {name!r} has no event time; give it one with time=")
         self._engine.mark(name, time_to_ticks(moment))
         return self._news()
 
     def wait(self, seconds: float) -> Any:
-        """Let the clock run: sources with a rate (`ps.read.rate`, `generate`) give what they have by then."""
+        """Let the clock run: sources with a rate (`ps.read.rate`, `generate`) give what they have by then.
+
+        It is the time of day of sources with `time=ps.arrival`, too, and begins in 1970.
+        """
         if seconds < 0:
             raise ValueError(f"wait({seconds}): time does not go back")
         self._seconds += seconds
+        self._engine.clock(int(self._seconds * 1e6))
         slices = {name: found for name, feed in self._rated.items() if (found := feed.poll(_ALL)) is not None}
         self._rows.give_all(slices)
         self._rows.run()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from penstock.errors import FlowError, OperatorError, PenstockError
+from penstock.ingress.refreshing import loaded
 from penstock.ingress.sequence import Order, order_of
 from penstock.pe.settings import Settings
 from penstock.plan import Plan, make_plan
@@ -63,7 +64,7 @@ def torture(
     """
     if most < 2:
         raise ValueError(f"most={most}; at least the whole and single rows are tried")
-    rack = _Rack(make_plan(flow_under_test(tested, rows, options)), most, seed)
+    rack = _Rack(loaded(make_plan(flow_under_test(tested, rows, options))), most, seed)
     rack.cut()
     if restarts:
         rack.restart()
@@ -82,7 +83,7 @@ class _Rack:
 
         self.sequence = input_sequence(plan)
         # Packed before anything has run, and unpacked for each trial: each begins with what the user wrote.
-        self._packed = pack_plan(plan, {})
+        self._plan, self._packed = plan, pack_plan(plan, {})
         self._most, self._random = most, random.Random(seed)
         self.meant = reference(self.copy(), self.sequence)
 
@@ -90,7 +91,7 @@ class _Rack:
         """Return a fresh copy of the plan, as a worker gets it."""
         from penstock.spark.ship import unpack_plan
 
-        return unpack_plan(self._packed).plan
+        return loaded(unpack_plan(self._packed).plan, self._plan)
 
     def cut(self) -> None:
         for sizes in cuts(len(self.sequence), self._most, self._random):

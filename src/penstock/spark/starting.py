@@ -1,0 +1,37 @@
+"""Open the Spark engine as `ps.Spark` says, or refuse what it could not do before Spark is started."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.options import Options, Spark
+from penstock.plan import Plan
+from penstock.spark.engine import SparkEngine
+from penstock.spark.job import SparkBackend
+from penstock.spark.outputs import check_directories
+from penstock.spark.session import make_session
+from penstock.statistics import FlowStats
+from penstock.store.identity import check_names
+
+
+def refuse_early(plan: Plan, checkpoint: str | None) -> None:
+    """Refuse names and directories that this run could not use."""
+    if checkpoint is not None:
+        check_names(plan)
+    check_directories(plan, checkpoint)
+
+
+def open_engine(plan: Plan, on: Spark, options: Options, listener: Callable[[FlowStats], None]) -> SparkEngine:
+    """Make the engine, and the session where none is given."""
+    refuse_early(plan, options.checkpoint)
+    session = on.session or make_session(f"penstock: {plan.name}", master=on.master)
+    backend = SparkBackend(session)
+    if options.checkpoint is not None:
+        path = options.checkpoint if "://" in options.checkpoint else os.path.abspath(options.checkpoint)
+        return SparkEngine(plan, backend, replace(options, checkpoint=path), listener)
+    name = "".join(c if c.isalnum() else "-" for c in plan.name)
+    kept = replace(options, checkpoint=tempfile.mkdtemp(prefix=f"penstock-{name}-"))
+    return SparkEngine(plan, backend, kept, listener, forget=True)
