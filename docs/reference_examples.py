@@ -39,6 +39,7 @@ def refused(make):
         return error
 
 
+cheap = ps.step("cheap", lambda row: row.price < 4, times=2)
 session = SparkSession.getActiveSession() or SparkSession.builder.master("local[1]").getOrCreate()
 
 # -- ps.Flow
@@ -129,6 +130,26 @@ names = ps.map(lambda row: asked.append(row.who) or row.who.title(), cache=ps.Ca
 assert run_list(names, SALES) == ["Ann", "Bob", "Ann", "Ann"]
 assert asked == ["ann", "bob"]
 
+# -- ps.top
+best = run_list(ps.top(1, by="price") >> ps.map(lambda row: row.who), SALES)
+assert best[-1] == "bob"
+
+# -- ps.arrival
+stamped = ps.Flow("arrivals").source("in", SALES, time=ps.arrival)
+assert stamped.time is not None
+
+# -- ps.step
+assert cheap.name == "cheap"
+assert ps.step("once", lambda row: row.price < 4).times == 1
+
+# -- ps.absent
+never = ps.absent("never", lambda row: row.price > 100)
+assert never.name == "never"
+
+# -- ps.pattern
+twice = ps.key_by("who") >> ps.pattern(cheap, within=20, combine=lambda match: [row.at for row in match["cheap"]])
+assert given(twice) == [[4, 12]]
+
 # -- ps.key_by
 assert run_list(ps.key_by("who") >> ps.scan(lambda n, row: (n + 1, n + 1), 0), SALES) == [1, 1, 2, 3]
 
@@ -161,6 +182,10 @@ assert run_list(ps.key_by("who") >> ps.process(Third()) >> ps.map(lambda row: ro
 
 # -- ps.window
 assert given(ps.window(ps.tumbling(10)) >> (lambda windows: windows.count())) == [(0, 10, 3), (10, 20, 1)]
+
+# -- ps.Match
+whole = ps.key_by("who") >> ps.pattern(cheap, within=20, combine=lambda match: isinstance(match, ps.Match))
+assert given(whole) == [True]
 
 # -- ps.tumbling
 assert given(lambda sales: sales.window(ps.tumbling(10, offset=2)).count()) == [(-8, 2, 1), (2, 12, 2), (12, 22, 1)]
@@ -278,6 +303,9 @@ assert [row.price for row in results(again.sink("out"))] == [5.0, 7.0, 1.0, 3.0]
 
 # -- ps.write.json
 ps.run(ps.Flow("written").source("in", SALES).sink("out", ps.write.json("sales.json")), on=ps.Threads())
+
+# -- ps.read.sink
+assert [row["price"] for row in ps.read.sink("sales.parquet")] == [5.0, 7.0, 1.0, 3.0]
 
 # -- ps.read.json
 assert results(ps.Flow("json").source("in", ps.read.json("sales.json")).sink("out"))[0].who == "ann"
@@ -472,6 +500,9 @@ assert (error.operator, error.row) == ("inverse", "0")
 
 # -- ps.RowTypeError
 assert issubclass(ps.RowTypeError, ps.PenstockError)
+
+# -- ps.SetupError
+assert issubclass(ps.SetupError, ps.PenstockError)
 
 # -- ps.SourceError
 error = refused(lambda: run_list(ps.map(str), [2, 1], order_by="value", schema=int))

@@ -117,6 +117,8 @@ def told(thing: Any) -> str:
 
 def signature(thing: Any) -> str:
     """Return how something is called; what is made of options only says so."""
+    if not callable(thing):
+        return ""
     if inspect.isclass(thing) and (issubclass(thing, Exception) or thing in (ps.Spark, ps.Threads, ps.Sequential)):
         return ""
     if thing in (ps.run, ps.start):

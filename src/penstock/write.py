@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from penstock.errors import FlowError
@@ -56,6 +56,7 @@ class Directory:
     file_size: int | None = None
     roll_every: float = ROLL_SECONDS
     retain: Retain | None = None
+    _: KW_ONLY
     partition_by: tuple[str, ...] = ()
 
     @property
@@ -158,9 +159,8 @@ def _directory(
             f"{where}: partition_by begins with 'epoch', as Penstock's own directories do; rename the field"
         )
     size = None if file_size is None else _bytes(where, "file_size", file_size)
-    return Directory(
-        absolute(str(path)), form, header, size, _seconds(where, "roll_every", roll_every), _retain(where, retain), by
-    )
+    period, kept = _seconds(where, "roll_every", roll_every), _retain(where, retain)
+    return Directory(absolute(str(path)), form, header, size, period, kept, partition_by=by)
 
 
 def _bytes(where: str, option: str, value: Any) -> int:

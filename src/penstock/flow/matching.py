@@ -49,7 +49,7 @@ def pattern(
     if combine is None:
         checks.distinct((*(key.names if key else ()), "start", "end", "rows"), name, "the pattern")
     span = lifetime(within, kind, name, "within").ttl
-    logic = Pattern(places, span, combine, returns, key, kind, time, strict, overlap)
+    logic = Pattern(places, span, combine, returns, key, kind, time=time, strict=strict, overlap=overlap)
     return stream._stateful(name, logic, key, on_error)
 
 

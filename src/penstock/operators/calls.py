@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypedDict
 
 from penstock.errors import FlowError, did_you_mean
@@ -69,6 +69,7 @@ class Calls:
     longest_backoff: float = LONGEST_BACKOFF
     rate: float | None = None
     cache: Cache | None = None
+    _: KW_ONLY
     setup: Callable[[], Any] | None = None
     per_thread: bool = False
 
@@ -102,8 +103,8 @@ def make_calls(options: CallOptions, waits: bool | None, name: str) -> Calls | N
         longest,
         _rate(given["rate"], name) if "rate" in given else None,
         _cache(given["cache"], name) if "cache" in given else None,
-        given.get("setup"),
-        given.get("setup_per") == "thread",
+        setup=given.get("setup"),
+        per_thread=given.get("setup_per") == "thread",
     )
     _check_setup(made, given.get("setup_per"), name)
     if waits is False and made.waits:

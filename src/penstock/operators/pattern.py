@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -118,6 +118,7 @@ class Pattern(Logic):
     key: Key | None
     kind: TimeKind
     """Of the times that are compared."""
+    _: KW_ONLY
     time: str | None = None
     """The field that has a row's time; None is its event time."""
     strict: bool = False

@@ -15,7 +15,6 @@ from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.ingress.feeds import Feed, make_feed
-from penstock.operators.base import Source
 from penstock.options import Options, Spark
 from penstock.pe.failures import first_failure
 from penstock.plan import Plan
@@ -215,7 +214,7 @@ class SparkEngine(Engine):
         feeds: dict[str, Feed] = {
             node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
             for node in self._plan.sources
-            if isinstance(node.operator, Source) and node.name not in streaming
+            if node.name not in streaming
         }
         for offsets in self._keeper.offsets(self._position):
             for name in offsets.keys() & feeds.keys():
