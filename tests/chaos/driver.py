@@ -50,7 +50,8 @@ def flow(work: Path) -> Any:
     built = ps.Flow("chaos")
     rows = built.source("rows", ps.read.parquet(str(work / "data")), time="t", slack=3)
     rows.key_by("k").scan(running, (0, 0.0), schema=SCANNED, name="running").sink(
-        "scanned", ps.write.parquet(str(work / "scanned"))
+        "scanned",
+        ps.write.parquet(str(work / "scanned"), roll_every=0),  # so that each epoch is published
     )
     counts = rows.key_by("k").window(ps.sliding(60, 20))
     counts.aggregate(c=ps.agg.count(), s=ps.agg.sum("v"), name="windows").sink(
