@@ -27,7 +27,7 @@ from penstock.errors import PenstockError
 from penstock.local.pilot import FlowPilot
 from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.rebinding import BarrierBinding
-from penstock.pe.rebinding import Binding as FreeBinding
+from penstock.pe.rebinding import BindingTable as FreeBinding
 from penstock.workloads.traffic import car_following, queries, trace
 
 DESCRIPTION = "Rebinding's traffic queries: latency distribution by binding policy, at loads scaled to the paper's"

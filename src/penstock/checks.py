@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import FlowError, did_you_mean
 from penstock.graph import Graph, Node
-from penstock.operators.aggregate_values import Taken
+from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
 from penstock.row_types import return_annotation, row_type, type_from_annotation
@@ -48,7 +48,7 @@ def flow_name(name: str) -> None:
         raise FlowError(f"a flow's name must be 1 to 120 letters, digits, spaces or . : + - _, not {name!r}")
 
 
-def shards(name: str, count: int) -> None:
+def number_of_shards(name: str, count: int) -> None:
     """Refuse a number of shards that a flow cannot have."""
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_SHARDS:
         raise FlowError(f"flow {name!r}: shards={count!r}; give a whole number from 1 to {MOST_SHARDS:,}")
@@ -89,7 +89,7 @@ def field(row: RowType | None, name: str, operator: str, option: str) -> pa.Fiel
     return row.schema.field(name)
 
 
-def key_fields(row: RowType | None, names: Sequence[str], operator: str) -> None:
+def fields_of_key(row: RowType | None, names: Sequence[str], operator: str) -> None:
     """Check the fields of a key: they exist, they differ, and their values can be hashed alike everywhere."""
     distinct(names, operator, "key_by")
     for name in names:
@@ -124,7 +124,7 @@ def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
         raise FlowError(f"operator {operator!r}: {option}={value!r} is negative; give 0 or more")
 
 
-def seconds(value: Any, operator: str, option: str) -> None:
+def seconds_given(value: Any, operator: str, option: str) -> None:
     """Refuse a time by the wall clock that is no positive number of seconds."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
         raise FlowError(f"operator {operator!r}: {option}={value!r}; give a positive number of seconds, or None")
@@ -224,7 +224,7 @@ def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, ot
     distinct((*others, *bundle.names), operator, "aggregate()")
     for name, aggregate in zip(bundle.names, bundle.aggregates, strict=True):
         value = aggregate.value
-        for each in value.fields if isinstance(value, Taken) else [value] if isinstance(value, str) else []:
+        for each in value.fields if isinstance(value, TakenValues) else [value] if isinstance(value, str) else []:
             field(row, each, operator, f"{name}={aggregate.label}(...)")
 
 

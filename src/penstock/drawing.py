@@ -39,7 +39,7 @@ class Arrow:
 
 
 @dataclass(frozen=True)
-class Shape:
+class NodeShape:
     """A flow as boxes, each behind those that it reads, and arrows between their numbers."""
 
     name: str
@@ -47,7 +47,7 @@ class Shape:
     arrows: tuple[Arrow, ...]
 
 
-def shape_of(flow: Flow) -> Shape:
+def shape_of(flow: Flow) -> NodeShape:
     """Return what there is to draw; raises `FlowError` for a flow with a cycle."""
     graph = flow.graph()
     number = {name: i for i, name in enumerate(graph.nodes)}
@@ -60,7 +60,7 @@ def shape_of(flow: Flow) -> Shape:
         outputs = graph.nodes[edge.source.node].operator.outputs
         label = outputs[edge.source.index] if len(outputs) > 1 else ""
         arrows.append(Arrow(number[edge.source.node], number[edge.target], "" if label == "out" else label))
-    return Shape(flow.name, boxes, tuple(arrows))
+    return NodeShape(flow.name, boxes, tuple(arrows))
 
 
 def _what(node: Node) -> str:

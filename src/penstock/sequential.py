@@ -151,6 +151,15 @@ class SequentialEngine:
             if calling.is_async:
                 self._loop.run_until_complete(calling.close_async())
 
+    @property
+    def remembered(self) -> Any:
+        """All that rows have left behind: the state of keyed operators, and the watermarks."""
+        return self._keyed, self._marks
+
+    @remembered.setter
+    def remembered(self, kept: Any) -> None:
+        self._keyed, self._marks = kept
+
     def state(self, operator: str) -> dict[Any, Any]:
         return dict(self._keyed[operator].states)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.flow import Flow
-from penstock.local.engine import LocalEngine
-from penstock.local.engine import Options as LocalOptions
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.options import Options
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan

@@ -15,8 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError
-from penstock.local.engine import LocalEngine
-from penstock.local.engine import Options as LocalOptions
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.options import Options
 from penstock.pe.element import Settings
 from penstock.plan import make_plan

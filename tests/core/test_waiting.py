@@ -16,14 +16,14 @@ from penstock import read
 from penstock.clock import as_measured, thread_time
 from penstock.errors import FlowError, OperatorError
 from penstock.flow import Flow
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.operators.stateless import DEFAULT_TASKS, DEFAULT_THREADS
 from penstock.pe.settings import Settings
 from penstock.pe.waiting import (
+    InFlight,
     Job,
     TaskWindow,
     ThreadWindow,
-    Window,
     close_shared,
     make_window,
     run_job,
@@ -101,7 +101,7 @@ def together(gauge: Gauge, rows: int) -> dict[bool, Callable[[Any], Any]]:
 
 def engine_of(stream: ps.Stream, batch_rows: int = 8, **settings: Any) -> LocalEngine:
     """Make a threads engine for a stream."""
-    return LocalEngine(make_plan(stream.sink("out")), Options(batch_rows, settings=Settings(**settings)))
+    return LocalEngine(make_plan(stream.sink("out")), LocalOptions(batch_rows, settings=Settings(**settings)))
 
 
 def when(condition: Callable[[], bool], action: Callable[[], None]) -> None:
@@ -212,19 +212,19 @@ def test_rows_before_the_first_failure_are_not_left_out():
 
 
 class TestWindow:
-    def test_results_are_in_the_places_of_their_rows(self, window: Window, asynchronous):
+    def test_results_are_in_the_places_of_their_rows(self, window: InFlight, asynchronous):
         function = lookups(Gauge(), 0.0005)[asynchronous]
         job = run_job(window, function, list(range(50)), True)
         assert job.results == list(range(50))
         assert not job.errors
 
-    def test_no_more_rows_than_the_limit(self, window: Window, asynchronous):
+    def test_no_more_rows_than_the_limit(self, window: InFlight, asynchronous):
         gauge = Gauge()
         run_job(window, together(gauge, 4)[asynchronous], list(range(40)), True)
         assert gauge.most == 4
         assert gauge.now == 0
 
-    def test_the_limit_can_be_changed_meanwhile(self, window: Window, asynchronous):
+    def test_the_limit_can_be_changed_meanwhile(self, window: InFlight, asynchronous):
         gauge, turns = Gauge(), threading.Semaphore(0)
         function = lookups(gauge, 0, ready=lambda: turns.acquire(blocking=False))[asynchronous]
         done = threading.Event()
@@ -250,7 +250,7 @@ class TestWindow:
         assert done.wait(PATIENCE)
         assert gauge.calls == 500
 
-    def test_jobs_overlap(self, window: Window, asynchronous):
+    def test_jobs_overlap(self, window: InFlight, asynchronous):
         """The next job begins while the last rows of the one before are still waited for."""
         gauge, done = Gauge(), threading.Semaphore(0)
         for _ in range(4):
@@ -258,7 +258,7 @@ class TestWindow:
         assert all(done.acquire(timeout=PATIENCE) for _ in range(4))
         assert gauge.most == 4
 
-    def test_the_time_in_flight_is_added_up(self, window: Window, asynchronous):
+    def test_the_time_in_flight_is_added_up(self, window: InFlight, asynchronous):
         seen, done = threading.Event(), threading.Event()
         assert window.seconds() == 0
         function = lookups(Gauge(), 0.05, ready=seen.is_set)[asynchronous]
@@ -273,7 +273,7 @@ class TestWindow:
         time.sleep(0.01)
         assert window.seconds() == pytest.approx(total, abs=1e-6)
 
-    def test_nothing_is_begun_behind_a_failure(self, window: Window, asynchronous):
+    def test_nothing_is_begun_behind_a_failure(self, window: InFlight, asynchronous):
         called = []
 
         def plain(row: int) -> int:
@@ -295,7 +295,7 @@ class TestWindow:
         assert len(called) < 100_000
         assert job.results[:3] == [0, 1, 2]
 
-    def test_an_exit_is_an_error_of_its_row(self, window: Window, asynchronous):
+    def test_an_exit_is_an_error_of_its_row(self, window: InFlight, asynchronous):
         def plain(row: int) -> int:
             raise SystemExit(1)
 
@@ -516,7 +516,7 @@ class TestThreadsEngine:
         source = flow.source("in", read.items(list(range(20))))
         source.map(ask, waits=True).sink("slow")
         source.map(lambda n: seen.append(n) or gate.set() if n == 19 else seen.append(n)).sink("fast")
-        engine = LocalEngine(make_plan(flow), Options(2, settings=Settings(workers=1)))
+        engine = LocalEngine(make_plan(flow), LocalOptions(2, settings=Settings(workers=1)))
         engine.run()
         assert seen == list(range(20))
         assert engine.results["slow"] == list(range(20))

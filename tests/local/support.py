@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import penstock as ps
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
@@ -60,6 +60,6 @@ def wait_until_still(value: Any) -> None:
 
 
 def ran(flow: ps.Flow, *, fuse: bool, batch_rows: int) -> LocalEngine:
-    engine = LocalEngine(make_plan(flow), Options(batch_rows, settings=Settings(workers=2, fuse=fuse)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows, settings=Settings(workers=2, fuse=fuse)))
     engine.run()
     return engine

@@ -10,7 +10,7 @@ import penstock as ps
 from penstock import read
 from penstock.errors import OperatorError
 from penstock.local.brakes import Pressure, held_back
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
@@ -76,7 +76,7 @@ def two_rates(fast: int, slow: int, **options) -> ps.Flow:
 @pytest.mark.parametrize("most", [1, 10, 1000])
 def test_the_fast_source_waits_and_the_flow_goes_on(model, most):
     engine = LocalEngine(
-        make_plan(two_rates(5000, 20, max_pending=most)), Options(64, settings=Settings(model=model, workers=2))
+        make_plan(two_rates(5000, 20, max_pending=most)), LocalOptions(64, settings=Settings(model=model, workers=2))
     )
     engine.run()
     rows = engine.results["out"]

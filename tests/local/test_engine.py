@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.clock import as_measured, thread_time
 from penstock.errors import FlowError, OperatorError, PenstockError
 from penstock.local import engine as engines
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
@@ -96,7 +96,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("in_flight", [1, 2, 3])
     def test_few_batches_in_flight_are_enough(self, in_flight):
-        options = Options(1, settings=Settings(workers=4, in_flight=in_flight))
+        options = LocalOptions(1, settings=Settings(workers=4, in_flight=in_flight))
         engine = LocalEngine(make_plan(simple(numbers(500))), options)
         engine.run()
         assert engine.results["out"] == list(range(1, 501))

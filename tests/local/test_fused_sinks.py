@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.models.bound import Bound
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
@@ -28,7 +28,7 @@ def several() -> ps.Flow:
 
 
 def fused(flow: ps.Flow, **settings: object) -> set[str]:
-    engine = LocalEngine(make_plan(flow), Options(batch_rows=10, settings=Settings(**settings)))  # type: ignore[arg-type]
+    engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows=10, settings=Settings(**settings)))  # type: ignore[arg-type]
     engine.run()
     found = {name: station.host.name for name, station in engine.element.stations.items() if station.host is not None}
     stats = engine.statistics()
@@ -70,7 +70,7 @@ def test_one_that_is_fused_is_bound_with_its_operator():
     flow = ps.Flow("bound")
     rows = flow.source("in", ps.read.items(range(ROWS), schema=int)).map(lambda n: n + 1, name="mapped")
     rows.scan(lambda count, n: (count + 1, n), 0, name="whole").sink("out")
-    engine = LocalEngine(make_plan(flow), Options(batch_rows=10, settings=Settings(model="bound", workers=2)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows=10, settings=Settings(model="bound", workers=2)))
     engine.run()
     assert engine.results["out"] == [n + 1 for n in range(ROWS)]
     assert isinstance(engine.element.model, Bound)

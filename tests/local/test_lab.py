@@ -15,7 +15,7 @@ from penstock.elastic.rebinding import Rebinding
 from penstock.elastic.thread_level import ThreadLevel
 from penstock.errors import FlowError
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.rebinding import BarrierBinding, Binding
+from penstock.pe.rebinding import BarrierBinding, BindingTable
 
 from ..how import how
 
@@ -39,9 +39,9 @@ def run(**options: Any) -> Any:
 @pytest.mark.parametrize(
     ("binding", "controller", "kind"),
     [
-        (None, Rebinding, Binding),
-        (lab.Static(), None, Binding),
-        (lab.Greedy(), GreedyRebinding, Binding),
+        (None, Rebinding, BindingTable),
+        (lab.Static(), None, BindingTable),
+        (lab.Greedy(), GreedyRebinding, BindingTable),
         (lab.Barrier(), Rebinding, BarrierBinding),
         (lab.Barrier(GreedyRebinding()), GreedyRebinding, BarrierBinding),
     ],
@@ -57,7 +57,7 @@ def test_the_reorder_buffer() -> None:
     for reorder, kind in ((None, ReorderBuffer), (lab.Locked(), LockedReorderBuffer)):
         engine = run(threads=3, reorder=reorder)
         stations = engine.element.stations
-        buffers = [stations["more"]._reorder, stations["counted"]._reorder, engine.element._around.published]
+        buffers = [stations["more"]._reorder, stations["counted"]._reorder, engine.element.around.published]
         assert [type(buffer) for buffer in buffers] == [kind] * 3
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.local.worker_steering import FIRST_LOOK, FIRST_ROWS, PIECES
 from penstock.pe.settings import Settings
 from penstock.pe.stations import SOON
@@ -55,7 +55,7 @@ def test_what_is_done_does_not_wait_below_for_the_end_of_a_quantum(keyed: bool) 
     below = made.key_by(lambda v: v).scan(lambda state, v: (v, v), 0, name="below")
     below.sink("out", ps.write.callback(lambda out, _: ahead.extend(rows.done - 1 - row for row in out)))
     settings = Settings(workers=1, quantum=100 * SOON)
-    LocalEngine(make_plan(flow), Options(1, settings=settings), clock=rows.clock).run()
+    LocalEngine(make_plan(flow), LocalOptions(1, settings=settings), clock=rows.clock).run()
     assert len(ahead) == ROWS
     assert max(ahead) <= 1  # the row that had waited longer than the output
 
@@ -72,7 +72,7 @@ def test_rows_that_come_after_nothing_do_not_wait_for_each_other(
     flow.source("in", ps.read.json(str(watched), schema={"v": int}, follow=True)).sink(
         "out", ps.write.callback(lambda rows, _: sizes.append(len(rows)))
     )
-    engine = LocalEngine(make_plan(flow), Options(batch_rows))
+    engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows))
     thread = threading.Thread(target=engine.run)
     thread.start()
     try:

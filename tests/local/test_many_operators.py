@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 
@@ -46,7 +46,7 @@ def test_a_thousand_operators(graph, workers):
     flow = ps.Flow("thousand")
     graph(flow.source("in", ps.read.items(range(ROWS)))).sink("out")
     # Not fused: what is tested is that so many can be scheduled.
-    engine = LocalEngine(make_plan(flow), Options(batch_rows=10, settings=Settings(workers=workers, fuse=False)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows=10, settings=Settings(workers=workers, fuse=False)))
     engine.run()
     assert engine.results["out"] == EXPECTED[graph.__name__]
 

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.pe.chunk import Chunk
-from penstock.pe.merge import Run, merged
+from penstock.pe.merge import SortedRun, merged
 
 LIMIT = 1024
 """No run is cut in shorter pieces."""
 
 
-def run_of(first: int, steps: list[int], port: int) -> tuple[Run, list[int]]:
+def run_of(first: int, steps: list[int], port: int) -> tuple[SortedRun, list[int]]:
     places = (first + np.cumsum([0, *steps])).astype(np.int64)
     chunk = Chunk([places], None, None, None, places.tolist())
-    return Run(first, port, lambda: chunk), places.tolist()
+    return SortedRun(first, port, lambda: chunk), places.tolist()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 1500), st.integers(1, 3)), min_size=1, max_size=12))

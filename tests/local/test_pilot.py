@@ -15,7 +15,7 @@ from penstock.elastic.base import Action
 from penstock.elastic.baselines import Static
 from penstock.elastic.decisions import replay
 from penstock.elastic.thread_level import ThreadStatistics
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.local.pilot import PERIOD, SEARCH_PERIOD, FlowPilot, Period
 from penstock.local.worker_steering import BatchSteering, ThreadSteering, machine_usage
 from penstock.pe.settings import Settings
@@ -52,7 +52,7 @@ def test_an_operator_that_waits_gets_more_workers():
     waits = Waits()
     flow.source("in", ps.read.items([{"v": v} for v in range(2000)])).map(waits, name="wait").sink("out")
     clock = Clock()
-    engine = LocalEngine(make_plan(flow), Options(batch_rows=1, settings=Settings(in_flight=512)), clock=clock)
+    engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows=1, settings=Settings(in_flight=512)), clock=clock)
     steering = ThreadSteering(engine.element, most=8, cpu_usage=lambda: 0.1)
     engine.pilot = pilot = FlowPilot(engine.statistics, [steering], period=3600)
     thread = threading.Thread(target=engine.run)
@@ -210,7 +210,7 @@ class Fed(ThreadSteering):
 
 def test_others_wait_until_the_workers_are_found():
     """Not only until they have not changed for some periods: a level may be measured for longer."""
-    engine = LocalEngine(make_plan(simple([])), Options())
+    engine = LocalEngine(make_plan(simple([])), LocalOptions())
     workers, other = Fed(engine.element, most=4), Scripted("other")
     pilot = FlowPilot(lambda: EMPTY, [workers, other])
     settled = []
@@ -226,7 +226,7 @@ def test_others_wait_until_the_workers_are_found():
 
 
 def test_looks_come_sooner_while_workers_are_searched_and_batches_move():
-    engine = LocalEngine(make_plan(simple([])), Options())
+    engine = LocalEngine(make_plan(simple([])), LocalOptions())
     batches = itertools.count()
     pilot = FlowPilot(lambda: replace(EMPTY, batches_out=next(batches)), [Fed(engine.element, most=4)])
     assert pilot.wait == SEARCH_PERIOD < PERIOD
@@ -240,7 +240,7 @@ def test_looks_come_sooner_while_workers_are_searched_and_batches_move():
 
 
 def test_a_flow_that_stands_still_is_not_looked_at_more_often():
-    engine = LocalEngine(make_plan(simple([])), Options())
+    engine = LocalEngine(make_plan(simple([])), LocalOptions())
     pilot = FlowPilot(lambda: EMPTY, [Fed(engine.element, most=4)])
     pilot.step()
     assert pilot.journal.state("threads").searching
@@ -258,7 +258,7 @@ def test_batches_wait_for_the_workers_unless_there_is_a_target():
 
 
 def test_a_period_that_began_with_another_size_of_batches_says_nothing_about_workers():
-    engine = LocalEngine(make_plan(simple([])), Options())
+    engine = LocalEngine(make_plan(simple([])), LocalOptions())
     steering = ThreadSteering(engine.element, cpu_usage=lambda: 0.1)
     now = FlowStats(1.0, 1.0, 100, batches_in=10, batches_out=10)
     assert steering.measure(Period(EMPTY, now, {"batches": 1})) is None
@@ -268,7 +268,7 @@ def test_a_period_that_began_with_another_size_of_batches_says_nothing_about_wor
 
 def test_a_latency_target_is_told_what_batches_take():
     """Seconds of workers, of all operators together, and of no operator that has gone."""
-    engine = LocalEngine(make_plan(simple([])), Options())
+    engine = LocalEngine(make_plan(simple([])), LocalOptions())
     operator = engine.statistics().operators["work"]
     first, second = (replace(operator, name=name, wall=wall) for name, wall in [("first", 1.0), ("gone", 9.0)])
     before = replace(EMPTY, operators={"first": first, "second": second})

@@ -14,10 +14,10 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.element import Element
 from penstock.pe.ports import OperatorGate
-from penstock.pe.rebinding import Binding
+from penstock.pe.rebinding import BindingTable
 from penstock.pe.settings import Settings
 from penstock.plan import Plan, make_plan
 from penstock.policies import POLICIES
@@ -58,7 +58,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def put_aside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note whenever an operator is put aside, by which scheduler."""
     noted: list[str] = []
-    for kind in (OperatorGate, Binding):
+    for kind in (OperatorGate, BindingTable):
         real = kind.put_aside
 
         def note(self: Any, *args: Any, real: Any = real, kind: type = kind) -> None:
@@ -215,7 +215,7 @@ class TestEndings:
         flow = ps.Flow("endless")
         ps.operate(operator, flow.source("in", ps.read.items([1]))).sink("out")
         before = threading.active_count()
-        engine = LocalEngine(make_plan(flow), Options(1, settings=Settings(model=model, quantum=quantum)))
+        engine = LocalEngine(make_plan(flow), LocalOptions(1, settings=Settings(model=model, quantum=quantum)))
         running = threading.Thread(target=engine.run)
         running.start()
         assert begun.wait(SOON)
@@ -240,7 +240,7 @@ class TestEndings:
         flow = ps.Flow("fails")
         ps.operate(operator, flow.source("in", ps.read.items([1, 2, 5, 7])), name="failing").sink("out")
         before = threading.active_count()
-        engine = LocalEngine(make_plan(flow), Options(4, settings=Settings(quantum=0.0, **WAYS[way])))
+        engine = LocalEngine(make_plan(flow), LocalOptions(4, settings=Settings(quantum=0.0, **WAYS[way])))
         with pytest.raises(OperatorError, match="no more than three") as found:
             engine.run()
         assert found.value.operator == "failing"
@@ -273,7 +273,7 @@ class TestEndings:
         rows.map(fails, name="other").sink("b")
         before = threading.active_count()
         settings = Settings(model=model, workers=4, quantum=0.0)
-        engine = LocalEngine(make_plan(flow), Options(1, settings=settings))
+        engine = LocalEngine(make_plan(flow), LocalOptions(1, settings=settings))
         with pytest.raises(OperatorError, match="of the other"):
             engine.run()
         assert threading.active_count() == before
@@ -361,7 +361,7 @@ class TestFrames:
     def engine(self, operator, rows, **settings):
         flow = ps.Flow("frames")
         made = ps.operate(operator, flow.source("in", rows), name="op").sink("out")
-        return LocalEngine(make_plan(made), Options(2, settings=Settings(**settings)))
+        return LocalEngine(make_plan(made), LocalOptions(2, settings=Settings(**settings)))
 
     def test_live_on_across_batches(self, model):
         operator = Counts()

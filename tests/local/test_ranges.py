@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.settings import Settings
 from penstock.pe.stations import Partitioned
 from penstock.plan import make_plan
@@ -38,7 +38,7 @@ def count(state: int | None, row: Any) -> tuple[int, tuple[int, int, int]]:
 
 
 def run(flow: ps.Flow, **settings: Any) -> LocalEngine:
-    options = Options(batch_rows=4, settings=Settings(**{"partitions": 6, "in_flight": 24, **settings}))
+    options = LocalOptions(batch_rows=4, settings=Settings(**{"partitions": 6, "in_flight": 24, **settings}))
     engine = LocalEngine(make_plan(flow), options)
     engine.run()
     return engine
@@ -73,7 +73,7 @@ def test_state_goes_to_the_partition_of_its_range(model):
             yield {"v": number}
 
     settings = Settings(model=model, workers=2, partitions=6, in_flight=24)
-    engines.append(LocalEngine(make_plan(keyed(BOUNDS, rows())), Options(batch_rows=4, settings=settings)))
+    engines.append(LocalEngine(make_plan(keyed(BOUNDS, rows())), LocalOptions(batch_rows=4, settings=settings)))
     engines[0].run()
     assert engines[0].results == EXPECTED
 

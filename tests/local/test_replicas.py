@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.replicas import CALL
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
@@ -68,7 +68,9 @@ def run_script(steps: dict[int, Callable[[LocalEngine], object]], rows: int = RO
     """Run the flow, making changes before some of its rows."""
     engines: list[LocalEngine] = []
     script = Script(rows, {at: (lambda step=step: step(engines[0])) for at, step in steps.items()})
-    options = Options(batch_rows=4, settings=Settings(**{"workers": 3, "partitions": 6, "in_flight": 24, **settings}))
+    options = LocalOptions(
+        batch_rows=4, settings=Settings(**{"workers": 3, "partitions": 6, "in_flight": 24, **settings})
+    )
     engines.append(LocalEngine(make_plan(keyed(script)), options))
     engines[0].run()
     return engines[0]
@@ -149,7 +151,7 @@ def test_however_workers_share_a_keyed_operator(partitioned):
 def test_who_finds_the_head_of_the_shared_queue_busy_calls_nobody():
     """Whoever is busy with it comes back; calls would fill the port until all wait for room in it."""
     settings = Settings(workers=3, partitions=6, partitioned="shared")
-    station: Any = LocalEngine(make_plan(keyed(numbers(1))), Options(settings=settings)).element.stations["count"]
+    station: Any = LocalEngine(make_plan(keyed(numbers(1))), LocalOptions(settings=settings)).element.stations["count"]
     busy = station._queue.work()
     for part in ("with another worker", "waits for it"):
         station._queue.put(2, part)
@@ -173,7 +175,7 @@ def test_the_first_row_that_fails_is_the_one_reported(name):
     source = flow.source("in", ps.read.items(numbers(200), schema={"v": int}))
     made = source.map(fail, name="work") if name == "work" else source.key_by("v").scan(fail_in_scan, name="count")
     made.sink("out")
-    options = Options(batch_rows=3, settings=Settings(workers=3, replicas={name: 3}))
+    options = LocalOptions(batch_rows=3, settings=Settings(workers=3, replicas={name: 3}))
     engine = LocalEngine(make_plan(flow), options)
     with pytest.raises(OperatorError, match="row 70"):
         engine.run()
@@ -294,7 +296,9 @@ def test_a_chain_has_replicas_as_a_whole_and_one_that_is_named_has_its_own():
         made = flow.source("in", ps.read.items(script(engines), schema={"v": int}))
         made = made.map(lambda row: row.v + 1, name="first").filter(lambda v: v % 3, name="second")
         made.map(lambda v: v * 10, name="third").sink("out")
-        engines.append(LocalEngine(make_plan(flow), Options(batch_rows=1, settings=Settings(workers=2, **settings))))
+        engines.append(
+            LocalEngine(make_plan(flow), LocalOptions(batch_rows=1, settings=Settings(workers=2, **settings)))
+        )
         engines[0].run()
         return engines[0]
 
@@ -360,7 +364,7 @@ def test_a_threaded_port_has_a_thread_of_its_own(model):
     source = flow.source("in", ps.read.items(numbers(50), schema={"v": int}))
     before = source.map(note("before"), name="before")
     before.threaded().map(note("own"), name="own").map(note("after"), name="after").sink("out")
-    options = Options(batch_rows=1, settings=Settings(model=model, workers=1, capacity=64))
+    options = LocalOptions(batch_rows=1, settings=Settings(model=model, workers=1, capacity=64))
     engine = LocalEngine(make_plan(flow), options)
     engine.run()
     assert [row.v for row in engine.results["out"]] == list(range(50))
@@ -419,7 +423,7 @@ def test_sources_are_blocked_by_a_flow_that_is_full():
     flow = ps.Flow("full")
     source = flow.source("in", ps.read.items(numbers(40), schema={"v": int}))
     source.map(lambda row: gate.wait(60) and row.v, name="slow").sink("out")
-    engine = LocalEngine(make_plan(flow), Options(1, settings=Settings(in_flight=8)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(1, settings=Settings(in_flight=8)))
     thread = threading.Thread(target=engine.run)
     thread.start()
     wait_for(lambda: engine.statistics().batches_in == 8)

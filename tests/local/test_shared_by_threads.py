@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import rows
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 from penstock.pe.chunk import row_chunk
 from penstock.pe.element import Element
 from penstock.pe.settings import Settings
@@ -77,7 +77,7 @@ def test_workers_that_run_at_once_do_not_write_to_one_dict(turns: bool, dicts: i
             tuple(row) for chunk in chunks for row in (chunk.get_rows() if chunk else ())
         ),
         Settings(workers=1, partitions=5),
-        primitives=Threads(gil=turns),
+        primitives=RealThreads(gil=turns),
     )
     element.start()
     try:

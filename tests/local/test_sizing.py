@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.elastic.batch_size import WorkDone
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.ingress.feeds import make_feed
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.local.ingress import Cutter
 from penstock.local.pilot import Period
 from penstock.local.worker_steering import (
@@ -82,7 +82,7 @@ def test_operators_with_a_given_number_of_rows_in_flight_wait_too():
     flow = ps.Flow("waits")
     source = flow.source("in", ps.read.items(range(10), schema=int))
     source.map(lambda n: n, name="found", waits=True).map(lambda n: n, name="given", in_flight=3).sink("out")
-    sizing = LocalEngine(make_plan(flow), Options())._sizing
+    sizing = LocalEngine(make_plan(flow), LocalOptions())._sizing
     assert sizing is not None
     assert sizing._waiting == {"found", "given"}
 
@@ -130,7 +130,7 @@ def test_a_flow_has_the_size_that_is_found_and_keeps_every_row_and_every_decisio
     flow = ps.Flow("grows")
     source = flow.source("in", ps.read.items(range(40 * BATCH_ROWS), schema=int))
     source.filter(lambda n: n % 7 == 0, name="seventh").sink("out")
-    found, given = (LocalEngine(make_plan(flow), Options(rows)) for rows in (None, 500))
+    found, given = (LocalEngine(make_plan(flow), LocalOptions(rows)) for rows in (None, 500))
     for engine in (found, given):
         engine.run()
         assert engine.results["out"] == list(range(0, 40 * BATCH_ROWS, 7))
@@ -149,7 +149,7 @@ def test_the_size_has_one_owner_at_a_time():
     """The controller that sees whole periods takes the size over with its first step, and says so in the log."""
     flow = ps.Flow("owners")
     flow.source("in", ps.read.items(range(10), schema=int)).sink("out")
-    engine = LocalEngine(make_plan(flow), Options(elastic=True, steer=frozenset({"batches"})))
+    engine = LocalEngine(make_plan(flow), LocalOptions(elastic=True, steer=frozenset({"batches"})))
     steering = next(each for each in engine.pilot._steerings if each.name == "batches")
     before, now = seen(1e-5, 1), seen(1e-5, 9)
     quiet = Period(replace(before, at=0.0), replace(now, at=2.0), {"threads": 0})

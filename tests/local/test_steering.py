@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.clock import as_measured
 from penstock.elastic.decisions import replay
 from penstock.keys import hash_value
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.local.pilot import FlowPilot, Period, Steering
 from penstock.local.replica_steering import (
     SETTLED_PERIODS,
@@ -130,7 +130,7 @@ def flying(
     rows = Rows(keys or [0])
     flow = ps.Flow("steered")
     build(flow.source("in", ps.read.items(rows, schema={"v": int, "k": int}))).sink("out")
-    options = Options(batch_rows=1, settings=Settings(partitions=PARTITIONS, **settings))
+    options = LocalOptions(batch_rows=1, settings=Settings(partitions=PARTITIONS, **settings))
     engine = LocalEngine(make_plan(flow), options)
     engine.pilot = pilot = FlowPilot(MadeUp(engine, busy), [steer(engine)], period=3600)
     thread = threading.Thread(target=engine.run)
@@ -200,7 +200,7 @@ def test_an_operator_gets_the_replicas_that_its_latency_needs():
 def test_replicas_follow_the_workers_until_these_have_settled():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
-    engine = LocalEngine(make_plan(flow), Options(settings=Settings(replicas=2, workers=3)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(settings=Settings(replicas=2, workers=3)))
     steering = ReplicaSteering(engine.element, engine.between_batches)
     before, now = engine.statistics(), engine.statistics()
     assert steering.measure(Period(before, now, {"threads": SETTLED_PERIODS - 1})).workers == 3
@@ -313,7 +313,7 @@ def test_bindings_may_be_asked_for_while_queries_come_and_go():
     stream = flow.source("in", ps.read.items([1]))
     for number in range(50):
         stream.map(str, name=f"op {number}").sink(f"out {number}")
-    engine = LocalEngine(make_plan(flow), Options(settings=Settings(model="bound", workers=3)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(settings=Settings(model="bound", workers=3)))
     model: Any = engine.element.model
     problems, asked, done, usual = [], [], threading.Event(), sys.getswitchinterval()
 
@@ -356,7 +356,7 @@ def test_a_busy_pool_grows():
 def test_the_pool_is_looked_at_every_ten_seconds():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).sink("out")
-    engine = LocalEngine(make_plan(flow), Options())
+    engine = LocalEngine(make_plan(flow), LocalOptions())
     steering = PoolSteering(engine.element)
     start = engine.statistics()
     stats = [replace(start, at=start.at + at, workers=(worker(busy),)) for at, busy in enumerate(range(31))]
@@ -376,7 +376,7 @@ class Periods:
     def __init__(self) -> None:
         flow = ps.Flow("f")
         flow.source("in", ps.read.items([1])).map(str, name="slow").sink("out")
-        engine = LocalEngine(make_plan(flow), Options())
+        engine = LocalEngine(make_plan(flow), LocalOptions())
         self.steering, start = PoolSteering(engine.element), engine.statistics()
         engine.run()
         self._last = replace(start, operators={"slow": start.operators["slow"]}, workers=())
@@ -442,7 +442,7 @@ def waited_for(rows: Iterator[dict[str, int]]) -> float:
     """Run a flow of some rows; return how long its sources were waited for."""
     flow = ps.Flow("numbers")
     flow.source("numbers", ps.read.items(rows, schema={"v": int})).map(value).sink("out")
-    engine = LocalEngine(make_plan(flow), Options(16, settings=Settings(workers=2)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(16, settings=Settings(workers=2)))
     engine.run()
     return engine.statistics().waited
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.local.engine import LocalEngine, Options
+from penstock.local.engine import LocalEngine, LocalOptions
 from penstock.pe.settings import Settings
 from penstock.plan import make_plan
 from penstock.policies import POLICIES, LeastRecent, Moment, OperatorView, Preempting, by_name
@@ -268,9 +268,9 @@ def test_when_all_is_done_nothing_waits_and_nobody_is_inside(policy: str, partit
         workers=4, policy=by_name(policy), fuse=False, capacity=4, quantum=0.0, partitioned=partitioned,
         replicas={"dealt": 3}, partitions=5,
     )  # fmt: skip
-    engine = LocalEngine(make_plan(flow), Options(7, settings=settings))
+    engine = LocalEngine(make_plan(flow), LocalOptions(7, settings=settings))
     engine.run()
     assert len(engine.results["out"]) == 1200
-    for name, counts in engine.element._around.measured.operators.items():
+    for name, counts in engine.element.around.measured.operators.items():
         assert (counts.rows_waiting, counts.workers, counts.front_number) == (0, 0, None), name
         assert counts.totals().rows_out == (0 if name == "out" else 1200 if name == "joined" else 600)

@@ -38,7 +38,7 @@ class KeyedStream(Stateful[RowT_co]):
 
     @property
     def _keyed_rows(self) -> Stream[RowT_co]:
-        return self.stream._with_key(self.key)
+        return self.stream.with_key(self.key)
 
     def join(
         self,

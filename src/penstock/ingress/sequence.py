@@ -22,7 +22,7 @@ from penstock.rows import Row, any_getter
 Order = tuple[Any, ...]
 
 
-class Taker(Protocol):
+class TakesRows(Protocol):
     """What takes the sequence: the reference engine, or something that writes it down."""
 
     def row(self, source: str, row: Row, part: int = 0) -> None:
@@ -51,7 +51,7 @@ class _Waiting:
 class InputSequence:
     """Puts the rows that sources give in one sequence, and hands them on as soon as it is known which is next."""
 
-    def __init__(self, plan: Plan, taker: Taker) -> None:
+    def __init__(self, plan: Plan, taker: TakesRows) -> None:
         self._plan, self._taker = plan, taker
         self._sources = {node.name: node for node in plan.sources}
         self._numbers = {node.name: number for number, node in enumerate(plan.sources)}

@@ -24,7 +24,7 @@ _MANY = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class LookupTable:
     """A table that a user gave: a dict, rows, files, a DataFrame, or a function that returns one of them."""
 
     given: Any
@@ -42,7 +42,7 @@ class Table:
         return _read(_once(self.given, name), self.keys, self.type, name)
 
 
-def make_table(given: Any, keys: tuple[str, ...], schema: Any, name: str) -> Table:
+def make_table(given: Any, keys: tuple[str, ...], schema: Any, name: str) -> LookupTable:
     """Make a table of what a user gave, with the type of its rows, or refuse it."""
     if schema is not None and _reads(given):
         kind = row_type(schema, name)
@@ -54,7 +54,7 @@ def make_table(given: Any, keys: tuple[str, ...], schema: Any, name: str) -> Tab
             f"operator {name!r}: the fields of the table are not known; give schema=, or rows that are dicts, "
             f"dataclasses or NamedTuples of one class"
         )
-    return Table(given, keys, record_type(kind.schema).lenient())
+    return LookupTable(given, keys, record_type(kind.schema).lenient())
 
 
 def _reads(given: Any) -> bool:

@@ -60,7 +60,7 @@ FILE_ROWS = 131_072
 
 
 @dataclass(frozen=True)
-class Options:
+class LocalOptions:
     """How a flow runs in this process."""
 
     batch_rows: int | None = None
@@ -93,7 +93,7 @@ class LocalEngine(Engine):
     def __init__(
         self,
         plan: Plan,
-        options: Options,
+        options: LocalOptions,
         listener: Callable[[FlowStats], None] = lambda stats: None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:

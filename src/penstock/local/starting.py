@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.elastic.rebinding import Binding
 from penstock.local.engine import LocalEngine, SteeringName
-from penstock.local.engine import Options as Setup
+from penstock.local.engine import LocalOptions as Setup
 from penstock.options import Options, Threads
 from penstock.pe.settings import Settings
 from penstock.plan import Plan

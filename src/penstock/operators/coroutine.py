@@ -398,7 +398,7 @@ def _foreign(found: str) -> str:
     )
 
 
-def checked(operator: Any, name: str, inputs: int) -> Operator:
+def checked_operator(operator: Any, name: str, inputs: int) -> Operator:
     """Take an operator, or make one of its class, and refuse what cannot run over so many streams."""
     operator = operator() if isinstance(operator, type) else operator
     if not isinstance(operator, Operator):

@@ -29,7 +29,7 @@ READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Step:
+class AtomicStep:
     """One operation on one object, about to be performed."""
 
     target: Stepped
@@ -43,7 +43,7 @@ class Step:
     look: Callable[[], Any] | None = None
     """What the step would return if it were taken now; None if nothing is learnt from it."""
 
-    def depends_on(self, other: Step) -> bool:
+    def depends_on(self, other: AtomicStep) -> bool:
         """Say whether the order of the two steps can matter."""
         if self.access is READ and other.access is READ:
             return False
@@ -60,7 +60,7 @@ class Stepped:
     everything = False
     """Whether this stands for all objects together: what a pause waits for."""
 
-    def __init__(self, perform: Callable[[Step], Any], name: str, value: Any = None) -> None:
+    def __init__(self, perform: Callable[[AtomicStep], Any], name: str, value: Any = None) -> None:
         self.name = name
         self.value = value
         self.identity: tuple[int, int] = (0, 0)
@@ -73,11 +73,11 @@ class Stepped:
 
     def read(self, name: str, look: Callable[[], Any], enabled: Callable[[], bool] | None = None) -> Any:
         """Take a step that learns something and changes nothing."""
-        return self._perform(Step(self, name, READ, look, enabled=enabled, look=look))
+        return self._perform(AtomicStep(self, name, READ, look, enabled=enabled, look=look))
 
     def write(self, name: str, effect: Callable[[], None], argument: object = EMPTY) -> None:
         """Take a step that changes the value unseen."""
-        self._perform(Step(self, name, WRITE, effect, argument))
+        self._perform(AtomicStep(self, name, WRITE, effect, argument))
 
     def update(
         self,
@@ -94,7 +94,7 @@ class Stepped:
             effect()
             return seen
 
-        return self._perform(Step(self, name, UPDATE, both, argument, enabled, look=look))
+        return self._perform(AtomicStep(self, name, UPDATE, both, argument, enabled, look=look))
 
     def set(self, value: Any) -> None:
         """Replace the value: the effect of many steps."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from penstock.order.primitives import EMPTY
-from penstock.order.stepped import Step, Stepped
+from penstock.order.stepped import AtomicStep, Stepped
 
 S = TypeVar("S", bound=Stepped)
 T = TypeVar("T")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class SteppedTryLock(Stepped):
     """The value is the number of places taken."""
 
-    def __init__(self, perform: Callable[[Step], Any], name: str, permits: int | None) -> None:
+    def __init__(self, perform: Callable[[AtomicStep], Any], name: str, permits: int | None) -> None:
         super().__init__(perform, name, 0)
         self._permits = permits
 
@@ -167,7 +167,7 @@ class SteppedPrimitives(ABC):
         self.whole.everything = True
 
     @abstractmethod
-    def perform(self, step: Step) -> Any:
+    def perform(self, step: AtomicStep) -> Any:
         """Take a step, now or later, and return its result."""
 
     @abstractmethod

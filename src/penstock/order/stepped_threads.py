@@ -12,7 +12,7 @@ from threading import Lock as _Mutex
 from threading import Thread
 from typing import Any
 
-from penstock.order.stepped import READ, Step, comparable
+from penstock.order.stepped import READ, AtomicStep, comparable
 from penstock.order.stepped_primitives import SteppedPrimitives
 
 
@@ -33,7 +33,7 @@ class SteppedThread:
     def begin(self, world: World, body: Callable[[], None]) -> None:
         """Prepare for a run; the thread starts when it is first given control."""
         self.world, self.body = world, body
-        self.step: Step | None = None
+        self.step: AtomicStep | None = None
         self.history = 0
         self.looks: list[tuple[Callable[[], Any], Any]] = []  # since it last paused: how, and what it saw
         self.done = self.dying = False
@@ -73,7 +73,7 @@ class World(SteppedPrimitives):
         self._running: SteppedThread | None = None
         super().__init__()
         self.threads = threads
-        self.trace: list[tuple[int, Step, Any]] = []
+        self.trace: list[tuple[int, AtomicStep, Any]] = []
         self.failure: str | None = None
         self._decide = decide
         self._histories = histories
@@ -123,7 +123,7 @@ class World(SteppedPrimitives):
             self._hand_to(first)
             self._main.acquire()
 
-    def enabled(self) -> dict[int, Step]:
+    def enabled(self) -> dict[int, AtomicStep]:
         """Return the steps that can be taken now, by thread."""
         waiting = ((thread.index, thread.step) for thread in self.threads if thread.step is not None)
         return {index: step for index, step in waiting if step.enabled is None or step.enabled()}
@@ -141,7 +141,7 @@ class World(SteppedPrimitives):
         """Return the number of the running thread, or -1 while setting up."""
         return -1 if self._running is None else self._running.index
 
-    def perform(self, step: Step) -> Any:
+    def perform(self, step: AtomicStep) -> Any:
         """Let other threads go first if so decided, then take the step."""
         thread = self._running
         if thread is None or thread.dying:  # setting up, checking or unwinding

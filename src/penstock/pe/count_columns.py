@@ -8,11 +8,11 @@ from penstock.graph import Node
 from penstock.operators.windows import CountWindows
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.session_columns import rows_by_key
-from penstock.pe.window_groups import Arrived, Groups, Held, fold_members, window_rows
+from penstock.pe.window_groups import Groups, Held, WindowRows, fold_members, window_rows
 from penstock.timing import FOREVER
 
 
-def count_windows(node: Node, logic: CountWindows, arrived: Arrived, epoch: int, suffix: int) -> Chunk | None:
+def count_windows(node: Node, logic: CountWindows, arrived: WindowRows, epoch: int, suffix: int) -> Chunk | None:
     """Take all rows in; return the rows of windows that are full, None where rows must be looked at one by one.
 
     Positions of rows that come out have `suffix` more components than those of rows that go in.
@@ -56,7 +56,7 @@ def count_windows(node: Node, logic: CountWindows, arrived: Arrived, epoch: int,
 
 def _keep(
     logic: CountWindows,
-    arrived: Arrived,
+    arrived: WindowRows,
     groups: Groups,
     inside: list[list[object]],
     last_rows: Ints,

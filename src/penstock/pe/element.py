@@ -18,7 +18,7 @@ from penstock.hints import check_count, refuse_replicas
 from penstock.operators.stateless import rows_wait
 from penstock.order.parts import SplitBatch
 from penstock.order.primitives import Primitives
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 from penstock.pe.batch import Header, Taken
 from penstock.pe.building import by_operator, check_change, extend
 from penstock.pe.chunk import Chunk
@@ -30,7 +30,7 @@ from penstock.pe.models.bound import Bound
 from penstock.pe.models.dynamic import Dynamic
 from penstock.pe.models.owning import Dedicated, Manual
 from penstock.pe.own_threads import threaded_ports
-from penstock.pe.partitioned_station import ShardSquad, check_most, check_names, first_count
+from penstock.pe.partitioned_station import ShardSquad, check_most, check_replica_names, first_count
 from penstock.pe.replicas import Replica
 from penstock.pe.settings import Settings
 from penstock.pe.source_station import Read, SourceStation
@@ -61,8 +61,8 @@ class Element:
         """Make the stations; `first` is the number of the first batch, where an earlier element had those before."""
         self._plan, self._publish, self._clock, self._began = plan, publish, clock, clock()
         self._settings = settings
-        self._primitives = primitives or Threads()
-        self._around = Surroundings(
+        self._primitives = primitives or RealThreads()
+        self.around = Surroundings(
             plan,
             self._primitives,
             self._report,
@@ -80,7 +80,7 @@ class Element:
             reorder=settings.reorder,
             keeps_frames=settings.keeps_frames,
         )
-        check_names(settings.replicas, plan)
+        check_replica_names(settings.replicas, plan)
         self._alone = settings.model != "dynamic"
         # The other models are about which thread runs which operator.
         self._fuse = settings.fuse and settings.model in ("dynamic", "manual")
@@ -128,7 +128,7 @@ class Element:
             )
         return Dynamic(
             self._primitives,
-            self._around.measured,
+            self.around.measured,
             self._is_stopped,
             self.fail,
             threaded=threaded_ports(self._everybody()),
@@ -210,7 +210,7 @@ class Element:
         Operators that are in both go on as they are, with their state; nothing that is in flight is touched.
         """
         check_change(self.stations, plan)
-        self._around = replace(self._around, plan=plan, first=self._issued)
+        self.around = replace(self.around, plan=plan, first=self._issued)
         self._settle()
         made = self._extend(self._published)
         made += self._engage(made)
@@ -255,10 +255,10 @@ class Element:
     def _extend(self, settled: int = 0) -> list[Station]:
         """Make the stations of the plan that are not there; an operator with replicas of its own is not fused."""
         named = self._settings.replicas
-        self._waits = any(rows_wait(node.operator) for node in self._around.plan.nodes.values())
+        self._waits = any(rows_wait(node.operator) for node in self.around.plan.nodes.values())
         return extend(
             self.stations,
-            self._around,
+            self.around,
             alone=self._alone,
             fuse=self._fuse,
             sinks=self._settings.fuse and self._settings.model != "dedicated",
@@ -278,7 +278,7 @@ class Element:
             count = first_count(station, self._settings.replicas, self._settings.workers)
             if count is not None and station.squad is not None:
                 made += station.squad.recruit(count)
-                station.squad.assign(self._around.first, self._around.first)
+                station.squad.assign(self.around.first, self.around.first)
         return made
 
     def set_replicas(self, operator: str, count: int) -> int:

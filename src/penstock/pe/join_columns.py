@@ -28,7 +28,7 @@ MOST_PAIRS = 1 << 22
 FAR = 1 << 61
 
 
-class Joined(NamedTuple):
+class JoinedRows(NamedTuple):
     """What came of a group of rows."""
 
     rows: Chunk
@@ -54,7 +54,7 @@ def can_join(logic: Logic) -> bool:
 
 def join_columns(
     node: KeyedNode, group: Group, positions: list[Ints], waters: Ints, marks: Steps, shards: Shards, suffix: int
-) -> Joined | None:
+) -> JoinedRows | None:
     """Join the rows of a group, whose positions and watermarks are one after the other; None where it cannot be."""
     logic = node.operator.logic
     assert isinstance(logic, Join)
@@ -82,7 +82,7 @@ def join_columns(
     places = [*(p[later] for p in positions), *[zeros] * (suffix - 1), number]
     arrays = _columns(logic.combine, group, left, right)
     made = pa.RecordBatch.from_arrays(arrays, schema=declared.schema)
-    return Joined(
+    return JoinedRows(
         Chunk(places, times[later], declared, made), _rest(group, taken), shard_of[taken], CodedKeys(codes[taken], keys)
     )
 

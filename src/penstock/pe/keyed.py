@@ -37,7 +37,7 @@ from penstock.pe.session_columns import sessions
 from penstock.pe.shards import Position, Shard, Shards
 from penstock.pe.state_columns import ColumnStates
 from penstock.pe.window_columns import time_windows
-from penstock.pe.window_groups import FAR, Arrived, Closing, by_column, fold_members, keep
+from penstock.pe.window_groups import FAR, Closing, WindowRows, by_column, fold_members, keep
 from penstock.positions import timed_width
 from penstock.rows import Row
 from penstock.timing import BEFORE, FOREVER, Ticks
@@ -147,7 +147,7 @@ class KeyedRunner:
         if keys is None or times is None or times.min(initial=0) < -FAR or times.max(initial=0) > FAR:
             return False
         waters = self._watermarks(chunk.positions, marks, watermark)
-        arrived = Arrived(chunk, times, keys, shards, waters, self._shards)
+        arrived = WindowRows(chunk, times, keys, shards, waters, self._shards)
         if isinstance(logic, CountWindows):
             made_rows = None
             if waters.max(initial=BEFORE) < FOREVER:  # after the end each row would close what is open

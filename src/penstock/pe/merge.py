@@ -13,7 +13,7 @@ CHUNK_ROWS = 131_072
 
 
 @dataclass(frozen=True)
-class Run:
+class SortedRun:
     """Rows in the order of their positions, not yet loaded."""
 
     first: int
@@ -39,7 +39,7 @@ class _Open:
 Group = list[tuple[int, Chunk]]
 
 
-def merged(runs: list[Run], limit: int = CHUNK_ROWS) -> Iterator[tuple[Group, int | None]]:
+def merged(runs: list[SortedRun], limit: int = CHUNK_ROWS) -> Iterator[tuple[Group, int | None]]:
     """Yield groups of (port, chunk) that together hold all rows before a bound; the last bound is None.
 
     Rows of one group may overlap and are to be sorted; rows of different groups never do. The bound is the first
@@ -72,7 +72,7 @@ def merged(runs: list[Run], limit: int = CHUNK_ROWS) -> Iterator[tuple[Group, in
         yield group, bound if opened or taken < len(waiting) else None
 
 
-def _open(run: Run) -> _Open:
+def _open(run: SortedRun) -> _Open:
     return _Open(run.port, run.load())
 
 

@@ -33,7 +33,7 @@ def part_name(number: int, form: FileFormat) -> str:
     return f"part-{number:05d}.{form}"
 
 
-def kind_of(schema: pa.Schema) -> int:
+def format_of(schema: pa.Schema) -> int:
     """Return a number that tells the fields of files apart that may be joined from those that may not."""
     return zlib.crc32(str(schema.remove_metadata()).encode())
 

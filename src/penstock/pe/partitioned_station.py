@@ -38,7 +38,7 @@ from penstock.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """The rows of one partition in one batch."""
 
     header: Header
@@ -55,7 +55,7 @@ class Part:
         return [(port, len(chunk)) for port, chunk, _ in self.parts] or [(0, 0)]
 
 
-Queue = Callable[[Primitives, int], ShardQueue[Part | None]]
+Queue = Callable[[Primitives, int], ShardQueue[BatchPart | None]]
 QUEUES: dict[str, Queue] = {"hybrid": HybridQueue, "partitioned": PartitionedQueue, "shared": SharedQueue}
 
 
@@ -109,7 +109,7 @@ class PartitionedStation(StatefulStation):
 
         For whoever cuts batches, before the first part: until then nobody else has any of the state.
         """
-        if not self._one_dict or self._around.primitives.takes_turns:
+        if not self._one_dict or self.around.primitives.takes_turns:
             return
         before = self.whole.states
         shards = {
@@ -136,22 +136,22 @@ class PartitionedStation(StatefulStation):
             offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
             yield from self._drain()
             return
-        wall, cpu = self._around.clock(), thread_time()
+        wall, cpu = self.around.clock(), thread_time()
         self._separate()
         marks = self._marks(header)
         cut = self._cut(group, every=len(marks) > 0)
         self.counts.add(
             batches=1,
             rows_in=sum(len(chunk) for chunk in group if chunk is not None),
-            wall=self._around.clock() - wall,
+            wall=self.around.clock() - wall,
             cpu=thread_time() - cpu,
         )
         if not cut:
             offer(self._reorder, header.number, (header, {}))
             yield from self._drain()
             return
-        whole: SplitBatch[Rows, Rows] = SplitBatch(self._around.primitives, len(cut), self._merged)
-        found = [(each, Part(header, parts, marks, n, whole)) for n, (each, parts) in enumerate(cut.items())]
+        whole: SplitBatch[Rows, Rows] = SplitBatch(self.around.primitives, len(cut), self._merged)
+        found = [(each, BatchPart(header, parts, marks, n, whole)) for n, (each, parts) in enumerate(cut.items())]
         for _, part in found:
             for port, rows in part.waiting():
                 self.counts.ports[port].came(header.number, rows, header.entered, inside=True)
@@ -164,7 +164,7 @@ class PartitionedStation(StatefulStation):
 
     def _is_alone(self, header: Header) -> bool:
         """Tell whether nothing is under way here and there is nobody to share the work with."""
-        return self._around.active() <= 1 and self._reorder.progress()[0] == header.number
+        return self.around.active() <= 1 and self._reorder.progress()[0] == header.number
 
     def _hand_over(self) -> Outputs[Batch]:
         """Give the partitions to the replicas, each behind the last part that was not theirs."""
@@ -190,14 +190,14 @@ class PartitionedStation(StatefulStation):
         return found
 
     def _work(self) -> Outputs[Batch]:
-        until = self._around.clock() + self._around.turn
+        until = self.around.clock() + self.around.turn
         work = self._queue.work(get_ident())
         for partition, part in work:
             if part is None:
                 yield from self.squad.arrived(partition)
                 continue
             yield from self.finish(partition, part)
-            if self._around.clock() > until:
+            if self.around.clock() > until:
                 work.close()
                 if self._queue.waiting() > 0 and self.work.size() == 0:
                     # The tokens of these parts are used up: what one worker leaves, another one must hear of. Who
@@ -205,7 +205,7 @@ class PartitionedStation(StatefulStation):
                     yield self.work, URGENT
                 return
 
-    def finish(self, partition: int, part: Part) -> Outputs[Batch]:
+    def finish(self, partition: int, part: BatchPart) -> Outputs[Batch]:
         """Do the work for a part; with the last one of a batch, send on what is next in order."""
         for port, rows in part.waiting():
             self.counts.ports[port].went(part.header.number, rows, inside=True)
@@ -215,7 +215,7 @@ class PartitionedStation(StatefulStation):
             offer(self._reorder, part.header.number, (part.header, whole))
             yield from self._drain()
 
-    def _run_part(self, partition: int, part: Part, header: Header, group: Group, failures: Failures) -> Rows:
+    def _run_part(self, partition: int, part: BatchPart, header: Header, group: Group, failures: Failures) -> Rows:
         made = self._run_on(self._each[partition], part.header, part.parts, part.marks, failures)
         # Here, not for the whole batch: it is taken on by one worker at a time, which did not make most of its rows.
         for output in {link.output for link in self.links if link.declared is not None} & made.keys():
@@ -242,7 +242,7 @@ class ShardSquad(Squad):
 
     def __init__(self, owner: PartitionedStation, partitions: int) -> None:
         super().__init__(owner, most=partitions)
-        self._executor: CalledExecutor[Part] | None = None
+        self._executor: CalledExecutor[BatchPart] | None = None
         self._since = 0
         self._taking_over = False
         self.table: tuple[int, ...] = ()
@@ -264,11 +264,11 @@ class ShardSquad(Squad):
         if self._executor is None:
             self.table = tuple(number % count for number in range(self.most))
             # Before the first batch of all there is nothing to wait for.
-            begun = first > self.owner._around.first
+            begun = first > self.owner.around.first
             self._since, self._taking_over = first, begun
             if not begun:
                 self.owner.part_state()
-            self._executor = CalledExecutor(self.owner._around.primitives, self.table, len(self.members), begun)
+            self._executor = CalledExecutor(self.owner.around.primitives, self.table, len(self.members), begun)
             return
         for partition, replica in spread(self.table, count):
             self.move(partition, replica)
@@ -296,7 +296,7 @@ class ShardSquad(Squad):
         self._executor.labelled(partition)
         return self._calls(URGENT)
 
-    def share(self, parts: Sequence[tuple[int, Part]]) -> Iterator[Output[Batch]]:
+    def share(self, parts: Sequence[tuple[int, BatchPart]]) -> Iterator[Output[Batch]]:
         """Give parts to the replicas that have their partitions."""
         assert self._executor is not None
         for partition, part in parts:
@@ -310,7 +310,7 @@ class ShardSquad(Squad):
 
     def serve(self, replica: Replica, batch: Batch) -> Outputs[Batch]:
         """Let a replica do what waits for it, for a while; labels among it go back by themselves."""
-        executor, around = self._executor, self.owner._around
+        executor, around = self._executor, self.owner.around
         assert executor is not None
         until = around.clock() + around.turn
         work = executor.work(replica.index)
@@ -354,11 +354,11 @@ def first_count(station: Station, replicas: int | Mapping[str, int], workers: in
     most = station.squad.most
     if isinstance(replicas, int):
         return min(check_count(replicas, "replicas"), most)
-    executor = isinstance(station, PartitionedStation) and station._around.partitioned == "executor"
+    executor = isinstance(station, PartitionedStation) and station.around.partitioned == "executor"
     return min(workers, most) if executor else None
 
 
-def check_names(replicas: int | Mapping[str, int], plan: Plan) -> None:
+def check_replica_names(replicas: int | Mapping[str, int], plan: Plan) -> None:
     """Refuse replicas of operators that there are not."""
     for name in replicas if isinstance(replicas, Mapping) else ():
         if name not in plan.nodes:

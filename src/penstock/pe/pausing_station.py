@@ -50,14 +50,14 @@ class PausingStation(StatefulStation):
         parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
         runner = PausingRunner(self.node, self._shape.width, header.number, self._all, failures)
         marks, ports = dict(header.marks), self._shape.ports
-        runner.keeps_frames, runner.closed = self._around.keeps_frames, closed_ports(ports, marks)
+        runner.keeps_frames, runner.closed = self.around.keeps_frames, closed_ports(ports, marks)
         runner.closing = closings(ports, dict(header.steps), marks, self._shape.width)
         water = watermark(self._shape.marks, marks)
         return (yield from runner.steps(parts, self._marks(header), water, keep_going))
 
     def _work(self, steps: InSteps[Rows], keep_going: KeepGoing, failures: Failures) -> Rows | None:
         """Go on with a batch until it is done, or None until there is no more time; count the time that it takes."""
-        wall, cpu = self._around.clock(), thread_time()
+        wall, cpu = self.around.clock(), thread_time()
         try:
             steps.send(keep_going)
             return None
@@ -67,4 +67,4 @@ class PausingStation(StatefulStation):
         except BaseException as error:
             return self._broken(error, failures)
         finally:
-            self.counts.add(wall=self._around.clock() - wall, cpu=thread_time() - cpu)
+            self.counts.add(wall=self.around.clock() - wall, cpu=thread_time() - cpu)

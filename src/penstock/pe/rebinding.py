@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Generic[T]):
+class BoundTask(Generic[T]):
     """A piece of work for an operator; the operator's tasks are numbered without gaps."""
 
     operator: int
@@ -46,7 +46,7 @@ class Rebind:
     request: int
 
 
-class Binding(Generic[T]):
+class BindingTable(Generic[T]):
     """Bind operators to workers, and rebind them without stopping any.
 
     `wake(worker)` is called after something was put into a worker's queue. Each worker calls `work` with
@@ -60,12 +60,12 @@ class Binding(Generic[T]):
         operators = range(len(owners))
         self._owners: list[Cell[int]] = [primitives.cell(f"owner[{o}]", owners[o]) for o in operators]
         self._expected: list[Cell[int]] = [primitives.cell(f"expected[{o}]", 0) for o in operators]
-        self._early: list[Table[int, Task[T]]] = [primitives.table(f"early[{o}]") for o in operators]
+        self._early: list[Table[int, BoundTask[T]]] = [primitives.table(f"early[{o}]") for o in operators]
         self._requests = [primitives.counter(f"requests[{o}]") for o in operators]
         self._granted: list[Cell[int]] = [primitives.cell(f"granted[{o}]", -1) for o in operators]
         self._urgent: list[Fifo[Rebind]] = [primitives.fifo(f"urgent[{w}]") for w in range(workers)]
-        self._tasks: list[Fifo[Task[T]]] = [primitives.fifo(f"tasks[{w}]") for w in range(workers)]
-        self._aside: list[Task[T] | None] = [None] * workers
+        self._tasks: list[Fifo[BoundTask[T]]] = [primitives.fifo(f"tasks[{w}]") for w in range(workers)]
+        self._aside: list[BoundTask[T] | None] = [None] * workers
         """What each worker has put aside; its own business until it asks for the next task."""
         self._wake, self._primitives = wake, primitives
 
@@ -84,7 +84,7 @@ class Binding(Generic[T]):
 
     def submit(self, operator: int, sequence: int, payload: T) -> None:
         """Queue a task with the worker that has the operator, as far as the caller can see."""
-        self._send(Task(operator, sequence, payload))
+        self._send(BoundTask(operator, sequence, payload))
 
     def rebind(self, operator: int, to: int) -> None:
         """Ask for an operator to be moved; returns at once."""
@@ -96,7 +96,7 @@ class Binding(Generic[T]):
         """Return the worker of each operator (a snapshot)."""
         return tuple(owner.load() for owner in self._owners)
 
-    def work(self, worker: int) -> Generator[Task[T], None, None]:
+    def work(self, worker: int) -> Generator[BoundTask[T], None, None]:
         """Iterate over the tasks that this worker may run now.
 
         Asking for the next task, or closing the iterator, says that the last one was run or put aside.
@@ -111,7 +111,7 @@ class Binding(Generic[T]):
                 else:
                     self._tasks[worker].push(rest)
 
-    def put_aside(self, worker: int, task: Task[T], rest: T) -> None:
+    def put_aside(self, worker: int, task: BoundTask[T], rest: T) -> None:
         """Say that this worker leaves the task that it is at, with this still to be done; others come first."""
         self._aside[worker] = replace(task, payload=rest)
 
@@ -124,7 +124,7 @@ class Binding(Generic[T]):
             while (task := tasks.pop()) is not EMPTY:
                 yield task.payload
 
-    def _next(self, worker: int) -> Task[T] | Empty:
+    def _next(self, worker: int) -> BoundTask[T] | Empty:
         while True:
             if not self._serve_requests(worker):
                 return EMPTY
@@ -138,7 +138,7 @@ class Binding(Generic[T]):
             else:
                 self._early[task.operator].put(task.sequence, task)
 
-    def _finish(self, worker: int, task: Task[T]) -> None:
+    def _finish(self, worker: int, task: BoundTask[T]) -> None:
         following = task.sequence + 1
         self._expected[task.operator].store(following)
         early = self._early[task.operator].take(following)
@@ -163,13 +163,13 @@ class Binding(Generic[T]):
         self._urgent[owner].push(rebind)
         self._wake(owner)
 
-    def _send(self, task: Task[T]) -> None:
+    def _send(self, task: BoundTask[T]) -> None:
         owner = self._owners[task.operator].load()
         self._tasks[owner].push(task)
         self._wake(owner)
 
 
-class BarrierBinding(Binding[T]):
+class BarrierBinding(BindingTable[T]):
     """Rebind while all workers stand still: the baseline, in which everybody waits for the slowest task."""
 
     def __init__(

@@ -56,11 +56,11 @@ class Replica(Station):
     """One of those that share an operator's work. To all others it is the operator, under the same name."""
 
     def __init__(self, owner: Station, index: int, serve: Callable[[Replica, Batch], Outputs[Batch]]) -> None:
-        self.name, self.node, self._around = owner.name, owner.node, owner._around
+        self.name, self.node, self.around = owner.name, owner.node, owner.around
         self.label, self.index = f"{owner.name}#{index}", index
         self.nodes, self.counts = owner.nodes, owner.counts
-        self.gate: OperatorGate[Batch] = OperatorGate(self._around.primitives, self.label)
-        self.port = ReplicaPort(self._around.primitives, self, self._around.capacity)
+        self.gate: OperatorGate[Batch] = OperatorGate(self.around.primitives, self.label)
+        self.port = ReplicaPort(self.around.primitives, self, self.around.capacity)
         self.ports = [self.port]
         self.owner, self._serve = owner, serve
         self.hired = True

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.graph import KeyedNode
 from penstock.operators.aggregate_columns import has_its_columns
-from penstock.operators.aggregate_values import Taken, kind_of
+from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.base import Keyed
 from penstock.operators.running_columns import Members, running
 from penstock.operators.scan import Aggregate
@@ -23,7 +23,7 @@ from penstock.operators.state_forms import OBJECTS, Form, Parts, form_of, value_
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.row_keys import CodedKeys, coded_keys
 from penstock.pe.shards import Shard, Shards
-from penstock.pe.state_columns import ColumnStates, Keys, listed
+from penstock.pe.state_columns import ColumnStates, Keys, listed_keys
 
 
 def new_states(node: KeyedNode) -> MutableMapping[Any, Any]:
@@ -35,7 +35,7 @@ def new_states(node: KeyedNode) -> MutableMapping[Any, Any]:
     aggregation, key = operator.logic.aggregation, operator.logic.key
     assert aggregation.row is not None
     schema = aggregation.row.schema
-    forms = [form_of(each, kind_of(each.value, aggregation.row)) for each in aggregation.aggregates]
+    forms = [form_of(each, kind_of_values(each.value, aggregation.row)) for each in aggregation.aggregates]
     return ColumnStates(forms, key is not None and len(key.fields) == 1 and _is_whole(schema.field(key.fields[0]).type))
 
 
@@ -57,12 +57,12 @@ def _by_columns(node: KeyedNode) -> bool:
 
 def _has_columns(value: Any) -> bool:
     """Tell whether what an aggregate takes can be had from columns alone."""
-    return value is None or isinstance(value, str) or (isinstance(value, Taken) and value.by_columns)
+    return value is None or isinstance(value, str) or (isinstance(value, TakenValues) and value.by_columns)
 
 
 def _column(value: Any, columns: pa.RecordBatch) -> pa.Array | list[Any] | None:
     """Return what an aggregate takes."""
-    if isinstance(value, Taken):
+    if isinstance(value, TakenValues):
         return value.read_many(columns, list)
     return None if value is None else columns.column(value)
 
@@ -103,7 +103,9 @@ class Running:
         for (shard, which, mine), held in zip(parts, slots, strict=True):
             some = [tuple(_some(part, which) for part in column) for column in after]
             shard.states.scatter(mine, held, forms, some)  # type: ignore[attr-defined]
-        return Chunk(chunk.positions, chunk.times, self._declared, made), lambda: CodedKeys(members.codes, listed(keys))
+        return Chunk(chunk.positions, chunk.times, self._declared, made), lambda: CodedKeys(
+            members.codes, listed_keys(keys)
+        )
 
     @property
     def _declared(self) -> Any:

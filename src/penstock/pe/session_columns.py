@@ -10,11 +10,11 @@ import numpy as np
 
 from penstock.operators.windows import SessionWindows
 from penstock.pe.chunk import Ints
-from penstock.pe.window_groups import Arrived, Groups, Held
+from penstock.pe.window_groups import Groups, Held, WindowRows
 from penstock.timing import BEFORE
 
 
-def sessions(logic: SessionWindows, arrived: Arrived) -> tuple[Groups, Ints] | None:
+def sessions(logic: SessionWindows, arrived: WindowRows) -> tuple[Groups, Ints] | None:
     """Return the sessions of the rows, and the rows that are late; None where rows must be looked at one by one."""
     states = arrived.states()
     open_now = [state[0] if state else None for state in states]

@@ -28,16 +28,16 @@ class SinkStation(Station):
 
     def write(self, header: Header, chunk: Chunk | None) -> None:
         """Take the rows of a batch; one thread at a time, and batches come in order."""
-        wall, cpu = self._around.clock(), thread_time()
-        self.latencies.add(self._around.clock() - header.entered)
+        wall, cpu = self.around.clock(), thread_time()
+        self.latencies.add(self.around.clock() - header.entered)
         complete = header.finish(self.name, chunk)
         if complete is not EMPTY:
-            offer(self._around.published, header.number, (header, complete))
-            for taken in self._around.published.drain():
-                self._around.publish(taken)
+            offer(self.around.published, header.number, (header, complete))
+            for taken in self.around.published.drain():
+                self.around.publish(taken)
         self.counts.add(
             batches=1,
             rows_in=0 if chunk is None else len(chunk),
-            wall=self._around.clock() - wall,
+            wall=self.around.clock() - wall,
             cpu=thread_time() - cpu,
         )

@@ -23,9 +23,9 @@ class SourceStation(Station):
 
     def bring(self, header: Header, made: Rows) -> list[Output[Batch]]:
         """Return what goes to which port of a batch that was read, and count it."""
-        began = self._around.clock()
+        began = self.around.clock()
         outputs = list(self.leave(header, made))
-        self.counts.add(batches=1, rows_out=sum(map(len, made.values())), wall=self._around.clock() - began)
+        self.counts.add(batches=1, rows_out=sum(map(len, made.values())), wall=self.around.clock() - began)
         return outputs
 
     def take(self, port: int, batch: Batch) -> Outputs[Batch]:
@@ -53,7 +53,7 @@ class SourcePort(InputPort):
     """Where batches wait that were read: few, because they are late already. One thread puts them there."""
 
     def __init__(self, station: SourceStation, capacity: int) -> None:
-        primitives, clock = station._around.primitives, station._around.clock
+        primitives, clock = station.around.primitives, station.around.clock
         Port.__init__(self, primitives, f"{station.name}.intake", station.gate, capacity, clock)
         self.station, self.index, self.counts = station, -1, station.counts.ports[0]
         self._room = Event()

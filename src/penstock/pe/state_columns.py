@@ -317,7 +317,7 @@ class ColumnStates(MutableMapping[Any, Any]):
         """Take what was saved."""
         keys, forms, columns = _read(saved)
         if not self._whole:
-            keys = listed(keys)
+            keys = listed_keys(keys)
         self.scatter(keys, self.find(keys), forms, columns)
 
 
@@ -330,7 +330,7 @@ def saved_states(saved: Saved) -> Mapping[Any, Any]:
     """Return the states in saved columns by key."""
     keys, forms, columns = _read(saved)
     values = [form.unpack(parts) for form, parts in zip(forms, columns, strict=True)]
-    return dict(zip(listed(keys), map(list, zip(*values, strict=True)), strict=True))
+    return dict(zip(listed_keys(keys), map(list, zip(*values, strict=True)), strict=True))
 
 
 def _read(saved: Saved) -> tuple[Keys, list[Form], list[Parts]]:
@@ -339,7 +339,7 @@ def _read(saved: Saved) -> tuple[Keys, list[Form], list[Parts]]:
     return found, [FORMS[name] for name, _ in columns], [tuple(map(_array, parts)) for _, parts in columns]
 
 
-def listed(keys: Keys) -> list[Any]:
+def listed_keys(keys: Keys) -> list[Any]:
     """Return keys as Python has them."""
     return keys if isinstance(keys, list) else np.asarray(keys).tolist()
 

@@ -29,7 +29,7 @@ from penstock.operators.stateless import (
 )
 from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failures
-from penstock.pe.waiting import Job, Window, run_job, shared_window
+from penstock.pe.waiting import InFlight, Job, run_job, shared_window
 from penstock.rows import Row
 
 Outputs = dict[int, Chunk]
@@ -106,7 +106,7 @@ def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chu
     return results, letters, skipped
 
 
-def waiting_caller(window: Window) -> Caller:
+def waiting_caller(window: InFlight) -> Caller:
     """Return a caller that has as many rows of a chunk in flight as the window allows, and waits for the last."""
 
     def wait(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures) -> Called:

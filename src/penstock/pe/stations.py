@@ -67,7 +67,7 @@ class InputPort(Port[Batch]):
     counts: MeasuredPort
 
     def __init__(self, primitives: Primitives, station: Station, index: int, capacity: int) -> None:
-        super().__init__(primitives, f"{station.label}[{index}]", station.gate, capacity, station._around.clock)
+        super().__init__(primitives, f"{station.label}[{index}]", station.gate, capacity, station.around.clock)
         self.station, self.index, self.counts = station, index, station.counts.ports[index]
 
     def sequence(self, batch: Batch) -> int:
@@ -170,7 +170,7 @@ class Station:
     def __init__(self, node: Node, around: Surroundings) -> None:
         self.name = self.label = node.name
         self.node: Node = node
-        self._around = around
+        self.around = around
         self.nodes: tuple[Node, ...] = (node,)
         """The operators that run here: several where they are fused."""
         self.counts = around.measured.add(
@@ -221,12 +221,12 @@ class Station:
     def _measured(self, header: Header, group: Group, run: Callable[[Header, Group, Failures], Rows]) -> Rows:
         """Do the work, count it, and report what fails; whatever happens, the batch goes on."""
         failures = Failures()
-        wall, cpu = self._around.clock(), thread_time()
+        wall, cpu = self.around.clock(), thread_time()
         try:
             made = run(header, group, failures)
         except BaseException as error:
             made = self._broken(error, failures)
-        self._account(header, group, made, failures, self._around.clock() - wall, thread_time() - cpu)
+        self._account(header, group, made, failures, self.around.clock() - wall, thread_time() - cpu)
         return made
 
     def _broken(self, error: BaseException, failures: Failures) -> Rows:
@@ -250,7 +250,7 @@ class Station:
             timeouts=sum(failures.timed_out.values()),
         )
         for failure in failures.fatal:
-            self._around.report(header.number, failure)
+            self.around.report(header.number, failure)
 
     def leave(self, header: Header, made: Rows) -> Iterator[Output[Batch]]:
         """Send what a batch led to on its ways."""
@@ -279,13 +279,13 @@ class Station:
         failures = Failures()
         chunk = fitted(self.node_of(link.output), chunk, failures)
         for failure in failures.fatal:
-            self._around.report(header.number, failure)
+            self.around.report(header.number, failure)
         return chunk if len(chunk) else None
 
     @property
     def shape(self) -> Shape:
         """The layout of positions that the station was made for."""
-        return self._around.plan.layout.shapes[self.name]
+        return self.around.plan.layout.shapes[self.name]
 
     def node_of(self, output: int) -> Node:
         """Return the operator whose rows leave by an output."""
@@ -309,7 +309,7 @@ class UnionStation(Station):
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Merge the rows of all ports by position."""
-        width = self._around.plan.layout.shapes[self.name].width
+        width = self.around.plan.layout.shapes[self.name].width
         # One by one first, because rows of different types forget theirs here.
         chunks = [run_stateless(self.node, chunk.widened(width), failures)[0] for chunk in group if chunk is not None]
         return {0: concat(chunks).sorted()} if chunks else {}

@@ -74,7 +74,7 @@ Waiting = deque[tuple[Job, int, Row]]
 """Rows that are not begun: their jobs, and their places in them."""
 
 
-class Window(Protocol):
+class InFlight(Protocol):
     """A bounded number of rows in flight."""
 
     def submit(self, job: Job) -> None:
@@ -389,7 +389,7 @@ def make_window(
     idle_seconds: float | None = None,
     spent: Callable[[float], None] | None = None,
     closing: Callable[[], Awaitable[None]] | None = None,
-) -> Window:
+) -> InFlight:
     """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads.
 
     `closing` is awaited where coroutines were, behind the last of them.
@@ -399,7 +399,7 @@ def make_window(
     return ThreadWindow(limit, idle_seconds=idle_seconds, spent=spent)
 
 
-def run_job(window: Window, function: Callable[[Row], Any], rows: list[Row], stops: bool) -> Job:
+def run_job(window: InFlight, function: Callable[[Row], Any], rows: list[Row], stops: bool) -> Job:
     """Run one job to its end."""
     done = threading.Event()
     job = Job(function, rows, stops, lambda _: done.set())
@@ -409,11 +409,11 @@ def run_job(window: Window, function: Callable[[Row], Any], rows: list[Row], sto
     return job
 
 
-_shared: dict[tuple[int, bool, int], Window] = {}
+_shared: dict[tuple[int, bool, int], InFlight] = {}
 _sharing = threading.Lock()
 
 
-def shared_window(asynchronous: bool, limit: int) -> Window:
+def shared_window(asynchronous: bool, limit: int) -> InFlight:
     """Return the window of this process for a kind of function; it outlives tasks, which come and go."""
     key = (os.getpid(), asynchronous, limit)
     with _sharing:

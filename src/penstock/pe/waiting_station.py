@@ -16,7 +16,7 @@ from penstock.pe.ports import OperatorGate, Outputs, Port
 from penstock.pe.stateless import Called, gathered, run_stateless, waiting_caller
 from penstock.pe.stateless_station import StatelessStation
 from penstock.pe.stations import Group, InputPort, Rows, Station, Surroundings, offer
-from penstock.pe.waiting import Job, Window, make_window
+from penstock.pe.waiting import InFlight, Job, make_window
 
 
 class WaitingStation(StatelessStation):
@@ -29,7 +29,7 @@ class WaitingStation(StatelessStation):
         assert operator.in_flight is not None
         self._operator, self.in_flight = operator, operator.in_flight
         closing = None if self._calling is None else self._calling.close_async
-        self._window: Window = make_window(operator.is_async, operator.in_flight, spent=self._spent, closing=closing)
+        self._window: InFlight = make_window(operator.is_async, operator.in_flight, spent=self._spent, closing=closing)
 
     @property
     def is_async(self) -> bool:

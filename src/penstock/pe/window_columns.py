@@ -9,10 +9,10 @@ from penstock.operators.windows import TimeWindows
 from penstock.pe.chunk import Ints
 from penstock.pe.row_keys import dense
 from penstock.pe.stateless import expansion
-from penstock.pe.window_groups import Arrived, Groups, Held
+from penstock.pe.window_groups import Groups, Held, WindowRows
 
 
-def time_windows(logic: TimeWindows, arrived: Arrived) -> tuple[Groups, Ints] | None:
+def time_windows(logic: TimeWindows, arrived: WindowRows) -> tuple[Groups, Ints] | None:
     """Return the windows of the rows, and the rows that are late for all of theirs."""
     rows, starts, late = _windows(logic, arrived.times, arrived.waters)
     cells = (starts - starts.min(initial=0)) // logic.every
@@ -43,7 +43,7 @@ def _windows(logic: TimeWindows, times: Ints, waters: Ints) -> tuple[Ints, Ints,
     return row, start, np.flatnonzero(~in_time)
 
 
-def _held(arrived: Arrived, codes: Ints, starts: Ints) -> list[Held | None]:
+def _held(arrived: WindowRows, codes: Ints, starts: Ints) -> list[Held | None]:
     states = arrived.states()
     if not any(states):
         return [None] * len(codes)

@@ -75,7 +75,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class WindowRows:
     """The rows of a chunk in order, with what is known of each, and the state of their keys."""
 
     chunk: Chunk
@@ -167,7 +167,7 @@ class Closing:
         due &= np.array([window is None for window in groups.held], bool)
         return due
 
-    def close(self, arrived: Arrived, groups: Groups, inside: list[list[Any]], due: Any) -> Chunk | None:
+    def close(self, arrived: WindowRows, groups: Groups, inside: list[list[Any]], due: Any) -> Chunk | None:
         """Return the rows of the windows that are due, in order; None where a result must be had one by one."""
         which = np.flatnonzero(due)
         marks = np.searchsorted(self._marks.values, groups.ends[which], "left")
@@ -227,7 +227,12 @@ def window_rows(
 
 
 def keep(
-    arrived: Arrived, groups: Groups, inside: list[list[Any]], some: npt.NDArray[np.bool_], epoch: int, logic: Windowed
+    arrived: WindowRows,
+    groups: Groups,
+    inside: list[list[Any]],
+    some: npt.NDArray[np.bool_],
+    epoch: int,
+    logic: Windowed,
 ) -> None:
     """Put some windows in the state of their keys; `inside` has a list for each part of a window's fold."""
     which = np.flatnonzero(some)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from penstock.order.queues import ShardQueue
 from penstock.order.reorder import ReorderBuffer
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 from penstock.sim.events import Events
 
-MakeQueue = Callable[[Threads, int], ShardQueue[int]]
+MakeQueue = Callable[[RealThreads, int], ShardQueue[int]]
 """One of `HybridQueue`, `PartitionedQueue` and `SharedQueue`."""
 
 
@@ -52,7 +52,7 @@ class _Operator:
     """Hold the workers, and what they have in hand."""
 
     def __init__(self, make: MakeQueue, load: Load, workers: int, ahead: int) -> None:
-        primitives = Threads(gil=True)  # one thing happens after another
+        primitives = RealThreads(gil=True)  # one thing happens after another
         self._events, self._load = Events(), load
         self._queue = make(primitives, load.shards)
         self._buffer: ReorderBuffer[int] = ReorderBuffer(primitives, ahead)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.order.reorder import ReorderBuffer
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 from penstock.sim.events import Events
 from penstock.sim.graphs import Graph, Operator
 from penstock.sim.machine import Machine
@@ -362,7 +362,7 @@ class PE:
         """Let an operator's outputs leave in the order of its inputs from now on."""
         if operator not in self._buffers:
             # What has not left yet entered under one permit and is at most one claim: it comes first.
-            self._buffers[operator] = ReorderBuffer(Threads(gil=True), _REORDER_SLOTS, first=self._left[operator])
+            self._buffers[operator] = ReorderBuffer(RealThreads(gil=True), _REORDER_SLOTS, first=self._left[operator])
 
     def _leave(self, claim: _Claim) -> None:
         operator = claim.operator

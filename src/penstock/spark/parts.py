@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.graph import SinkNode
 from penstock.pe.chunk import Chunk
 from penstock.pe.failures import Failure
-from penstock.pe.part_files import SinkBatches, kind_of, write_parts
+from penstock.pe.part_files import SinkBatches, format_of, write_parts
 from penstock.rows import RowType
 from penstock.spark.stages import EpochSpec
 from penstock.store.keeper import FRAMES
@@ -129,7 +129,7 @@ def _write_files(
     files = write_parts(node.name, writer, where, number, lambda: batches.read(chunks()))
     rows = sum(file[1] for file in files)
     schema = batches.schema if row is None and rows else None
-    kind = 0 if schema is None else kind_of(schema)
+    kind = 0 if schema is None else format_of(schema)
     return Part(
         node.name,
         number,

@@ -37,7 +37,7 @@ from penstock.pe.chunk import Chunk, Ints
 from penstock.pe.failures import Failure
 from penstock.pe.keyed import KeyedRunner
 from penstock.pe.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
-from penstock.pe.merge import CHUNK_ROWS, Run, merged
+from penstock.pe.merge import CHUNK_ROWS, SortedRun, merged
 from penstock.pe.pausing import PausingRunner
 from penstock.pe.running import new_states
 from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
@@ -241,14 +241,14 @@ class Task:
         finally:
             spool.close()
 
-    def _runs(self, node: Node, spool: Spool) -> list[Run]:
+    def _runs(self, node: Node, spool: Spool) -> list[SortedRun]:
         """Return the runs of rows that were sent to an operator."""
         runs = []
         for number, edge in enumerate(self._stages.edges):
             if edge.target == node.name:
                 row = self._plan.nodes[edge.source.node].types[edge.source.index]
                 runs += [
-                    Run(position, edge.port, _Loader(spool, place, row, self._spent))
+                    SortedRun(position, edge.port, _Loader(spool, place, row, self._spent))
                     for position, place in spool.data.get(number, ())
                 ]
         return runs
@@ -377,7 +377,7 @@ def _shards(chunk: Chunk) -> Ints:
     return chunk.positions.pop()
 
 
-def _ordered(runs: list[Run]) -> Iterator[Chunk]:
+def _ordered(runs: list[SortedRun]) -> Iterator[Chunk]:
     from penstock.pe.chunk import concat
 
     for group, _ in merged(runs):

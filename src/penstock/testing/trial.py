@@ -14,7 +14,7 @@ from penstock.ingress.sequence import InputSequence
 from penstock.ingress.splits import Split
 from penstock.local.ingress import Cut, Cutter
 from penstock.order.primitives import TryLock
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 from penstock.pe.batch import Header
 from penstock.pe.chunk import Chunk
 from penstock.pe.element import Element
@@ -24,7 +24,7 @@ from penstock.plan import Plan
 from penstock.rows import Row
 
 
-class Refusing(Threads):
+class Refusing(RealThreads):
     """Primitives for real threads, with port queues that take only every other batch that is pushed.
 
     A push that does not get the producer's lock is refused just as one that finds the queue full; whoever pushes must

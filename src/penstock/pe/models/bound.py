@@ -12,7 +12,7 @@ from penstock.order.primitives import Primitives
 from penstock.pe.batch import Batch
 from penstock.pe.models.base import Leaving
 from penstock.pe.ports import PAUSE, Outputs, go_on
-from penstock.pe.rebinding import BarrierBinding, Binding
+from penstock.pe.rebinding import BarrierBinding, BindingTable
 from penstock.pe.stations import InputPort, Station, run_port
 from penstock.pe.worker import IDLE_SECONDS, Worker
 from penstock.statistics import WorkerStats
@@ -49,8 +49,8 @@ class Bound(Leaving):
         """The number of each operator and replica by its label; replaced, never changed: any thread may be reading."""
         self._lot = ParkingLot(primitives, workers)
         owners = [number % workers for number in range(len(stations))]
-        kind = BarrierBinding if barrier else Binding
-        self._binding: Binding[_Work] = kind(primitives, owners, workers, self._lot.wake)
+        kind = BarrierBinding if barrier else BindingTable
+        self._binding: BindingTable[_Work] = kind(primitives, owners, workers, self._lot.wake)
         self._stopped, self._quantum, self._clock = stopped, quantum, clock
         self._workers = [Worker(number, self._loop, clock, crashed) for number in range(workers)]
 
