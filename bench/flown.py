@@ -13,12 +13,12 @@ from typing import NamedTuple
 import penstock as ps
 from penstock import lab
 from penstock.elastic.levels import SETTLED
-from penstock.local.engine import LocalEngine, LocalOptions, SteeringName
-from penstock.local.pilot import FlowPilot
-from penstock.local.worker_steering import PoolSteering, ThreadSteering
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
+from penstock.threads.engine import LocalEngine, LocalOptions, SteeringName
+from penstock.threads.pilot import FlowPilot
+from penstock.threads.settings import Settings
+from penstock.threads.worker_steering import PoolSteering, ThreadSteering
 
 BY_HAND = 3600.0
 """Seconds in which a pilot does not step by itself: the bench does."""

@@ -27,11 +27,11 @@ import pyarrow as pa
 import penstock as ps
 from bench import local_side, measure
 from penstock.lab import Locked
-from penstock.local.engine import LocalOptions
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.settings import Settings
-from penstock.pe.stations import Partitioned
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
+from penstock.threads.stations import Partitioned
 
 DESCRIPTION = "Ordered's skew experiment: hybrid, partitioned and shared queue, throughput and latency by sigma"
 

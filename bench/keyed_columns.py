@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import penstock as ps
 from bench import data, local_side, measure
 from bench.keyed_loops import COUNT, EVERY, GAP, SIZE
-from penstock.local.engine import LocalOptions
+from penstock.threads.engine import LocalOptions
 
 Sources = tuple[Any, Any]
 FILES = 4

@@ -15,8 +15,8 @@ import pyarrow as pa
 import penstock as ps
 from bench import keyed_columns, local_side, measure
 from bench import keyed_loops as loops
-from penstock.local.engine import LocalOptions
-from penstock.pe.settings import Settings
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
 
 DESCRIPTION = "every kind of keyed operator in one process, against a bare loop that keeps the same state"
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import penstock as ps
 from bench import local_side
-from penstock.local.engine import LocalOptions
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "end-to-end latency of three operators at half their maximum rate: threads engine, Bytewax"
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bench import data, keyed_columns, local_side, measure
 from bench.w1_threads import declared_turn, loop_turn, penstock_turn
-from penstock.local.engine import LocalOptions
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "every workload beside its limit on this machine, in one run: what fraction of it is reached"
 

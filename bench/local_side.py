@@ -13,11 +13,11 @@ from typing import Any
 
 import penstock as ps
 from bench import data, measure
-from penstock.local.engine import LocalEngine, LocalOptions
-from penstock.pe import building, element, partitioned_station, stations
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
-from penstock.workloads import synthetic
+from penstock.lab.workloads import synthetic
+from penstock.plan.plan import make_plan
+from penstock.threads import building, element, partitioned_station, stations
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.settings import Settings
 
 EngineClass = type[LocalEngine]
 Kernel = synthetic.Kernel

@@ -9,10 +9,10 @@ from typing import Any
 
 import penstock as ps
 from bench import local_side, measure
-from penstock.local.engine import LocalOptions
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.settings import Settings
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
 
 DESCRIPTION = "a light NumPy operator with two workers: ordered against unordered and against a lock"
 

@@ -18,14 +18,14 @@ import penstock as ps
 from bench import local_side, measure
 from bench.w2_threads import Counter
 from bench.workload import Event, amount, large, lower, small
-from penstock.local.engine import LocalEngine, LocalOptions
+from penstock.kernels.failures import Failures
 from penstock.order.primitives import EMPTY
-from penstock.pe import fused_station, meters
-from penstock.pe.failures import Failures
-from penstock.pe.fused_station import FusedStation
-from penstock.pe.sink_station import SinkStation
-from penstock.pe.stations import InputPort, Station, offer
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
+from penstock.threads import fused_station, meters
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.fused_station import FusedStation
+from penstock.threads.sink_station import SinkStation
+from penstock.threads.stations import InputPort, Station, offer
 
 DESCRIPTION = "throughput with statistics always on, read twice a second, against an engine without them"
 

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from bench import local_side, measure
-from penstock.local.engine import LocalOptions
-from penstock.pe.models.base import ModelName
-from penstock.pe.models.bound import Bound
-from penstock.pe.models.dynamic import Dynamic
-from penstock.pe.models.owning import Dedicated, Manual
-from penstock.pe.settings import Settings
-from penstock.workloads.synthetic import Shape, graph
+from penstock.lab.workloads.synthetic import Shape, graph
+from penstock.threads.engine import LocalOptions
+from penstock.threads.models.base import ModelName
+from penstock.threads.models.bound import Bound
+from penstock.threads.models.dynamic import Dynamic
+from penstock.threads.models.owning import Dedicated, Manual
+from penstock.threads.settings import Settings
 
 DESCRIPTION = "manual, dedicated, dynamic and bound threads on pipeline, data-parallel and mixed graphs"
 

@@ -21,7 +21,7 @@ import penstock as ps
 from bench import data, local_side, measure
 from bench.peers.python_loop import LoopSide
 from bench.workload import Event, Running, running
-from penstock.local.engine import LocalOptions
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "keyed running count and sum in one process: threads engine, bare loop, Bytewax"
 

@@ -16,7 +16,7 @@ import penstock as ps
 from bench import local_side, measure
 from bench.peers.python_loop import make_event
 from bench.workload import Event, amount, large, lower, small
-from penstock.local.engine import LocalOptions
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "four cheap per-row operators and a count in one process: threads engine, bare loop, Bytewax"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import penstock as ps
 from bench import local_side, measure, waiting_defaults
-from penstock.local.engine import LocalOptions
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "a lookup that waits, in order: threads engine against hand-tuned asyncio windows and thread pools"
 

@@ -15,9 +15,9 @@ from bench import elastic_threads, flown, hybrid_queue, threading_models, traffi
 from bench.__main__ import parser_of
 from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.utilization_pool import UtilizationPool
-from penstock.local.engine import LocalOptions
-from penstock.pe.settings import Settings
-from penstock.workloads.synthetic import graph
+from penstock.lab.workloads.synthetic import graph
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
 
 
 def defaults(module: Any, **changes: Any) -> argparse.Namespace:

@@ -19,11 +19,11 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
-from penstock.local.engine import LocalEngine, LocalOptions
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
-from penstock.policies import POLICIES, by_name
+from penstock.plan.plan import make_plan
 from penstock.run import SetPlan, SetReplicas
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.policies import POLICIES, by_name
+from penstock.threads.settings import Settings
 
 KEYS = 7
 PATIENCE = 120.0

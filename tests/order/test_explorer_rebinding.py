@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.pe.rebinding import BarrierBinding, BindingTable, BoundTask, Rebind
 from penstock.testing.explorer import Program, World, explore
+from penstock.threads.rebinding import BarrierBinding, BindingTable, BoundTask, Rebind
 
 
 def moving(

@@ -27,8 +27,8 @@ from penstock.order import (
     ReorderBuffer,
     SharedQueue,
 )
-from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
-from penstock.pe.rebinding import BarrierBinding, BindingTable
+from penstock.threads.ports import OperatorGate, Outputs, Port, PortScheduler
+from penstock.threads.rebinding import BarrierBinding, BindingTable
 
 PATIENCE = 30.0  # seconds until a run that should have ended is called stuck
 BOTH = [RealThreads(gil=True), RealThreads(gil=False)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.dashboard.graph import Reached, pressure_in_epochs
 from penstock.elastic.shard_balance import imbalance
-from penstock.pe.hot_keys import HIDDEN
+from penstock.kernels.hot_keys import HIDDEN
 from penstock.statistics import FlowStats, OperatorStats
 
 Json = dict[str, Any]

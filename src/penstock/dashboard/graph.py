@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from penstock.drawing import place
-from penstock.graph import Graph, Node
+from penstock.flow.drawing import place
 from penstock.operators.base import Keyed, Sink, Source
+from penstock.plan.graph import Graph, Node
 
 Json = dict[str, Any]
 

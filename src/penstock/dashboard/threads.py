@@ -10,10 +10,10 @@ from typing import Any
 
 from penstock.dashboard.epochs import describe_operator, describe_shards
 from penstock.dashboard.graph import Reached, pressure_in_queues
-from penstock.local.engine import LocalEngine
-from penstock.pe.stations import StatefulStation
 from penstock.run import Run
 from penstock.statistics import FlowStats, Latency, OperatorStats
+from penstock.threads.engine import LocalEngine
+from penstock.threads.stations import StatefulStation
 
 Json = dict[str, Any]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock import checks
+from penstock.flow import checks
 from penstock.flow.lifetimes import lifetime
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator
 from penstock.operators.expiring import Expiring
-from penstock.rows import RowType
-from penstock.timing import Duration
+from penstock.rows.records import RowType
+from penstock.rows.timing import Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.flow.naming import free_name
 from penstock.flow.stream import Stream
-from penstock.graph import Port
 from penstock.operators import coroutine
 from penstock.operators.base import Keyed
-from penstock.row_types import row_type
+from penstock.plan.graph import Port
+from penstock.rows.row_types import row_type
 
 
 def operate(

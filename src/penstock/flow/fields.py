@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.flow.building import applied, remembering
 from penstock.flow.lifetimes import lifetime
 from penstock.flow.naming import free_name
@@ -21,8 +21,8 @@ from penstock.operators.initial import state_maker
 from penstock.operators.ranking import LEFT, RANK, Ranking, RunningTop
 from penstock.operators.scan import FlatScan, keep_first
 from penstock.operators.stateless import Select, evaluate
-from penstock.rows import RowType, record_type
-from penstock.timing import Duration
+from penstock.rows.records import RowType, record_type
+from penstock.rows.timing import Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream

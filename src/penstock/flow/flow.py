@@ -8,17 +8,17 @@ from types import MappingProxyType
 from typing import Literal
 from weakref import WeakSet
 
-from penstock import checks
+from penstock.connectors.read import Files, Items, Readable, Reader, as_reader, reader_type
 from penstock.errors import FlowError, users_line
+from penstock.flow import checks
 from penstock.flow.naming import AutomaticName, numbered
 from penstock.flow.stream import Stream
-from penstock.graph import Graph, Node, Port, kind_of_node
-from penstock.keys import SHARDS
 from penstock.operators.base import OnError, Operator, Sink, Source, Union
-from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
-from penstock.row_types import OutT, Schema, row_type
-from penstock.rows import RowType
-from penstock.timing import Arrival, Duration, TimeKind, kind_of, ticks, unit_of
+from penstock.plan.graph import Graph, Node, Port, kind_of_node
+from penstock.rows.keys import SHARDS
+from penstock.rows.records import RowType
+from penstock.rows.row_types import OutT, Schema, row_type
+from penstock.rows.timing import Arrival, Duration, TimeKind, kind_of, ticks, unit_of
 
 
 class Flow:
@@ -170,7 +170,7 @@ class Flow:
 
     def _repr_svg_(self) -> str | None:
         """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""
-        from penstock.drawing import draw_svg
+        from penstock.flow.drawing import draw_svg
 
         try:
             return draw_svg(self)

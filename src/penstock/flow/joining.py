@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.flow.building import remembering
 from penstock.flow.lifetimes import distance, lifetime
 from penstock.flow.naming import free_name
@@ -15,9 +15,9 @@ from penstock.operators.join import Combine, How, Join, SideBySide
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.timed_join import Interval, TimedJoin
 from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
-from penstock.row_types import row_type
-from penstock.rows import Row, RowType
-from penstock.timing import Duration, TimeKind, unit_of
+from penstock.rows.records import Row, RowType
+from penstock.rows.row_types import row_type
+from penstock.rows.timing import Duration, TimeKind, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream

@@ -13,8 +13,8 @@ from penstock.operators.base import Key, OnError
 from penstock.operators.join import How
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import WindowSpec
-from penstock.row_types import OutT, RowT_co, Schema
-from penstock.timing import Duration
+from penstock.rows.row_types import OutT, RowT_co, Schema
+from penstock.rows.timing import Duration
 
 Result = TypeVar("Result")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.operators.timed_join import Lifetime
-from penstock.timing import Duration, Ticks, TimeKind, signed_ticks, unit_of
+from penstock.rows.timing import Duration, Ticks, TimeKind, signed_ticks, unit_of
 
 
 def lifetime(span: Duration, kind: TimeKind | None, name: str, option: str = "ttl") -> Lifetime:

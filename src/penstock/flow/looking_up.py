@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from penstock import checks
+from penstock.connectors.tables import make_table
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.flow.building import applied, remembering
 from penstock.flow.joining import On, key_both
 from penstock.flow.naming import free_name
-from penstock.ingress.tables import make_table
 from penstock.operators.base import Key, Logic
 from penstock.operators.latest import Beside, Latest, LatestAsOf
 from penstock.operators.lookup import Brought, Lookup, LookupHow
-from penstock.rows import RowType
-from penstock.timing import Duration, seconds
+from penstock.rows.records import RowType
+from penstock.rows.timing import Duration, seconds
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.flow.building import remembering
 from penstock.flow.lifetimes import lifetime
 from penstock.flow.naming import free_name
 from penstock.operators.base import OnError
 from penstock.operators.pattern import Absent, Match, Pattern, Place, Step
 from penstock.operators.stateless import refuse_async
-from penstock.timing import Duration, TimeKind, kind_of
+from penstock.rows.timing import Duration, TimeKind, kind_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
-from penstock.graph import Naming
+from penstock.plan.graph import Naming
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never
 
-from penstock import checks
+from penstock.flow import checks
 from penstock.flow.building import remembering
 from penstock.flow.fields import top
 from penstock.flow.matching import pattern
@@ -19,8 +19,8 @@ from penstock.operators.pattern import Absent, Match, Step
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.windows import WindowSpec
-from penstock.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
-from penstock.timing import Duration
+from penstock.rows.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
+from penstock.rows.timing import Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import pyarrow.compute as pc
 
-from penstock import checks, hints
-from penstock.checks import DeadLetter
+from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
+from penstock.flow import checks, hints
 from penstock.flow.building import applied, remembering
 from penstock.flow.calling import arguments_of, batch_calls, calls_of
+from penstock.flow.checks import DeadLetter
 from penstock.flow.fields import distinct, drop, rename, select
 from penstock.flow.joining import On, Within, join, key_both
 from penstock.flow.looking_up import AsOf, Fields, lookup
 from penstock.flow.missing import missing_method
 from penstock.flow.naming import free_name
 from penstock.flow.stateful import Stateful
-from penstock.graph import Node, Port
 from penstock.operators.base import Key, OnError, Sink, Source, Union
 from penstock.operators.calls import CallOptions, WallTime
 from penstock.operators.expression_functions import Expr
@@ -37,11 +37,11 @@ from penstock.operators.stateless import (
     refuse_async,
 )
 from penstock.operators.windows import WindowSpec
-from penstock.ranges import make_ranges
-from penstock.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
-from penstock.rows import RowType
-from penstock.timing import Duration, TimeKind, ticks, unit_of
-from penstock.write import as_writer
+from penstock.plan.graph import Node, Port
+from penstock.rows.ranges import make_ranges
+from penstock.rows.records import RowType
+from penstock.rows.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
+from penstock.rows.timing import Duration, TimeKind, ticks, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow

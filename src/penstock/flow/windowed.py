@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.flow.building import remembering
 from penstock.flow.fields import ranking
 from penstock.flow.missing import missing_method
 from penstock.flow.naming import free_name
-from penstock.graph import marks_keep_up
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
@@ -27,8 +26,9 @@ from penstock.operators.windows import (
     as_spec,
     window_logic,
 )
-from penstock.row_types import OutT, Returned, RowT_co, Schema
-from penstock.timing import Duration, unit_of
+from penstock.plan.graph import marks_keep_up
+from penstock.rows.row_types import OutT, Returned, RowT_co, Schema
+from penstock.rows.timing import Duration, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream

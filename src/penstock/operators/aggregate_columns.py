@@ -22,8 +22,8 @@ from penstock.operators import aggregates
 from penstock.operators.aggregate_values import TakenValues, read_all
 from penstock.operators.aggregates import Agg
 from penstock.operators.aggregation import Aggregation
-from penstock.rows import Row, RowType
-from penstock.value_columns import column_values
+from penstock.rows.records import Row, RowType
+from penstock.rows.value_columns import column_values
 
 Ints = npt.NDArray[np.int64]
 

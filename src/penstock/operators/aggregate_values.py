@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.expressions import bound, bound_predicate, is_expression, value_column
-from penstock.rows import Row, RowType, any_getter
-from penstock.value_columns import column_values
+from penstock.rows.records import Row, RowType, any_getter
+from penstock.rows.value_columns import column_values
 
 
 class _Absent:

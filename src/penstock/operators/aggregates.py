@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.operators import decimals, quantiles
 from penstock.operators.aggregate_values import ABSENT, TakenValues, field_reader, taken
 from penstock.public import makers
-from penstock.rows import Row, RowType, arrow_type
+from penstock.rows.records import Row, RowType, arrow_type
 
 Value = Any
 """What an aggregate takes: the name of a field, a function of the row, or an expression."""

@@ -13,7 +13,7 @@ from penstock.errors import FlowError
 from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.aggregates import Agg, identity
 from penstock.operators.expressions import is_expression
-from penstock.rows import Row, RowType
+from penstock.rows.records import Row, RowType
 
 
 @dataclass(frozen=True)

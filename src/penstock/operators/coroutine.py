@@ -21,8 +21,8 @@ from penstock.operators.base import Context, Emits, Key, Logic, Paused, Position
 from penstock.operators.port_buffer import IN_MEMORY, PortBuffer
 from penstock.operators.port_waits import Wait, checked_wait, no_port
 from penstock.operators.restarts import doubt
-from penstock.rows import Row, RowType
-from penstock.timing import FOREVER, Ticks, TimeKind
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import FOREVER, Ticks, TimeKind
 
 log = logging.getLogger(__name__)
 

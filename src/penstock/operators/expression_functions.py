@@ -15,7 +15,7 @@ from penstock.errors import did_you_mean
 from penstock.operators.division import division
 from penstock.operators.expression_text import TextPart, parse, refuse
 from penstock.operators.stateless import evaluate
-from penstock.rows import RowType
+from penstock.rows.records import RowType
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.base import Key
 from penstock.operators.windows import Window, named
-from penstock.rows import Row, RowType, record_class, record_type
+from penstock.rows.records import Row, RowType, record_class, record_type
 
 RANK, LEFT = "rank", "left"
 Held = tuple[tuple[Any, Row], ...]

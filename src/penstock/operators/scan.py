@@ -16,8 +16,8 @@ from penstock.operators.aggregates import Agg, results_of
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.stateless import refuse_row
-from penstock.rows import Row, RowType, record_class
-from penstock.timing import TimeKind
+from penstock.rows.records import Row, RowType, record_class
+from penstock.rows.timing import TimeKind
 
 
 def no_pair(result: Any, second: str) -> TypeError:

@@ -25,8 +25,8 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from penstock.order.stepped import AtomicStep
-from penstock.order.stepped_threads import SteppedThread, World
+from penstock.testing.stepped import AtomicStep
+from penstock.testing.stepped_threads import SteppedThread, World
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
+from penstock.connectors.read import Items
+from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
 from penstock.operators.base import OnError, Operator, Sink, Source
 from penstock.options import On, Sequential
-from penstock.read import Items
-from penstock.rows import Row
+from penstock.rows.records import Row
+from penstock.rows.timing import Duration
 from penstock.run import run
-from penstock.timing import Duration
-from penstock.write import as_writer
 
 Tested = Flow | Callable[..., Any]
 """A flow, or a stage: a function from streams to a stream, or to several."""

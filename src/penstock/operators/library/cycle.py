@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock import checks
 from penstock.errors import FlowError, PenstockError
-from penstock.flow import Flow, Stream
+from penstock.flow import Flow, Stream, checks
 from penstock.flow.naming import free_name
-from penstock.graph import Port
 from penstock.operators.base import Context, Emits, Key, Keyed, Logic, Position, Sink, Source
 from penstock.operators.coroutine import CoroutineLogic
-from penstock.plan import Plan, make_plan
-from penstock.rows import Row, RowType
+from penstock.plan.graph import Port
+from penstock.plan.plan import Plan, make_plan
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import FOREVER, Ticks, TimeKind
 from penstock.sequential import Item, SequentialEngine
-from penstock.timing import FOREVER, Ticks, TimeKind
 
 MOST_BACK = 100_000
 """How many rows may be fed back for one row before it is taken for a loop without end."""
