@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import lab, testing
 from penstock.errors import FlowError
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def payments(flow: ps.Flow) -> ps.Stream:
