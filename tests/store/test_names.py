@@ -16,7 +16,7 @@ from penstock.store.identity import check_names
 from ..spark.running import make_engine, make_rows, run_inline, write_files
 
 
-def count(state: int, row: Any) -> tuple[int, int]:
+def count(state: int, row: Any = None) -> tuple[int, int]:
     return state + 1, state
 
 
