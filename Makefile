@@ -41,7 +41,7 @@ check-java: | check-python
 	@$(PYTHON) .ci/check_java.py
 
 demo: check-java $(STAMP)  ## run the demonstration: about a minute
-	@$(BIN)/python -m penstock.demo
+	@$(BIN)/python -m penstock.lab.demo
 
 test: check-java $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --dist loadgroup

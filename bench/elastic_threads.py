@@ -29,7 +29,7 @@ from typing import Any
 import penstock as ps
 from bench import local_side
 from bench.flown import BASELINES, OWN, Flown, Setting, flying
-from penstock.workloads.synthetic import Kind, Shape, graph
+from penstock.lab.workloads.synthetic import Kind, Shape, graph
 
 DESCRIPTION = "elastic workers, and replicas with them, against the best fixed ones and the papers' rules"
 

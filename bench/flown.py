@@ -13,12 +13,12 @@ from typing import NamedTuple
 import penstock as ps
 from penstock import lab
 from penstock.elastic.levels import SETTLED
-from penstock.local.engine import LocalEngine, Options, SteeringName
-from penstock.local.pilot import FlowPilot
-from penstock.local.worker_steering import PoolSteering, ThreadSteering
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
+from penstock.threads.engine import LocalEngine, LocalOptions, SteeringName
+from penstock.threads.pilot import FlowPilot
+from penstock.threads.settings import Settings
+from penstock.threads.worker_steering import PoolSteering, ThreadSteering
 
 BY_HAND = 3600.0
 """Seconds in which a pilot does not step by itself: the bench does."""
@@ -142,7 +142,9 @@ def flying(
     """Run a flow without end until the block is left: elastic workers, with elastic replicas where asked for."""
     steer: frozenset[SteeringName] = frozenset({"waits", "replicas", "shards"} if replicas else {"waits"})
     settings = Settings(replicas=1) if replicas else Settings()
-    engine = LocalEngine(make_plan(flow), Options(batch, settings=settings, elastic=True, steer=steer, period=BY_HAND))
+    engine = LocalEngine(
+        make_plan(flow), LocalOptions(batch, settings=settings, elastic=True, steer=steer, period=BY_HAND)
+    )
     pilots = {OWN: engine.pilot}
     for name in baselines:
         pilots[name] = FlowPilot(engine.statistics, [BASELINES[name](engine, period)], period=BY_HAND)

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from bench import data, measure
-from penstock.workloads.mobile_fraud import Calls
-from penstock.workloads.stock_exchange.orders import PIECE, Orders
-from penstock.workloads.system_log import LogLines
-from penstock.workloads.tpcx_bb import data as tpcx_bb_data
-from penstock.workloads.tpcx_bb import generator as tpcx_bb
-from penstock.workloads.tpcx_bb import tables as tpcx_bb_tables
+from penstock.lab.workloads.mobile_fraud import Calls
+from penstock.lab.workloads.stock_exchange.orders import PIECE, Orders
+from penstock.lab.workloads.system_log import LogLines
+from penstock.lab.workloads.tpcx_bb import data as tpcx_bb_data
+from penstock.lab.workloads.tpcx_bb import generator as tpcx_bb
+from penstock.lab.workloads.tpcx_bb import tables as tpcx_bb_tables
 
 DESCRIPTION = "rows a second that the workloads' generators make and write, on one core"
 

@@ -27,11 +27,11 @@ import pyarrow as pa
 import penstock as ps
 from bench import local_side, measure
 from penstock.lab import Locked
-from penstock.local.engine import Options
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.settings import Settings
-from penstock.pe.stations import Partitioned
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
+from penstock.threads.stations import Partitioned
 
 DESCRIPTION = "Ordered's skew experiment: hybrid, partitioned and shared queue, throughput and latency by sigma"
 
@@ -135,13 +135,13 @@ class Experiment:
         settings = Settings(workers=workers, partitions=partitions, partitioned=side.partitioned)
         if side.locked:
             settings = replace(settings, reorder=Locked())
-        options = Options(self._args.batch_rows, settings=settings)
+        options = LocalOptions(self._args.batch_rows, settings=settings)
         if name == "executor":
             options = replace(options, steer=frozenset({"shards"}), period=self._args.balance_seconds)
         engine, seconds = local_side.run_flow(flow, options)
         built: Any = engine.element.stations["step"]
         local_side.check_part(name, built._queue, side.queue)
-        buffer = engine.element.stations["out"]._around.published
+        buffer = engine.element.stations["out"].around.published
         local_side.check_part(name, buffer, LockedReorderBuffer if side.locked else ReorderBuffer)
         if len(built.squad.hired) != (workers if name == "executor" else 0):
             raise AssertionError(f"{name}: the operator has {len(built.squad.hired)} replicas")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import penstock as ps
 from bench import data, local_side, measure
 from bench.keyed_loops import COUNT, EVERY, GAP, SIZE
-from penstock.local.engine import Options
+from penstock.threads.engine import LocalOptions
 
 Sources = tuple[Any, Any]
 FILES = 4
@@ -51,7 +51,7 @@ def make_files(work: Path, seed: int, rows: int, keys: int) -> None:
             pq.write_table(pa.table(columns), work / side / f"{number}.parquet")
 
 
-def penstock_turn(name: str, work: Path, options: Options) -> tuple[pa.Table, float]:
+def penstock_turn(name: str, work: Path, options: LocalOptions) -> tuple[pa.Table, float]:
     """Run an operator; return what it wrote and the seconds."""
     with tempfile.TemporaryDirectory(dir=work) as out:
         flow = ps.Flow(name)
@@ -109,11 +109,11 @@ def compare(seed: int, rows: int, keys: int, rounds: int, only: list[str] | None
         work = Path(folder)
         make_files(work, seed, rows, keys)
         for name in only or OPERATORS:
-            ours, theirs = penstock_turn(name, work, Options()), polars_turn(name, work)
+            ours, theirs = penstock_turn(name, work, LocalOptions()), polars_turn(name, work)
             check(name, ours[0], theirs[0])
             turns = {
                 "penstock": local_side.clocked(
-                    f"{name}, penstock", rows, partial(_seconds, penstock_turn, name, work, Options())
+                    f"{name}, penstock", rows, partial(_seconds, penstock_turn, name, work, LocalOptions())
                 ),
                 "polars": local_side.clocked(f"{name}, polars", rows, partial(_seconds, polars_turn, name, work)),
             }

@@ -15,8 +15,8 @@ import pyarrow as pa
 import penstock as ps
 from bench import keyed_columns, local_side, measure
 from bench import keyed_loops as loops
-from penstock.local.engine import Options
-from penstock.pe.settings import Settings
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
 
 DESCRIPTION = "every kind of keyed operator in one process, against a bare loop that keeps the same state"
 
@@ -84,7 +84,7 @@ def table(seed: int, rows: int, keys: int) -> pa.Table:
     return pa.table({"at": np.arange(rows), "k": random.integers(0, keys, rows), "v": random.integers(0, 97, rows)})
 
 
-def engine_side(build: Build, rows: pa.Table, expected: list[Any], options: Options) -> float:
+def engine_side(build: Build, rows: pa.Table, expected: list[Any], options: LocalOptions) -> float:
     """Run the operator; check its outputs against the loop's; return the CPU seconds."""
     flow = ps.Flow("keyed")
     reader = ps.read.generate(lambda start, stop: rows.slice(start, stop - start), schema=loops.Row, rows=len(rows))
@@ -112,7 +112,7 @@ def columns_of(rows: pa.Table) -> Any:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run the operators one after the other, engine and loop in turns."""
     rows = table(args.seed, args.rows, args.keys)
-    options = Options(args.batch_rows, settings=Settings(model="manual"))
+    options = LocalOptions(args.batch_rows, settings=Settings(model="manual"))
     figures: dict[str, Any] = {}
     for name in (args.only or OPERATORS) if args.loops else ():
         build, loop = OPERATORS[name]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import penstock as ps
 from bench import local_side
-from penstock.local.engine import Options
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "end-to-end latency of three operators at half their maximum rate: threads engine, Bytewax"
 
@@ -92,7 +92,7 @@ def table(arrivals: Arrivals, start: int, stop: int) -> pa.Table:
     return made
 
 
-def penstock_run(options: Options, rows: int, rate: float | None) -> tuple[Arrivals, float]:
+def penstock_run(options: LocalOptions, rows: int, rate: float | None) -> tuple[Arrivals, float]:
     """Run the flow over so many rows, at a rate or as fast as it can; return what came when, and the seconds."""
     arrivals = Arrivals(rate)
     schema = {"serial": int, "key": int, "value": float}

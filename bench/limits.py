@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bench import data, keyed_columns, local_side, measure
 from bench.w1_threads import declared_turn, loop_turn, penstock_turn
-from penstock.local.engine import Options
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "every workload beside its limit on this machine, in one run: what fraction of it is reached"
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all sides in turns, and make the table."""
     folder, paths = local_side.directory(args.seed, 2, args.rows // 2)
     rows = args.rows // 2 * 2
-    options = Options()
+    options = LocalOptions()
     turns: dict[str, Callable[[], float]] = {
         "read": partial(read_turn, paths),
         "memory": partial(memory_turn, rows),

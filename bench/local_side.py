@@ -13,11 +13,11 @@ from typing import Any
 
 import penstock as ps
 from bench import data, measure
-from penstock.local.engine import LocalEngine, Options
-from penstock.pe import building, element, partitioned_station, stations
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
-from penstock.workloads import synthetic
+from penstock.lab.workloads import synthetic
+from penstock.plan.plan import make_plan
+from penstock.threads import building, element, partitioned_station, stations
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.settings import Settings
 
 EngineClass = type[LocalEngine]
 Kernel = synthetic.Kernel
@@ -27,10 +27,10 @@ BUILDERS = (stations, partitioned_station, building, element)
 
 
 def run_flow(
-    flow: ps.Flow, options: Options | None = None, kind: EngineClass = LocalEngine
+    flow: ps.Flow, options: LocalOptions | None = None, kind: EngineClass = LocalEngine
 ) -> tuple[LocalEngine, float]:
     """Run a flow to its end; return the engine, which has the results, and the seconds that the run took."""
-    engine = kind(make_plan(flow), Options() if options is None else options)
+    engine = kind(make_plan(flow), LocalOptions() if options is None else options)
     began = time.perf_counter()
     engine.run()
     return engine, time.perf_counter() - began
@@ -79,20 +79,20 @@ def directory(seed: int, files: int, rows: int) -> tuple[Path, list[Path]]:
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the engine; its own defaults are what the bars are held to."""
-    default = Options()
+    default = LocalOptions()
     parser.add_argument("--batch-rows", type=int, help="rows of a batch (default: found by the engine)")
     parser.add_argument("--model", choices=("manual", "dedicated", "dynamic", "bound"), default=default.settings.model)
     parser.add_argument("--workers", type=int, default=default.settings.workers)
     parser.add_argument("--partitions", type=int, default=default.settings.partitions)
 
 
-def engine_options(args: argparse.Namespace) -> Options:
+def engine_options(args: argparse.Namespace) -> LocalOptions:
     """Make the engine's options of those of the command line."""
     settings = Settings(model=args.model, workers=args.workers, partitions=args.partitions)
-    return Options(args.batch_rows, settings=settings)
+    return LocalOptions(args.batch_rows, settings=settings)
 
 
-def engine_figures(options: Options) -> dict[str, Any]:
+def engine_figures(options: LocalOptions) -> dict[str, Any]:
     """Return the engine's options for the result."""
     used = options.settings
     return {

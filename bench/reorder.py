@@ -9,10 +9,10 @@ from typing import Any
 
 import penstock as ps
 from bench import local_side, measure
-from penstock.local.engine import Options
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
-from penstock.pe.settings import Settings
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
 
 DESCRIPTION = "a light NumPy operator with two workers: ordered against unordered and against a lock"
 
@@ -51,7 +51,7 @@ class Unordered:
 BUFFERS: dict[str, Any] = {"ordered": ReorderBuffer, "unordered": Unordered, "locked": LockedReorderBuffer}
 
 
-def turn(name: str, kernel: local_side.Kernel, rows: int, options: Options) -> float:
+def turn(name: str, kernel: local_side.Kernel, rows: int, options: LocalOptions) -> float:
     """Run the operator over so many rows with one kind of buffer; check the outputs; return the seconds."""
 
     def work(row: Any) -> Any:
@@ -64,14 +64,14 @@ def turn(name: str, kernel: local_side.Kernel, rows: int, options: Options) -> f
     engine, seconds = local_side.run_flow(flow, options)
     stations = engine.element.stations
     local_side.check_part(name, stations["work"]._reorder, BUFFERS[name])  # type: ignore[attr-defined]
-    local_side.check_part(name, stations["out"]._around.published, BUFFERS[name])
+    local_side.check_part(name, stations["out"].around.published, BUFFERS[name])
     found = [row.serial for row in engine.results["out"]]
     local_side.check_order(name, sorted(found) if name == "unordered" else found, rows)
     return seconds
 
 
 def compare(
-    names: list[str], kernel: local_side.Kernel, rows: int, options: Options, args: argparse.Namespace
+    names: list[str], kernel: local_side.Kernel, rows: int, options: LocalOptions, args: argparse.Namespace
 ) -> dict[str, list[float]]:
     """Run some kinds of buffer in turns; return the rows a second of each."""
     turns = {
@@ -100,8 +100,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all sides in turns, at the default batch size and at one row a batch, and compare them."""
     kernel = local_side.Kernel(args.microseconds)
     settings = Settings(workers=args.workers)
-    whole = compare(["ordered", "unordered"], kernel, args.rows, Options(args.batch_rows, settings=settings), args)
-    single = compare(list(BUFFERS), kernel, args.single_rows, Options(1, settings=settings), args)
+    whole = compare(["ordered", "unordered"], kernel, args.rows, LocalOptions(args.batch_rows, settings=settings), args)
+    single = compare(list(BUFFERS), kernel, args.single_rows, LocalOptions(1, settings=settings), args)
     by_row = {"ordered_unordered": ("ordered", "unordered"), "non_blocking_locked": ("ordered", "locked")}
     return {
         "microseconds": args.microseconds,

@@ -19,7 +19,7 @@ from bench import data, measure, session
 from bench.penstock_side import PenstockSide
 from bench.stream import Feed
 from bench.workload import Event, Running, State, running
-from penstock.keys import SHARDS
+from penstock.rows.keys import SHARDS
 from penstock.spark.stages import even_table
 
 DESCRIPTION = "shards moved between tasks under shifting skew, against the static hash table, on Spark"

@@ -3,7 +3,7 @@
 Two settings. Streams': 1,000 operators on 176 and 184 cores, elastic thread level against every fixed level.
 Elasticutor's: 32 nodes of 8 cores, 8,192 shards, zipf keys that are shuffled, with the static,
 resource-centric and executor-centric approaches side by side. Costs of synchronization and migration are
-inputs (`sim/machine.py`, `sim/cluster.py`), so this checks the controllers, not the papers' claims.
+inputs (`lab/sim/machine.py`, `lab/sim/cluster.py`), so this checks the controllers, not the papers' claims.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from typing import Any
 
 from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.thread_level import ThreadLevel
-from penstock.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
-from penstock.sim.executor_centric import ExecutorCentricApproach
-from penstock.sim.keys import KeySpace
-from penstock.sim.scale import Experiment, experiments, static_levels
+from penstock.lab.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
+from penstock.lab.sim.executor_centric import ExecutorCentricApproach
+from penstock.lab.sim.keys import KeySpace
+from penstock.lab.sim.scale import Experiment, experiments, static_levels
 
 DESCRIPTION = "simulated: elastic threads on 184 cores against the best fixed level, and a 256-core cluster"
 

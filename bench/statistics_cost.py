@@ -18,14 +18,14 @@ import penstock as ps
 from bench import local_side, measure
 from bench.w2_threads import Counter
 from bench.workload import Event, amount, large, lower, small
-from penstock.local.engine import LocalEngine, Options
+from penstock.kernels.failures import Failures
 from penstock.order.primitives import EMPTY
-from penstock.pe import fused_station, meters
-from penstock.pe.failures import Failures
-from penstock.pe.fused_station import FusedStation
-from penstock.pe.sink_station import SinkStation
-from penstock.pe.stations import InputPort, Station, offer
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
+from penstock.threads import fused_station, meters
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.fused_station import FusedStation
+from penstock.threads.sink_station import SinkStation
+from penstock.threads.stations import InputPort, Station, offer
 
 DESCRIPTION = "throughput with statistics always on, read twice a second, against an engine without them"
 
@@ -37,7 +37,7 @@ def unmeasured(station: Station, header: Any, group: Any, run: Any) -> Any:
     failures = Failures()
     made = run(header, group, failures)
     for failure in failures.fatal:
-        station._around.report(header.number, failure)
+        station.around.report(header.number, failure)
     return made
 
 
@@ -45,9 +45,9 @@ def write_unmeasured(station: SinkStation, header: Any, chunk: Any) -> None:
     """Hand rows to the sink without counting them."""
     complete = header.finish(station.name, chunk)
     if complete is not EMPTY:
-        offer(station._around.published, header.number, (header, complete))
-        for taken in station._around.published.drain():
-            station._around.publish(taken)
+        offer(station.around.published, header.number, (header, complete))
+        for taken in station.around.published.drain():
+            station.around.publish(taken)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def without_statistics() -> Iterator[None]:
             setattr(owner, name, part)
 
 
-def turn(folder: Path, options: Options, statistics: bool) -> float:
+def turn(folder: Path, options: LocalOptions, statistics: bool) -> float:
     """Run the flow once; return the seconds."""
     counter = Counter()
     flow = ps.Flow("statistics")
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     rows = args.files * args.file_rows
     found: dict[str, Any] = {"rows": rows, "rounds": args.rounds, "look_seconds": LOOK_SECONDS}
     for key, batch_rows in (("ratio", args.batch_rows), ("small_ratio", args.small_batch)):
-        options = Options(batch_rows)
+        options = LocalOptions(batch_rows)
         sides = {
             name: local_side.clocked(f"{name}, batches of {batch_rows}", rows, partial(turn, folder, options, measured))
             for name, measured in (("statistics", True), ("none", False))

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from bench import local_side, measure
-from penstock.local.engine import Options
-from penstock.pe.models.base import ModelName
-from penstock.pe.models.bound import Bound
-from penstock.pe.models.dynamic import Dynamic
-from penstock.pe.models.owning import Dedicated, Manual
-from penstock.pe.settings import Settings
-from penstock.workloads.synthetic import Shape, graph
+from penstock.lab.workloads.synthetic import Shape, graph
+from penstock.threads.engine import LocalOptions
+from penstock.threads.models.base import ModelName
+from penstock.threads.models.bound import Bound
+from penstock.threads.models.dynamic import Dynamic
+from penstock.threads.models.owning import Dedicated, Manual
+from penstock.threads.settings import Settings
 
 DESCRIPTION = "manual, dedicated, dynamic and bound threads on pipeline, data-parallel and mixed graphs"
 
@@ -25,7 +25,7 @@ def sizes(shape: Shape, operators: int) -> tuple[int, int]:
     return {"pipeline": (1, operators), "data-parallel": (operators, 1), "mixed": (2, operators // 2)}[shape]
 
 
-def turn(shape: Shape, operators: int, microseconds: float, rows: int, options: Options) -> float:
+def turn(shape: Shape, operators: int, microseconds: float, rows: int, options: LocalOptions) -> float:
     """Run a graph to its end; check the order; return the seconds."""
     width, depth = sizes(shape, operators)
     flow = graph(shape, width=width, depth=depth, cost_us=microseconds, rows=rows)
@@ -42,7 +42,7 @@ def measured(shape: Shape, microseconds: float, args: argparse.Namespace) -> dic
     batch = max(1, rows // args.batches)
     turns: dict[str, Callable[[], float]] = {}
     for model in MODELS:  # operators are not fused: what is compared is which thread runs which of them
-        options = Options(batch, settings=Settings(model=model, workers=args.workers, fuse=False))
+        options = LocalOptions(batch, settings=Settings(model=model, workers=args.workers, fuse=False))
         run_one = partial(turn, shape, args.operators, microseconds, rows, options)
         turns[model] = local_side.clocked(f"{shape}, {microseconds:g} us, {model}", rows, run_one)
     speeds = measure.interleave(turns, args.rounds, args.warmup)

@@ -27,8 +27,8 @@ from bench.penstock_side import PenstockSide
 from bench.sides import Side
 from bench.stream import Feed, StreamSide
 from bench.w1_spark import PEER_SETTINGS, turn
-from penstock.workloads.tpcx_bb import data as storing
-from penstock.workloads.tpcx_bb import generator, q1, q2, q3, q4, q15, tables
+from penstock.lab.workloads.tpcx_bb import data as storing
+from penstock.lab.workloads.tpcx_bb import generator, q1, q2, q3, q4, q15, tables
 
 DESCRIPTION = "TPCx-BB Q1, Q2, Q3, Q4 and Q15 on Spark against plain Structured Streaming"
 

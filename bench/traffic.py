@@ -24,11 +24,11 @@ from penstock import lab
 from penstock.elastic.baselines import GreedyRebinding
 from penstock.elastic.rebinding import Binding
 from penstock.errors import PenstockError
-from penstock.local.pilot import FlowPilot
-from penstock.pe.models.dynamic import Dynamic
-from penstock.pe.rebinding import BarrierBinding
-from penstock.pe.rebinding import Binding as FreeBinding
-from penstock.workloads.traffic import car_following, queries, trace
+from penstock.lab.workloads.traffic import car_following, queries, trace
+from penstock.threads.models.dynamic import Dynamic
+from penstock.threads.pilot import FlowPilot
+from penstock.threads.rebinding import BarrierBinding
+from penstock.threads.rebinding import BindingTable as FreeBinding
 
 DESCRIPTION = "Rebinding's traffic queries: latency distribution by binding policy, at loads scaled to the paper's"
 

@@ -21,7 +21,7 @@ import penstock as ps
 from bench import data, local_side, measure
 from bench.peers.python_loop import LoopSide
 from bench.workload import Event, Running, running
-from penstock.local.engine import Options
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "keyed running count and sum in one process: threads engine, bare loop, Bytewax"
 
@@ -35,7 +35,7 @@ PAIRS = {
 }
 
 
-def penstock_turn(folder: Path, rows: int, options: Options) -> float:
+def penstock_turn(folder: Path, rows: int, options: LocalOptions) -> float:
     """Run the user's function over the files, outputs into memory; check them; return the seconds."""
     flow = ps.Flow("w1")
     events = flow.source("events", ps.read.parquet(str(folder), schema=Event))
@@ -45,7 +45,7 @@ def penstock_turn(folder: Path, rows: int, options: Options) -> float:
     return seconds
 
 
-def declared_turn(folder: Path, rows: int, options: Options) -> float:
+def declared_turn(folder: Path, rows: int, options: LocalOptions) -> float:
     """Run declared aggregates over the files, outputs to Parquet; check them; return the seconds."""
     with tempfile.TemporaryDirectory(prefix="run-", dir=data.cache_directory()) as work:
         flow = ps.Flow("declared")

@@ -16,7 +16,7 @@ import penstock as ps
 from bench import local_side, measure
 from bench.peers.python_loop import make_event
 from bench.workload import Event, amount, large, lower, small
-from penstock.local.engine import Options
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "four cheap per-row operators and a count in one process: threads engine, bare loop, Bytewax"
 
@@ -43,7 +43,7 @@ class Counter:
         self.count += sum(row.count for row in rows)
 
 
-def penstock_turn(folder: Path, expected: int, options: Options) -> float:
+def penstock_turn(folder: Path, expected: int, options: LocalOptions) -> float:
     """Run the four functions over the files and count; return the seconds."""
     counter = Counter()
     flow = ps.Flow("w2")
@@ -59,7 +59,7 @@ def batch_count(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
     return pa.record_batch({"count": [batch.num_rows]}), [batch.num_rows - 1]
 
 
-def expressions_turn(folder: Path, expected: int, options: Options) -> float:
+def expressions_turn(folder: Path, expected: int, options: LocalOptions) -> float:
     """Run the same four operators as Arrow expressions and count; return the seconds."""
     counter = Counter()
     flow = ps.Flow("w2")

@@ -17,7 +17,7 @@ from typing import Any
 
 import penstock as ps
 from bench import local_side, measure, waiting_defaults
-from penstock.local.engine import Options
+from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "a lookup that waits, in order: threads engine against hand-tuned asyncio windows and thread pools"
 
@@ -92,7 +92,7 @@ def executor_turn(ask: Callable[[int], int], rows: Rows, size: int) -> Rows:
         return list(pool.map(ask, rows))
 
 
-def penstock_turn(options: Options, ask: Callable[[int], Any], rows: Rows, size: int) -> Rows:
+def penstock_turn(options: LocalOptions, ask: Callable[[int], Any], rows: Rows, size: int) -> Rows:
     """Run a flow on the threads engine."""
     flow = ps.Flow("w3")
     flow.source("rows", ps.read.items(rows)).map(ask, in_flight=size).sink("out", ps.write.memory())

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import penstock as ps
-from penstock.local.engine import LocalEngine
-from penstock.pe.waiting_station import WaitingStation
+from penstock.threads.engine import LocalEngine
+from penstock.threads.waiting_station import WaitingStation
 
 Ask = Callable[[int], Any]
 SERVICES = {"0.5 ms": (0.0005, False), "2 ms": (0.002, False), "20 ms": (0.02, False), "degrading": (0.002, True)}

@@ -1,6 +1,6 @@
 """Make single reads and writes of files fail, here or in workers: a local file system that breaks off now and then.
 
-Everything that Penstock reads or writes goes through `penstock.ingress.paths`, so that is where the faults are put.
+Everything that Penstock reads or writes goes through `penstock.connectors.paths`, so that is where the faults are put.
 In a worker they come with the module of a flow's functions: one that calls `from_environment` when it is imported.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from penstock.ingress import paths
+from penstock.connectors import paths
 
 VARIABLE = "PENSTOCK_TEST_FAULTS"
 """`SEED RATE NOTES PATTERN`: which share of operations fails, on paths that match; NOTES is a file for what failed."""

@@ -23,12 +23,12 @@ QUICK = [
     "tests/spark/test_pilot_on_spark.py",
     "tests/spark/test_pilot.py",
     "tests/spark/test_measures.py",
-    "tests/local/test_engine.py",
-    "tests/local/test_pilot.py",
-    "tests/local/test_replicas.py",
-    "tests/local/test_sizing.py",
-    "tests/local/test_steering.py",
-    "tests/core/test_waiting.py",
+    "tests/threads/test_engine.py",
+    "tests/threads/test_pilot.py",
+    "tests/threads/test_replicas.py",
+    "tests/threads/test_sizing.py",
+    "tests/threads/test_steering.py",
+    "tests/kernels/test_waiting.py",
     "tests/dashboard/test_live_run.py",
 ]
 OPTIONS = ["-m", "not slow", "--numprocesses", "logical", "--dist", "loadgroup"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
-LAB = {"lab", "lab.py", "sim", "workloads", "demo"}
+LAB = {"lab"}
 """Papers' experiments and workloads: their names are the papers', and their rows have the fields that they have."""
 FILES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
@@ -17,6 +19,7 @@ HOUSE = [path for path in FILES if path.relative_to(PACKAGE).parts[0] not in LAB
 MOST_LINES = 450
 MOST_FUNCTION_LINES = 80
 MOST_POSITIONAL = 6
+MOST_TWICE = 10
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -59,7 +62,71 @@ def test_what_is_made_of_much_is_made_of_names(path):
     assert [node.name for node in classes if positional(node) > MOST_POSITIONAL] == []
 
 
-@pytest.mark.parametrize("path", [path for path in HOUSE if path.parent.name in ("local", "spark", "pe")], ids=named)
+COMMANDS = {"add_arguments", "run"}
+"""What each command of the command line has."""
+FORMATS = {"csv", "json", "parquet", "frame", "memory"}
+"""What `ps.read` and `ps.write` both have."""
+AS_METHODS = {"distinct", "drop", "rename", "select", "count"}
+"""What users write in two ways: as a method of a stream and as a stage behind `>>`, or as an aggregate."""
+
+
+def test_few_names_stand_for_two_things():
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in HOUSE:
+        for node in TREES[path].body:
+            if isinstance(node, (ast.ClassDef, *Function)) and not node.name.startswith("_"):
+                places[node.name].append(named(path))
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    for name in COMMANDS | FORMATS | AS_METHODS:
+        twice.pop(name, None)
+    assert len(twice) <= MOST_TWICE, twice
+
+
+NAMED_TUPLE = {"_fields", "_replace", "_asdict", "_make"}
+"""Public in spite of their names."""
+ELSEWHERE = {"os", "sys", "argparse", "super()", "pc.Expression"}
+"""Of the standard library, and of Arrow, which makes expressions of functions by no other way."""
+
+
+def private_parts(tree: ast.AST) -> Iterator[str]:
+    """Yield the private attributes of others that a module looks at: what its own classes have is its own."""
+    own = {each for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for each in written_in(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            of = ast.unparse(node.value)
+            if of not in ("self", "cls", *ELSEWHERE) and node.attr not in own | NAMED_TUPLE:
+                yield ast.unparse(node)
+
+
+def written_in(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the attributes that a class gives itself."""
+    for each in ast.walk(node):
+        if isinstance(each, Function):
+            yield each.name
+        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            yield each.id
+        elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            if isinstance(each.value, ast.Name) and each.value.id in ("self", "cls"):
+                yield each.attr
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Attribute):
+            yield each.target.attr
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name != "spark"], ids=named)
+def test_nobody_looks_at_the_private_parts_of_others(path):
+    """PySpark's are another matter: what the Spark engine needs of them is in docs/decisions."""
+    assert sorted(private_parts(TREES[path])) == []
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "spark").glob("*.py")), ids=named)
+def test_the_spark_engine_looks_at_the_private_parts_of_pyspark_alone(path):
+    theirs = ("_jvm", "_jsc", "_jdf", "_jrdd", "_jsq", "_gateway", "_jsparkSession")
+    assert [each for each in private_parts(TREES[path]) if not each.endswith(theirs)] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in HOUSE if path.parent.name in ("threads", "spark", "kernels")], ids=named
+)
 def test_engines_probe_nothing(path):
     """They ask the interpreter and what users wrote, never each other."""
     asked = ("main", "os", "row", "value", "self._operator")
@@ -73,7 +140,9 @@ def test_the_reading_of_code_sees_what_it_should():
 class A:
     x: int
     def __init__(self, a, b):
-        self.a = a
+        self._own = 1
+    def f(self, other, engine):
+        return other._own, engine._theirs, row._fields, os._exit
 @dataclass
 class B:
     a: int
@@ -81,4 +150,5 @@ class B:
     _: KW_ONLY
     c: int
 """)
+    assert list(private_parts(tree)) == ["engine._theirs"]
     assert [positional(node) for node in tree.body] == [2, 1]

@@ -1,8 +1,8 @@
-"""The import rule: which part may know which other, read from the source of every module.
+"""The import rule: which room may know which other, read from the source of every module.
 
-`order`, `policies` and `elastic` stand on the standard library, NumPy, each other and `statistics`, plain data;
-`pe` stands on those and on the core, `store` on the core; `kernels`, what engines compute alike, stands on `pe`;
-`local`, `spark` and `sim` stand above and never import each other; only `spark` imports pyspark, and `import penstock`
+`order` and `elastic` stand on the standard library, NumPy, each other and `statistics`, plain data, and so do the
+policies of `threads`; `rows` knows no other room; `kernels` and `store` stand on the core; `threads` and `spark` stand
+above and never import each other; nothing but `cli` imports `lab`; only `spark` imports pyspark, and `import penstock`
 does not load it.
 """
 
@@ -17,33 +17,22 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src"
 PACKAGE = ROOT / "penstock"
-PURE = {"order", "policies", "elastic"}
-ENGINES = {"local", "spark", "sim"}
+PURE = {"order", "elastic"}
+ENGINES = {"threads", "spark"}
 CORE = {
-    "checks",
+    "annotated",
     "clock",
-    "drawing",
+    "connectors",
     "errors",
     "flow",
-    "graph",
-    "hints",
-    "ingress",
-    "keys",
+    "logs",
     "operators",
     "plan",
-    "positions",
     "public",
-    "ranges",
-    "read",
-    "row_types",
     "rows",
     "sequential",
-    "stages",
     "statistics",
     "steps",
-    "timing",
-    "value_columns",
-    "write",
 }
 """What a flow is and means, and how its rows come in: below every engine."""
 
@@ -98,30 +87,36 @@ def inside(*parts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", inside(*PURE))
-def test_the_pure_parts_know_only_each_other_and_numpy(name):
+def test_the_pure_rooms_know_only_each_other_and_numpy(name):
     assert outside(name) <= {"numpy"}
     assert parts_of(name) <= PURE | {"statistics"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("penstock.threads.policies")])
+def test_policies_are_pure(name):
+    assert outside(name) <= {"numpy"}
+    known = {found for found in TARGETS[name] if found.startswith("penstock.")}
+    assert all(found.startswith(("penstock.threads.policies", "penstock.statistics")) for found in known)
+
+
+@pytest.mark.parametrize("name", inside("rows"))
+def test_rows_know_no_other_room(name):
+    assert parts_of(name) <= {"errors"}
 
 
 def test_what_happened_is_told_by_plain_data():
     assert parts_of("penstock.statistics") | outside("penstock.statistics") == set()
 
 
-@pytest.mark.parametrize("name", inside("pe"))
-def test_pe_stands_on_the_pure_parts_and_the_core(name):
+@pytest.mark.parametrize("name", inside("kernels"))
+def test_kernels_stand_on_the_core(name):
     assert parts_of(name) <= PURE | CORE
     assert outside(name) <= {"numpy", "pyarrow"}
 
 
-@pytest.mark.parametrize("name", inside("kernels"))
-def test_kernels_stand_on_pe_and_the_core(name):
-    assert parts_of(name) <= PURE | CORE | {"pe"}
-    assert outside(name) <= {"numpy", "pyarrow"}
-
-
 @pytest.mark.parametrize("name", inside("store"))
-def test_what_is_kept_stands_on_the_core_alone(name):
-    assert parts_of(name) <= CORE
+def test_what_is_kept_stands_on_the_core_and_the_form_of_state(name):
+    assert parts_of(name) <= CORE | {"kernels"}
     assert outside(name) <= {"pyarrow", "obstore"}
 
 
@@ -143,12 +138,12 @@ def test_only_spark_imports_pyspark(name):
 @pytest.mark.parametrize("name", inside(*CORE))
 def test_the_core_knows_no_engine(name):
     """But for the one question that only Spark can answer, asked when the source is a DataFrame."""
-    known = {"penstock.read": {"spark"}}
-    assert not parts_of(name) & (ENGINES | {"pe", "kernels"} | PURE) - known.get(name, set())
+    known = {"penstock.connectors.read": {"spark"}}
+    assert not parts_of(name) & (ENGINES | {"kernels", "lab"} | PURE) - known.get(name, set())
 
 
 MEASURING = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
-OWN_CLOCKS = {"clock", "cli", "demo", "workloads"}
+OWN_CLOCKS = {"clock", "cli", "lab"}
 """Those who show people how long something took, and what stands for users' code, have the real time."""
 TIME_OF_DAY = {
     "penstock.store.lease",

@@ -151,7 +151,7 @@ class TestEngines:
                 getattr(run, method)(*arguments)
 
     def test_every_change_has_an_engine_that_declares_it(self):
-        from penstock.local.engine import LocalEngine
         from penstock.spark.engine import SparkEngine
+        from penstock.threads.engine import LocalEngine
 
         assert LocalEngine.changes | SparkEngine.changes == set(Change.__args__)

@@ -1,12 +1,13 @@
 """Penstock: elastic, order-preserving stream processing for Python, on Spark.
 
-Where things are: `flow` composes (with `read`, `write`, `stages` and `operators`), `plan` checks, `sequential` says
-what a flow means, `pe` runs operators over chunks of rows, `spark` runs epochs, `state` reads what was kept, `run`
-starts it all, as `options` say.
+Where things are, each below the next: `rows` is the data model; `operators` is what operators do to rows; `plan` is
+what engines read of a flow; `flow` is what users write; `sequential` says what a flow means. `connectors` read sources
+and write sinks; `kernels` run operators over chunks of rows, for every engine; `store` is what is kept. `order` and
+`elastic` are pure: ordered merging, and the controllers. `threads` and `spark` are the engines; `options` and `run`
+start them. `dashboard` and `cli` show it, `testing` is the kit for users, `lab` has the papers' experiments.
 """
 
-from penstock import read, state, write
-from penstock.checks import DeadLetter
+from penstock.connectors import read, write
 from penstock.errors import (
     CheckpointError,
     FlowError,
@@ -19,19 +20,8 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.flow import Flow, KeyedStream, Stream, WindowedStream, operate
-from penstock.operators import aggregates as agg
-from penstock.operators import library
-from penstock.operators.calls import Cache
-from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.operators.expression_functions import expr
-from penstock.operators.library import feedback
-from penstock.operators.pattern import Match, absent, step
-from penstock.operators.process import Process, ProcessContext
-from penstock.operators.windows import Window
-from penstock.options import Sequential, Spark, Threads
-from penstock.rows import Record
-from penstock.run import Run, run, start
-from penstock.stages import (
+from penstock.flow.checks import DeadLetter
+from penstock.flow.pipes import (
     aggregate,
     count_window,
     distinct,
@@ -61,7 +51,20 @@ from penstock.stages import (
     union,
     window,
 )
-from penstock.timing import arrival
+from penstock.operators import aggregates as agg
+from penstock.operators import library
+from penstock.operators.calls import Cache
+from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.expression_functions import expr
+from penstock.operators.library import feedback
+from penstock.operators.pattern import Match, absent, step
+from penstock.operators.process import Process, ProcessContext
+from penstock.operators.windows import Window
+from penstock.options import Sequential, Spark, Threads
+from penstock.rows.records import Record
+from penstock.rows.timing import arrival
+from penstock.run import Run, run, start
+from penstock.store import reader as state
 
 __version__ = "0.1.0"
 

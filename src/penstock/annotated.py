@@ -11,7 +11,7 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from penstock.errors import FlowError, did_you_mean
-from penstock.timing import seconds
+from penstock.rows.timing import seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")

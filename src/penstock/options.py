@@ -17,12 +17,12 @@ from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError
 from penstock.order.reorder import MakeReorder
-from penstock.pe.models.base import ModelName
-from penstock.pe.stations import Partitioned
-from penstock.plan import Plan
-from penstock.policies import POLICIES, Policy
+from penstock.plan.plan import Plan
+from penstock.rows.timing import seconds
 from penstock.statistics import FlowStats
-from penstock.timing import seconds
+from penstock.threads.models.base import ModelName
+from penstock.threads.policies import POLICIES, Policy
+from penstock.threads.stations import Partitioned
 
 if TYPE_CHECKING:
     from penstock.run import Engine
@@ -175,7 +175,7 @@ class Threads(On):
             raise FlowError("latency= is for Penstock's own rule of how many workers there are; leave out workers=")
 
     def open(self, plan: Plan, options: "Options", listener: Callable[[FlowStats], None]) -> "Engine":
-        from penstock.local.starting import open_engine
+        from penstock.threads.starting import open_engine
 
         return open_engine(plan, self, options, listener)
 
@@ -190,7 +190,7 @@ class Sequential(On):
     epoch_rows: EpochRows = 1_000_000
 
     def open(self, plan: Plan, options: "Options", listener: Callable[[FlowStats], None]) -> "Engine":
-        from penstock.local.reference import ReferenceRun
+        from penstock.threads.reference import ReferenceRun
 
         return ReferenceRun(plan, self.epoch_rows, options.end, listener)
 

@@ -20,8 +20,8 @@ from penstock.elastic.decisions import Decision
 from penstock.errors import FlowError, PenstockError, did_you_mean
 from penstock.flow import Flow
 from penstock.options import ENGINES, Options
-from penstock.plan import Plan, make_plan
-from penstock.rows import Row
+from penstock.plan.plan import Plan, make_plan
+from penstock.rows.records import Row
 from penstock.statistics import FlowStats, epoch_fields
 from penstock.steps import show_on
 

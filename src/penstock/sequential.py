@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from penstock.checks import DeadLetter
+from penstock.connectors.refreshing import loaded, with_content
+from penstock.connectors.text import Unreadable
 from penstock.errors import PenstockError, RowTypeError, SetupError, SourceError, operator_error, row_text, shorten
-from penstock.graph import Edge, Node
-from penstock.ingress.refreshing import loaded, with_content
-from penstock.ingress.text import Unreadable
-from penstock.keys import as_key
+from penstock.flow.checks import DeadLetter
 from penstock.operators.base import Context, Key, Keyed, OnError, Sink, Source, Union
 from penstock.operators.calling import Calling, Tally, open_calling
 from penstock.operators.stateless import MapBatches, PerRow, Stateless
-from penstock.plan import Plan
-from penstock.rows import Row, any_getter
-from penstock.timing import BEFORE, FOREVER, Ticks, time_to_ticks
+from penstock.plan.graph import Edge, Node
+from penstock.plan.plan import Plan
+from penstock.rows.keys import as_key
+from penstock.rows.records import Row, any_getter
+from penstock.rows.timing import BEFORE, FOREVER, Ticks, time_to_ticks
 
 if TYPE_CHECKING:
     import asyncio
@@ -150,6 +150,15 @@ class SequentialEngine:
             calling.close()
             if calling.is_async:
                 self._loop.run_until_complete(calling.close_async())
+
+    @property
+    def remembered(self) -> Any:
+        """All that rows have left behind: the state of keyed operators, and the watermarks."""
+        return self._keyed, self._marks
+
+    @remembered.setter
+    def remembered(self, kept: Any) -> None:
+        self._keyed, self._marks = kept
 
     def state(self, operator: str) -> dict[Any, Any]:
         return dict(self._keyed[operator].states)

@@ -15,9 +15,9 @@ from bench import elastic_threads, flown, hybrid_queue, threading_models, traffi
 from bench.__main__ import parser_of
 from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.utilization_pool import UtilizationPool
-from penstock.local.engine import Options
-from penstock.pe.settings import Settings
-from penstock.workloads.synthetic import graph
+from penstock.lab.workloads.synthetic import graph
+from penstock.threads.engine import LocalOptions
+from penstock.threads.settings import Settings
 
 
 def defaults(module: Any, **changes: Any) -> argparse.Namespace:
@@ -35,7 +35,7 @@ def test_the_benchmarks_have_the_papers_baselines():
 
 @pytest.mark.parametrize("model", threading_models.MODELS)
 def test_a_threading_model_takes_its_turn(model):
-    options = Options(5, settings=Settings(model=model, workers=2, fuse=False))
+    options = LocalOptions(5, settings=Settings(model=model, workers=2, fuse=False))
     assert threading_models.turn("mixed", 4, 1, 20, options) > 0
 
 

@@ -88,8 +88,8 @@ def start(engine: str, directory: Path) -> ps.Run:
             if steering.name == "threads":
                 steering._cpu_usage = own_usage()
         return run
-    from penstock.demo.flow import make_flow
-    from penstock.demo.load import Load, schedule
+    from penstock.lab.demo.flow import make_flow
+    from penstock.lab.demo.load import Load, schedule
 
     Load(directory / "readings", list(schedule(120, 15_000))).start()
     flow = make_flow(directory / "readings", directory)

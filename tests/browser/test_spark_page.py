@@ -12,7 +12,7 @@ from penstock.dashboard.page import Page
 from penstock.dashboard.server import PageServer
 from penstock.elastic.decisions import HOLD
 
-from ..local.support import wait_for
+from ..threads.support import wait_for
 from . import expectations as expect
 from .flows import orders, total
 from .visiting import wait_for_text

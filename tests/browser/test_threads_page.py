@@ -11,7 +11,7 @@ from penstock.dashboard.history import read_history
 from penstock.dashboard.page import Page
 from penstock.dashboard.server import PageServer
 
-from ..local.support import wait_for
+from ..threads.support import wait_for
 from . import expectations as expect
 from .flows import orders, total
 from .visiting import operator, wait_for_text

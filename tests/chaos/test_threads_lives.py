@@ -19,11 +19,11 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
-from penstock.local.engine import LocalEngine, Options
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
-from penstock.policies import POLICIES, by_name
+from penstock.plan.plan import make_plan
 from penstock.run import SetPlan, SetReplicas
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.policies import POLICIES, by_name
+from penstock.threads.settings import Settings
 
 KEYS = 7
 PATIENCE = 120.0
@@ -124,7 +124,7 @@ def one_life(draw: random.Random) -> None:
     ps.operate(Pairs(), worked, name="pair").sink("pairs", pairs)
     settings = drawn_settings(draw)
     steer = {"rebinding"} if settings.model == "bound" else set()
-    options = Options(draw.choice([1, 3, 64]), settings=settings, steer=frozenset(steer), period=0.002)  # type: ignore[arg-type]
+    options = LocalOptions(draw.choice([1, 3, 64]), settings=settings, steer=frozenset(steer), period=0.002)  # type: ignore[arg-type]
     engine = LocalEngine(make_plan(flow), options)
     steered = engine.pilot.names
     failed: list[BaseException] = []

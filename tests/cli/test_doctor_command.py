@@ -12,7 +12,7 @@ from penstock.cli import health as machine
 from penstock.cli import main
 from penstock.cli.health import fits, installed, known_range
 from penstock.options import Options
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
 from penstock.store.lease import Lease
 from penstock.store.objects import LocalStore

@@ -7,7 +7,7 @@ import pytest
 import penstock as ps
 from penstock.cli import main
 from penstock.options import Options
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
 
 from ..conformance.inline import InlineBackend

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from penstock.pe import keyed
-from penstock.pe.waiting import close_shared
+from penstock.kernels import keyed
+from penstock.kernels.waiting import close_shared
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.connectors.sequence import InputSequence
 from penstock.flow import Flow
-from penstock.ingress.sequence import InputSequence
 from penstock.lab import Locked
-from penstock.local.engine import LocalEngine, Options
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
-from penstock.policies import POLICIES
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.policies import POLICIES
+from penstock.threads.settings import Settings
 
 from ..quick_spark import suite_session
 from .inline import CutFeed, Inline, cut_feeds, run_cut
@@ -83,7 +83,7 @@ class Threads:
     def __call__(self, flow: Flow, epochs: Epochs, alone: bool = False) -> Results:
         plan = make_plan(flow)
         epochs = [epoch for epoch in epochs if any(epoch.values())]
-        engine = _CutLocalEngine(plan, Options(self._batch_rows, settings=Settings(**self._settings)))
+        engine = _CutLocalEngine(plan, LocalOptions(self._batch_rows, settings=Settings(**self._settings)))
         engine.feeds = cut_feeds(plan, epochs, 2, alone)
         # Who comes first is what the epochs say: no source is held back for another.
         engine._brakes.active = False

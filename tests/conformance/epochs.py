@@ -7,12 +7,11 @@ from typing import Any
 
 import penstock as ps
 from penstock.flow import Flow
-from penstock.local.engine import LocalEngine
-from penstock.local.engine import Options as LocalOptions
 from penstock.options import Options
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.settings import Settings
 
 from .inline import InlineBackend
 from .scratch import scratch

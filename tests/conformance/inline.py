@@ -17,11 +17,11 @@ from unittest import mock
 import pyarrow as pa
 
 from penstock import read
+from penstock.connectors.feeds import Json, Slice
+from penstock.connectors.splits import Split
 from penstock.flow import Flow
-from penstock.ingress.feeds import Json, Slice
-from penstock.ingress.splits import Split
 from penstock.options import Options, Spark
-from penstock.plan import Plan, make_plan
+from penstock.plan.plan import Plan, make_plan
 from penstock.spark import task as tasks
 from penstock.spark.engine import SparkEngine
 from penstock.spark.envelope import SCHEMA, Envelope, from_batch, from_frame, to_batch, to_frame

@@ -14,9 +14,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from penstock import read
-from penstock.ingress.feeds import Slice
-from penstock.ingress.splits import Split
-from penstock.row_types import infer_row_type
+from penstock.connectors.feeds import Slice
+from penstock.connectors.splits import Split
+from penstock.rows.row_types import infer_row_type
 
 from .flows import CASES
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.flow import Flow
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 
 from .random_sources import BOUNDED, GOING_ON, ON_SPARK, Origin, Value

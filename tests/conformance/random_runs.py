@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 from hypothesis import assume
 
 import penstock as ps
+from penstock.connectors import feeds
 from penstock.errors import PenstockError
-from penstock.ingress import feeds
-from penstock.local import engine as local_engine
-from penstock.local import reference
 from penstock.options import Options
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark import engine as spark_engine
 from penstock.spark.engine import SparkEngine
 from penstock.spark.outputs import Outputs
@@ -27,6 +25,8 @@ from penstock.store.checkpoint import Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.publication import Publication
 from penstock.testing.exact import assert_same
+from penstock.threads import engine as local_engine
+from penstock.threads import reference
 
 from ..how import how
 from .inline import InlineBackend

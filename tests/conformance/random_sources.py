@@ -14,9 +14,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from penstock import read
-from penstock.ingress.feeds import Slice
-from penstock.ingress.parted import PartedFeed
-from penstock.ingress.splits import Split
+from penstock.connectors.feeds import Slice
+from penstock.connectors.parted import PartedFeed
+from penstock.connectors.splits import Split
 
 from .kinds import Wide
 from .strategies import FIELDS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 
+from penstock.kernels.shards import Shard
 from penstock.operators.base import Logic
-from penstock.pe.shards import Shard
 
 SHARDS = 3
 

@@ -15,14 +15,13 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError
-from penstock.local.engine import LocalEngine
-from penstock.local.engine import Options as LocalOptions
 from penstock.options import Options
-from penstock.pe.element import Settings
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.spark.engine import SparkEngine
 from penstock.testing.exact import assert_same
+from penstock.threads.element import Settings
+from penstock.threads.engine import LocalEngine, LocalOptions
 
 from .inline import Arriving, CutFeed, InlineBackend
 

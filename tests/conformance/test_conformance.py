@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 
 from penstock import read
-from penstock.policies import POLICIES
 from penstock.testing.exact import assert_same
+from penstock.threads.policies import POLICIES
 
 from .checking import check, check_case, cuts, drawn_cuts, outcome
 from .engines import ENGINES, REFERENCE, Engine, one_by_one, whole

@@ -20,10 +20,10 @@ import penstock as ps
 from penstock.errors import OperatorError
 from penstock.operators import coroutine
 from penstock.operators.restarts import doubt
-from penstock.pe.settings import Settings
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.trial import Trial
+from penstock.threads.settings import Settings
 
 FEW_WAITS = 60
 names = st.sampled_from(["a", "b"])

@@ -20,7 +20,7 @@ from penstock.operators import aggregates as agg
 from penstock.operators.aggregation import Aggregation, aggregation
 from penstock.operators.scan import FlatScan
 from penstock.operators.windows import Session, Sliding, Tumbling
-from penstock.rows import record_type
+from penstock.rows.records import record_type
 from penstock.testing.exact import assert_same
 
 from .checking import check

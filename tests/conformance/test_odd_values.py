@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.flow import Flow, Stream
+from penstock.kernels import keyed
 from penstock.operators import aggregates as agg
 from penstock.operators.process import Process, ProcessContext
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
-from penstock.pe import keyed
 
 from .checking import compare, outcome
 from .engines import REFERENCE, Engine, Epochs, Threads, on_spark

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock import read
 from penstock.errors import PenstockError
 from penstock.flow import Flow
-from penstock.rows import RowType, make_record
+from penstock.rows.records import RowType, make_record
 from penstock.testing.exact import assert_same
 
 from .checking import check
@@ -202,7 +202,7 @@ class TestColumns:
     @settings(max_examples=100, deadline=None)
     @given(st.lists(st.tuples(st.sampled_from(list(FORMS)), VALUES), min_size=1, max_size=12))
     def test_columns_of_any_forms(self, drawn: list[tuple[str, Any]]) -> None:
-        from penstock.row_types import row_type
+        from penstock.rows.row_types import row_type
 
         declared = row_type(OUTPUT, "test")
         assert declared is not None
@@ -217,7 +217,7 @@ class TestColumns:
             assert_same({"": expected}, {"": [declared.normalize(row) for row in rows]})
 
     def test_classes_are_told_apart(self) -> None:
-        from penstock.row_types import row_type
+        from penstock.rows.row_types import row_type
 
         declared: RowType | None = row_type(OUTPUT, "test")
         assert declared is not None

@@ -17,18 +17,18 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 
-from penstock import plan, positions, sequential
-from penstock.ingress.feeds import FileFeed
-from penstock.ingress.paths import list_files
-from penstock.kernels import intake, taking
+from penstock import sequential
+from penstock.connectors.feeds import FileFeed
+from penstock.connectors.paths import list_files
+from penstock.kernels import intake, row_keys, taking
 from penstock.kernels.ahead import Ahead
 from penstock.kernels.intake import SourceIntake, SourceMarks
+from penstock.kernels.marks import Steps, rises
 from penstock.kernels.order import bound
 from penstock.kernels.taking import Taker
 from penstock.operators import join
-from penstock.pe import row_keys
-from penstock.pe.marks import Steps, rises
-from penstock.positions import Layout
+from penstock.plan import plan, positions
+from penstock.plan.positions import Layout
 
 from .random_flows import Whole, drawn_wholes
 from .random_runs import check

@@ -20,20 +20,20 @@ from hypothesis import strategies as st
 
 from penstock import read
 from penstock.flow import Flow
-from penstock.graph import Node
+from penstock.kernels import keyed, state_columns
+from penstock.kernels.failures import Failures
+from penstock.kernels.marks import Steps
+from penstock.kernels.row_keys import key_shards
+from penstock.kernels.running import new_states
+from penstock.kernels.shards import Shard
+from penstock.kernels.state_columns import ColumnStates, saved_states
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed, OnError
-from penstock.pe import keyed, state_columns
-from penstock.pe.chunk import Chunk
-from penstock.pe.failures import Failures
-from penstock.pe.marks import Steps
-from penstock.pe.row_keys import key_shards
-from penstock.pe.running import new_states
-from penstock.pe.shards import Shard
-from penstock.pe.state_columns import ColumnStates, saved_states
-from penstock.plan import make_plan
-from penstock.rows import Row
-from penstock.spark.deltas import apply_block, make_block
+from penstock.plan.graph import Node
+from penstock.plan.plan import make_plan
+from penstock.rows.chunk import Chunk
+from penstock.rows.records import Row
+from penstock.store.state_files import apply_block, make_block
 
 SHARDS = 3
 NO_MARKS = Steps([np.empty(0, np.int64)], np.empty(0, np.int64))

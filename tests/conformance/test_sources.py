@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.connectors.sequence import InputSequence, order_of
 from penstock.errors import PenstockError
 from penstock.flow import Flow
-from penstock.ingress.sequence import InputSequence, order_of
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.exact import assert_same
 
@@ -345,7 +345,7 @@ class TestParts:
 
         flow = union_of({"a": ps.read.items([{"name": "a", "n": 1}]), "b": Arriving([], schema=schema)}, order_by="n")
         plan = make_plan(flow)
-        from penstock.ingress.feeds import make_feed
+        from penstock.connectors.feeds import make_feed
         from penstock.kernels.intake import SourceMarks
         from penstock.kernels.taking import Taker
 

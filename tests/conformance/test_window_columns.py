@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from penstock import read
 from penstock.flow import Flow
+from penstock.kernels import keyed
+from penstock.kernels.failures import Failures
+from penstock.kernels.marks import Steps, rises
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed
 from penstock.operators.windows import AggregateFold, ApplyFold, Count, Session, Sliding, Tumbling
-from penstock.pe import keyed
-from penstock.pe.chunk import Chunk
-from penstock.pe.failures import Failures
-from penstock.pe.marks import Steps, rises
-from penstock.plan import make_plan
-from penstock.rows import record_type
-from penstock.timing import BEFORE, FOREVER
+from penstock.plan.plan import make_plan
+from penstock.rows.chunk import Chunk
+from penstock.rows.records import record_type
+from penstock.rows.timing import BEFORE, FOREVER
 
 from .shards_in_memory import SHARDS, InMemory
 

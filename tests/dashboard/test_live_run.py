@@ -15,8 +15,8 @@ from penstock.dashboard.history import read_history
 from penstock.dashboard.page import Page
 from penstock.elastic.decisions import replay
 
-from ..local.pacing import Paced
-from ..local.support import wait_for
+from ..threads.pacing import Paced
+from ..threads.support import wait_for
 
 SECRET = "nobody-must-see-this"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.dashboard.graph import Reach, pressure_in_epochs, pressure_in_queues
+from penstock.dashboard.graph import Reached, pressure_in_epochs, pressure_in_queues
 
 EDGES = [("in", "parse"), ("parse", "slow"), ("slow", "write"), ("parse", "side")]
-CHAIN = Reach({"edges": [{"from": a, "to": b} for a, b in EDGES]})
+CHAIN = Reached({"edges": [{"from": a, "to": b} for a, b in EDGES]})
 
 
 def causes(found):

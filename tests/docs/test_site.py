@@ -38,5 +38,5 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def test_names_of_code_are_read():
-    text = "`pe/keyed.py`: `x`, `spark/task.py`, `flow.py`"
-    assert _CODE.findall(text) == ["pe/keyed.py", "spark/task.py"]
+    text = "`kernels/keyed.py`: `x`, `spark/task.py`, `flow.py`"
+    assert _CODE.findall(text) == ["kernels/keyed.py", "spark/task.py"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.levels import SETTLED
-from penstock.elastic.search import Record, expected, preferred, probe_budget, propose
+from penstock.elastic.search import LevelRecord, expected, preferred, probe_budget, propose
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
 from .driving import drive, table, unimodal
@@ -303,13 +303,13 @@ def test_samples_that_differ_by_a_quarter_do_not_decide_by_luck(curve: list[floa
 
 
 def test_the_best_and_the_choice_are_measured_again_where_noise_hides_the_difference() -> None:
-    records = (Record(1, 90, 90, 5), Record(2, 100, 100, 5), Record(4, 60, 60, 5))
+    records = (LevelRecord(1, 90, 90, 5), LevelRecord(2, 100, 100, 5), LevelRecord(4, 60, 60, 5))
     # One worker is within the error of two: either may be the better one. Both have as many samples.
     probe = propose(records, 1, 8, 0.05, noise=0.2)
     assert probe is not None
     assert probe.level == 1
     assert probe.why == "1 gives 90/s and 2 100/s, give or take 13%, so 1 is measured again"
-    probe = propose((Record(1, 90, 90, 10), *records[1:]), 1, 8, 0.05, noise=0.2)
+    probe = propose((LevelRecord(1, 90, 90, 10), *records[1:]), 1, 8, 0.05, noise=0.2)
     assert probe is not None
     assert probe.level == 2
     # Where noise is small, the best is clear, and where it was measured again often enough, it is left at that.
@@ -462,13 +462,13 @@ def test_the_first_sample_behind_a_change_may_be_left_out() -> None:
 
 
 def test_search_helpers() -> None:
-    records = (Record(1, 10, 10), Record(4, 40, 40), Record(8, 41, 41))
+    records = (LevelRecord(1, 10, 10), LevelRecord(4, 40, 40), LevelRecord(8, 41, 41))
     assert preferred(records, 0.05) == records[1]
     assert preferred(records, 0.01) == records[2]
     assert expected(records, 2) == pytest.approx(25)
     assert expected(records, 16) is None
-    assert propose((Record(4, 10, 10),), 1, 8, 0.05) is not None
-    assert math.isclose(Record(1, 10, 10).add(20).mean, 15)
+    assert propose((LevelRecord(4, 10, 10),), 1, 8, 0.05) is not None
+    assert math.isclose(LevelRecord(1, 10, 10).add(20).mean, 15)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.15, 0.3])

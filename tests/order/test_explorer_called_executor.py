@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.order.called_executor import CalledExecutor, spread
-from penstock.order.stepped import comparable
 from penstock.testing.explorer import Program, World, explore
+from penstock.testing.stepped import comparable
 from tests.order.sharded import Action, Items
 
 

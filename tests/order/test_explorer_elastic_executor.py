@@ -11,8 +11,8 @@ from penstock.order.combiner import Combiner
 from penstock.order.elastic_executor import ElasticExecutor
 from penstock.order.primitives import EMPTY
 from penstock.order.shard_router import Delivery, ShardRouter
-from penstock.order.stepped import comparable
 from penstock.testing.explorer import Program, World, explore
+from penstock.testing.stepped import comparable
 from tests.order.sharded import Action, Items
 
 

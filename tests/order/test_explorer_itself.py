@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.order.primitives import EMPTY
-from penstock.order.stepped import comparable
-from penstock.order.stepped_threads import SteppedThread, World
 from penstock.testing.explorer import Program, explore, sample
+from penstock.testing.stepped import comparable
+from penstock.testing.stepped_threads import SteppedThread, World
 
 Code = list[list[tuple[str, int]]]
 """For each thread its operations, each on one of two objects of the kind that the operation is for."""

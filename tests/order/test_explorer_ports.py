@@ -10,8 +10,8 @@ import pytest
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import EMPTY
 from penstock.order.reorder import ReorderBuffer
-from penstock.pe.ports import PAUSE, Begun, OperatorGate, Outputs, Port, PortScheduler
 from penstock.testing.explorer import Program, World, explore, sample
+from penstock.threads.ports import PAUSE, Begun, OperatorGate, Outputs, Port, PortScheduler
 
 Execute = Callable[[Port[int], int], Outputs[int]]
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 from penstock.testing.explorer import Program, World, explore
 
 Item = tuple[int, str]
@@ -119,7 +119,7 @@ def test_two_workers_that_had_shards_before(items: tuple[list[Item], ...], slice
 def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_oldest(
     worker: int | None, taken: list[Item]
 ) -> None:
-    queue: HybridQueue[str] = HybridQueue(Threads(), 2)
+    queue: HybridQueue[str] = HybridQueue(RealThreads(), 2)
     for shard, had in enumerate([1, 0]):
         queue.put(shard, "before")
         assert list(queue.work(had)) == [(shard, "before")]
@@ -129,7 +129,7 @@ def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_ol
 
 
 def test_what_was_passed_by_comes_next() -> None:
-    queue: HybridQueue[str] = HybridQueue(Threads(), 2)
+    queue: HybridQueue[str] = HybridQueue(RealThreads(), 2)
     for shard, had in enumerate([1, 0]):
         queue.put(shard, "before")
         assert list(queue.work(had)) == [(shard, "before")]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock.pe.rebinding import BarrierBinding, Binding, Rebind, Task
 from penstock.testing.explorer import Program, World, explore
+from penstock.threads.rebinding import BarrierBinding, BindingTable, BoundTask, Rebind
 
 
 def moving(
-    make: type[Binding[str]],
+    make: type[BindingTable[str]],
     *,
     submitted: int = 0,
     later: int = 0,
@@ -81,7 +81,7 @@ def moving(
     return build
 
 
-@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+@pytest.mark.parametrize("make", [BindingTable, BarrierBinding])
 @pytest.mark.parametrize(
     "moves",
     [
@@ -92,36 +92,36 @@ def moving(
     ],
     ids=str,
 )
-def test_two_workers(make: type[Binding[str]], moves: dict[str, Any], sound: Any) -> None:
+def test_two_workers(make: type[BindingTable[str]], moves: dict[str, Any], sound: Any) -> None:
     sound(explore(moving(make, **moves)))
 
 
-@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+@pytest.mark.parametrize("make", [BindingTable, BarrierBinding])
 @pytest.mark.parametrize("moves", [{"submitted": 2, "before": (1,)}, {"submitted": 1, "during": (1,)}], ids=str)
-def test_tasks_are_put_aside(make: type[Binding[str]], moves: dict[str, Any], sound: Any) -> None:
+def test_tasks_are_put_aside(make: type[BindingTable[str]], moves: dict[str, Any], sound: Any) -> None:
     sound(explore(moving(make, halves=True, **moves)))
 
 
-@pytest.mark.parametrize("make", [Binding, BarrierBinding])
-def test_two_workers_and_a_source(make: type[Binding[str]], sound: Any) -> None:
+@pytest.mark.parametrize("make", [BindingTable, BarrierBinding])
+def test_two_workers_and_a_source(make: type[BindingTable[str]], sound: Any) -> None:
     program = moving(make, submitted=1, later=1, before=(1,), during=(0,), apart=True)
-    sound(explore(program, preemptions=2 if make is Binding else 1))
+    sound(explore(program, preemptions=2 if make is BindingTable else 1))
 
 
-@pytest.mark.parametrize("make", [Binding, BarrierBinding])
-def test_three_workers(make: type[Binding[str]], sound: Any) -> None:
+@pytest.mark.parametrize("make", [BindingTable, BarrierBinding])
+def test_three_workers(make: type[BindingTable[str]], sound: Any) -> None:
     program = moving(make, submitted=1, before=(1, 2), workers=3)
-    sound(explore(program, preemptions=2 if make is Binding else 1))
+    sound(explore(program, preemptions=2 if make is BindingTable else 1))
 
 
-class StoresWithoutChecking(Binding[str]):
+class StoresWithoutChecking(BindingTable[str]):
     """Obey a request although the operator has moved on: the paper's text, taken literally."""
 
     def _apply(self, worker: int, rebind: Rebind) -> None:
         self._owners[rebind.operator].store(rebind.to)
 
 
-class IgnoresSequence(Binding[str]):
+class IgnoresSequence(BindingTable[str]):
     """Run tasks as they come."""
 
     def _next(self, worker: int) -> Any:
@@ -129,30 +129,30 @@ class IgnoresSequence(Binding[str]):
         while True:
             self._serve_requests(worker)
             task = self._tasks[worker].pop()
-            if not isinstance(task, Task) or self._owners[0].load() == worker:
+            if not isinstance(task, BoundTask) or self._owners[0].load() == worker:
                 return task
             self._send(task)
 
 
-class RequesterStores(Binding[str]):
+class RequesterStores(BindingTable[str]):
     """Rewrite the table from outside, without asking the worker that may be running the operator."""
 
     def _request(self, rebind: Rebind) -> None:
         self._owners[rebind.operator].store(rebind.to)
 
 
-class PassesOnWithoutWaking(Binding[str]):
+class PassesOnWithoutWaking(BindingTable[str]):
     """Put a task into another worker's queue and let that worker sleep."""
 
-    def _send(self, task: Task[str]) -> None:
+    def _send(self, task: BoundTask[str]) -> None:
         self._tasks[self._owners[task.operator].load()].push(task)
 
 
-class FinishesWhatItPutsAside(Binding[str]):
+class FinishesWhatItPutsAside(BindingTable[str]):
     """Let the next task of an operator come before what is left of the last one."""
 
-    def put_aside(self, worker: int, task: Task[str], rest: str) -> None:
-        self._tasks[worker].push(Task(task.operator, task.sequence + 1, rest))
+    def put_aside(self, worker: int, task: BoundTask[str], rest: str) -> None:
+        self._tasks[worker].push(BoundTask(task.operator, task.sequence + 1, rest))
 
 
 class StartsBeforeAllHaveArrived(BarrierBinding[str]):
@@ -181,7 +181,7 @@ class RunsWhenReleased(BarrierBinding[str]):
         return True
 
 
-def stopping(make: type[Binding[str]], *, workers: int = 2) -> Callable[[World], Program]:
+def stopping(make: type[BindingTable[str]], *, workers: int = 2) -> Callable[[World], Program]:
     """End the workers while an operator moves; all of them must end, and none may run what another one may run."""
 
     def build(world: World) -> Program:
@@ -217,9 +217,9 @@ def stopping(make: type[Binding[str]], *, workers: int = 2) -> Callable[[World],
 
 @pytest.mark.parametrize(
     ("make", "preemptions"),
-    [(Binding, 3), (BarrierBinding, 2), pytest.param(BarrierBinding, 3, marks=pytest.mark.slow)],
+    [(BindingTable, 3), (BarrierBinding, 2), pytest.param(BarrierBinding, 3, marks=pytest.mark.slow)],
 )
-def test_a_stop_in_the_middle_of_a_move(make: type[Binding[str]], preemptions: int, sound: Any) -> None:
+def test_a_stop_in_the_middle_of_a_move(make: type[BindingTable[str]], preemptions: int, sound: Any) -> None:
     sound(explore(stopping(make), preemptions=preemptions))
 
 

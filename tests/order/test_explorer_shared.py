@@ -11,12 +11,12 @@ import pytest
 from penstock.operators.coroutine import CoroutineLogic
 from penstock.operators.port_waits import Wait
 from penstock.order.parking import ParkingLot
-from penstock.pe.chunk import Chunk, row_chunk
-from penstock.pe.meters import Spells
-from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
-from penstock.pe.worker import Worker
-from penstock.policies import MeasuredFlow
+from penstock.rows.chunk import Chunk, row_chunk
 from penstock.testing.explorer import Program, World, explore
+from penstock.threads.meters import Spells
+from penstock.threads.policies import MeasuredFlow
+from penstock.threads.ports import OperatorGate, Outputs, Port, PortScheduler
+from penstock.threads.worker import Worker
 
 
 class Counted:

@@ -21,10 +21,10 @@ from penstock.order import (
     ElasticExecutor,
     HybridQueue,
     PartitionedQueue,
+    RealThreads,
     ReorderBuffer,
     SharedQueue,
     SplitBatch,
-    Threads,
     merge_order,
     split_by_shard,
 )
@@ -53,7 +53,7 @@ def merge(parts: Any) -> list[Output]:
 class Routed:
     """The elastic executor behind the interface of the queues, with a shard moved at every put."""
 
-    def __init__(self, primitives: Threads, shards: int) -> None:
+    def __init__(self, primitives: RealThreads, shards: int) -> None:
         self._executor: ElasticExecutor[Part] = ElasticExecutor(primitives, [0] * shards, WORKERS)
         self._puts = 0
 
@@ -66,7 +66,7 @@ class Routed:
         return self._executor.work(worker)
 
 
-def run(primitives: Threads, make: Any, batches: list[list[int]]) -> list[list[Output]]:
+def run(primitives: RealThreads, make: Any, batches: list[list[int]]) -> list[list[Output]]:
     queue = make(primitives, SHARDS)
     reorder: ReorderBuffer[list[Output]] = ReorderBuffer(primitives, len(batches) + 1)
     states: list[Counter[int]] = [Counter() for _ in range(SHARDS)]
@@ -124,4 +124,4 @@ def test_it_equals_a_loop_over_the_rows(gil: bool, make: Any, batches: list[list
         for key in keys:
             seen[key] += 1
             expected[-1].append((key, seen[key]))
-    assert run(Threads(gil=gil), make, batches) == expected
+    assert run(RealThreads(gil=gil), make, batches) == expected

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.order import EMPTY, SplitBatch, Threads, merge_order, split_by_shard
+from penstock.order import EMPTY, RealThreads, SplitBatch, merge_order, split_by_shard
 
 
 def test_the_last_part_brings_the_merged_batch() -> None:
-    batch: SplitBatch[list[int], list[int]] = SplitBatch(Threads(), 3, lambda parts: sorted(chain(*parts)))
+    batch: SplitBatch[list[int], list[int]] = SplitBatch(RealThreads(), 3, lambda parts: sorted(chain(*parts)))
     assert batch.finish(2, [5]) is EMPTY
     assert batch.finish(0, []) is EMPTY
     assert batch.finish(1, [4, 6]) == [4, 5, 6]
@@ -21,7 +21,7 @@ def test_the_last_part_brings_the_merged_batch() -> None:
 
 def test_a_batch_without_parts_is_refused() -> None:
     with pytest.raises(ValueError, match="offer its empty result"):
-        SplitBatch(Threads(), 0, list)
+        SplitBatch(RealThreads(), 0, list)
 
 
 @given(st.lists(st.integers(0, 5), max_size=30))

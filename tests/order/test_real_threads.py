@@ -23,15 +23,15 @@ from penstock.order import (
     LockedReorderBuffer,
     ParkingLot,
     PartitionedQueue,
+    RealThreads,
     ReorderBuffer,
     SharedQueue,
-    Threads,
 )
-from penstock.pe.ports import OperatorGate, Outputs, Port, PortScheduler
-from penstock.pe.rebinding import BarrierBinding, Binding
+from penstock.threads.ports import OperatorGate, Outputs, Port, PortScheduler
+from penstock.threads.rebinding import BarrierBinding, BindingTable
 
 PATIENCE = 30.0  # seconds until a run that should have ended is called stuck
-BOTH = [Threads(gil=True), Threads(gil=False)]
+BOTH = [RealThreads(gil=True), RealThreads(gil=False)]
 fixtures = [HealthCheck.function_scoped_fixture]
 threaded = settings(max_examples=25, deadline=None, suppress_health_check=fixtures)
 
@@ -67,7 +67,7 @@ def run_all(bodies: Sequence[Callable[[], None]]) -> None:
 @pytest.mark.parametrize("make", [ReorderBuffer, LockedReorderBuffer])
 @given(workers=st.integers(2, 4), total=st.integers(0, 200), size=st.integers(1, 8))
 @threaded
-def test_reorder(primitives: Threads, make: Any, workers: int, total: int, size: int) -> None:
+def test_reorder(primitives: RealThreads, make: Any, workers: int, total: int, size: int) -> None:
     buffer = make(primitives, size)
     ticket = primitives.counter("ticket")
     emitted: list[int] = []
@@ -91,7 +91,7 @@ def test_reorder(primitives: Threads, make: Any, workers: int, total: int, size:
 )
 @threaded
 def test_a_partitioned_operator_in_order(
-    primitives: Threads, make: Any, shards: list[int], workers: int, slice_: int | None
+    primitives: RealThreads, make: Any, shards: list[int], workers: int, slice_: int | None
 ) -> None:
     queue = make(primitives, 4)
     reorder: ReorderBuffer[tuple[int, int]] = ReorderBuffer(primitives, len(shards) + 1)
@@ -128,7 +128,7 @@ def test_a_partitioned_operator_in_order(
 
 
 def run_chain(
-    primitives: Threads, *, operators: int, batches: int, workers: int, capacity: int, permits: Random | None
+    primitives: RealThreads, *, operators: int, batches: int, workers: int, capacity: int, permits: Random | None
 ) -> list[int]:
     """Push batches through a chain of operators; each worker sleeps when it finds nothing to do."""
     lot = ParkingLot(primitives, workers)
@@ -183,21 +183,21 @@ def run_chain(
     seed=st.integers(0, 99),
 )
 @threaded
-def test_ports(primitives: Threads, seed: int, **sizes: int) -> None:
+def test_ports(primitives: RealThreads, seed: int, **sizes: int) -> None:
     assert run_chain(primitives, permits=Random(seed), **sizes) == list(range(sizes["batches"]))
 
 
 @pytest.mark.parametrize("workers", [1, 8])
 def test_a_thousand_operators_do_not_meet_the_recursion_limit(workers: int) -> None:
-    arrived = run_chain(Threads(), operators=1_000, batches=30, workers=workers, capacity=2, permits=None)
+    arrived = run_chain(RealThreads(), operators=1_000, batches=30, workers=workers, capacity=2, permits=None)
     assert arrived == list(range(30))
 
 
 @pytest.mark.parametrize("primitives", BOTH, ids=["bare", "guarded"])
-@pytest.mark.parametrize("make", [Binding, BarrierBinding])
+@pytest.mark.parametrize("make", [BindingTable, BarrierBinding])
 @given(workers=st.integers(2, 4), batches=st.integers(1, 60), seed=st.integers(0, 99))
 @threaded
-def test_rebinding(primitives: Threads, make: Any, workers: int, batches: int, seed: int) -> None:
+def test_rebinding(primitives: RealThreads, make: Any, workers: int, batches: int, seed: int) -> None:
     random = Random(seed)
     operators = 3
     parkers = [primitives.parker("") for _ in range(workers)]
@@ -236,7 +236,7 @@ def test_rebinding(primitives: Threads, make: Any, workers: int, batches: int, s
 @pytest.mark.parametrize("primitives", BOTH, ids=["bare", "guarded"])
 @given(shards=st.lists(st.integers(0, 3), min_size=1, max_size=200), seed=st.integers(0, 99))
 @threaded
-def test_elastic_executor(primitives: Threads, shards: list[int], seed: int) -> None:
+def test_elastic_executor(primitives: RealThreads, shards: list[int], seed: int) -> None:
     random = Random(seed)
     workers = 3
     parkers = [primitives.parker("") for _ in range(workers)]

@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.order import ElasticExecutor, Threads
-from penstock.order.shard_router import Item, Label, ShardRouter
+from penstock.order import ElasticExecutor, RealThreads
+from penstock.order.shard_router import Label, RoutedItem, ShardRouter
 
 
 def test_a_moving_shard_holds_its_items_until_the_label_is_back() -> None:
     router: ShardRouter[str] = ShardRouter([0, 1])
-    assert router.route(Item(0, "a")) == [(0, Item(0, "a"))]
+    assert router.route(RoutedItem(0, "a")) == [(0, RoutedItem(0, "a"))]
     assert router.reassign(0, 1) == [(0, Label(0))]
-    assert router.route(Item(0, "b")) == []
-    assert router.route(Item(1, "x")) == [(1, Item(1, "x"))]  # other shards never notice
+    assert router.route(RoutedItem(0, "b")) == []
+    assert router.route(RoutedItem(1, "x")) == [(1, RoutedItem(1, "x"))]  # other shards never notice
     assert router.moving == {0: (1, 1)}
-    assert router.labelled(0) == [(1, Item(0, "b"))]
+    assert router.labelled(0) == [(1, RoutedItem(0, "b"))]
     assert router.routes == (1, 1)
-    assert router.route(Item(0, "c")) == [(1, Item(0, "c"))]
+    assert router.route(RoutedItem(0, "c")) == [(1, RoutedItem(0, "c"))]
 
 
 def test_a_second_request_changes_the_destination_without_a_second_label() -> None:
     router: ShardRouter[str] = ShardRouter([0])
     assert router.reassign(0, 1) == [(0, Label(0))]
     assert router.reassign(0, 2) == []
-    assert router.route(Item(0, "a")) == []
-    assert router.labelled(0) == [(2, Item(0, "a"))]
+    assert router.route(RoutedItem(0, "a")) == []
+    assert router.labelled(0) == [(2, RoutedItem(0, "a"))]
 
 
 def test_a_move_to_where_the_shard_is_does_nothing() -> None:
@@ -36,16 +36,16 @@ def test_a_move_to_where_the_shard_is_does_nothing() -> None:
 
 def test_a_worker_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
-        ElasticExecutor(Threads(), [0, 2], workers=2)
+        ElasticExecutor(RealThreads(), [0, 2], workers=2)
     with pytest.raises(ValueError, match="no worker 2"):
-        ElasticExecutor(Threads(), [0, 1], workers=2).reassign(0, 2)
+        ElasticExecutor(RealThreads(), [0, 1], workers=2).reassign(0, 2)
 
 
 @given(st.data(), st.lists(st.tuples(st.integers(0, 2), st.none() | st.integers(0, 2)), max_size=30))
 def test_each_shard_is_processed_in_order_by_whoever_has_it(
     data: st.DataObject, events: list[tuple[int, int | None]]
 ) -> None:
-    executor: ElasticExecutor[int] = ElasticExecutor(Threads(), [0, 1, 2], workers=3)
+    executor: ElasticExecutor[int] = ElasticExecutor(RealThreads(), [0, 1, 2], workers=3)
     submitted: list[list[int]] = [[], [], []]
     for number, (shard, to) in enumerate(events):
         if to is None:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
+from penstock.connectors.sequence import InputSequence
 from penstock.flow import operate
-from penstock.ingress.sequence import InputSequence
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.store.checkpoint import Checkpoint
 

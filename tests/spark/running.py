@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ingress.feeds import make_feed
-from penstock.ingress.sequence import InputSequence
+from penstock.connectors.feeds import make_feed
+from penstock.connectors.sequence import InputSequence
 from penstock.options import Options
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.spark import task
 from penstock.spark.engine import SparkEngine

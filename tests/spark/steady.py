@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.elastic.decisions import HOLD, START, Decision
-from penstock.keys import SHARDS
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
+from penstock.rows.keys import SHARDS
 from penstock.spark.pilot import EpochPilot, Wishes
 from penstock.spark.stages import Stages
 from penstock.statistics import FlowStats, OperatorStats

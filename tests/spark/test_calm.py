@@ -11,7 +11,7 @@ import pytest
 
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.elastic.shard_balance import imbalance
-from penstock.keys import SHARDS
+from penstock.rows.keys import SHARDS
 from penstock.spark.pilot import Wishes
 
 from .steady import Costs, Steady

@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 
 from penstock.elastic.decisions import from_json, replay, to_json
-from penstock.keys import SHARDS
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
+from penstock.rows.keys import SHARDS
 from penstock.spark.executors import Executors
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
 from penstock.spark.stages import Stages

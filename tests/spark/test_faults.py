@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.connectors import retries
 from penstock.errors import OperatorError, SourceError, StorageError
-from penstock.ingress import retries
 
 from ..faults import at_random, faults
 from ..how import how

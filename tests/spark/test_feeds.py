@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ingress.feeds import Feed, Slice, make_feed
-from penstock.ingress.splits import cut_splits, read_split
-from penstock.read import Reader, reader_type
+from penstock.connectors.feeds import Feed, Slice, make_feed
+from penstock.connectors.read import Reader, reader_type
+from penstock.connectors.splits import cut_splits, read_split
 
 from ..conformance.inline import InlineBackend
 from .running import Crash, make_rows, run_inline, write_files

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.connectors import retries
 from penstock.errors import StorageError
-from penstock.ingress import retries
 
 from ..faults import Decide, faults
 from ..how import how

@@ -17,7 +17,7 @@ import pytest
 import penstock as ps
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.options import Options
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
 from penstock.spark.frames import takes_all
 from penstock.spark.job import SparkBackend

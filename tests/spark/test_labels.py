@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.shuffles import LETTERS, STAGE, job_label, stage_labels
 from penstock.spark.stages import Stages
 

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import CheckpointError, FlowError
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.store.checkpoint import RETAIN
 from penstock.store.tables import read_kept

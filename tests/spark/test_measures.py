@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.options import Options, Spark
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
 from penstock.statistics import FlowStats
 

@@ -12,9 +12,9 @@ import penstock as ps
 from penstock.elastic import journal as journals
 from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
 from penstock.elastic.shard_balance import imbalance
-from penstock.keys import SHARDS, hash_value
-from penstock.pe.hot_keys import HotKeys
-from penstock.plan import make_plan
+from penstock.kernels.hot_keys import HotKeys
+from penstock.plan.plan import make_plan
+from penstock.rows.keys import SHARDS, hash_value
 from penstock.spark.measured import ShardLoads, level_seconds
 from penstock.spark.pilot import Choice, EpochPilot, Wishes
 from penstock.spark.stages import Stages, even_table

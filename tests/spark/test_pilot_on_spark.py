@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.clock import STRETCH
 from penstock.elastic.decisions import replay
 from penstock.elastic.epochs import OneTask
-from penstock.keys import SHARDS, hash_value
+from penstock.rows.keys import SHARDS, hash_value
 from penstock.spark import sharing as tables
 
 from .running import make_rows, read_back, sequential, write_files

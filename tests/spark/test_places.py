@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.plan import make_plan
-from penstock.read import Frame
+from penstock.connectors.read import Frame
+from penstock.plan.plan import make_plan
 from penstock.spark.batches import BatchPlaces, FrameRows
 from penstock.spark.frames import directory_name
 from penstock.spark.places import PLACE, find_places, xxhash64

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.keys import SHARDS, hash_value
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
+from penstock.rows.keys import SHARDS, hash_value
 from penstock.spark.stages import even_table
 
 from .running import assert_as_sequential, make_engine, make_rows, read_back, sequential, two_sinks, write_files

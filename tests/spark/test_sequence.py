@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ingress.feeds import ItemFeed
+from penstock.connectors.feeds import ItemFeed
 from penstock.kernels.intake import SourceMarks
 from penstock.kernels.taking import Taker
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 
 from .running import Crash, flow_of, make_engine, read_back, sequential
 

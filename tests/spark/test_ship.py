@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark import session, ship
 
 MODULE = "def twice(n):\n    return 2 * n\n"

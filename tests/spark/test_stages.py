@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import penstock as ps
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.stages import Stages
 
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 
 import penstock as ps
-from penstock.keys import SHARDS, hash_value
-from penstock.pe.shards import Shard
-from penstock.spark import deltas, worker_state
+from penstock.kernels.shards import Shard
+from penstock.rows.keys import SHARDS, hash_value
+from penstock.spark import worker_state
 from penstock.spark.stages import CHAIN_LIMIT
 from penstock.spark.worker_state import ShardCache, _Cached
+from penstock.store import state_files as deltas
 from penstock.store.checkpoint import RETAIN, Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.objects import LocalStore

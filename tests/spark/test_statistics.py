@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ingress.splits import read_split
-from penstock.ingress.statistics import row_groups
+from penstock.connectors.splits import read_split
+from penstock.connectors.statistics import row_groups
 from penstock.kernels import ahead
 
 from .running import flow_of, make_engine, read_back, sequential

@@ -7,7 +7,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.options import Options
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
 from tests.conformance.inline import InlineBackend
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.workloads.mobile_fraud import Speed
+from penstock.lab.workloads.mobile_fraud import Speed
 
 ROWS = [{"n": n, "t": n // 2, "k": (7 * n + n // 5) % 5, "v": n / 7} for n in range(120)]
 OUT = {"n": int, "before": int}

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.store.identity import check_names
 
 from ..spark.running import make_engine, make_rows, run_inline, write_files
 
 
-def count(state: int, row: Any = None) -> tuple[int, int]:  # with one argument for `map`, too
+def count(state: int, row: Any = None) -> tuple[int, int]:
     return state + 1, state
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.spark.deltas import apply_block
 from penstock.store.old_names import MOVED, current, unpickled
+from penstock.store.state_files import apply_block
 
 from ..spark.running import assert_as_sequential, run_inline
 from .old_flow import old_flow

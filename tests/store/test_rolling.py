@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.pe.joined_files import JoinedFile, after_header
+from penstock.connectors.joined_files import JoinedFile, after_header
+from penstock.connectors.write import Retain
 from penstock.store import lease as leases
 from penstock.store.checkpoint import Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.publication import Publication
 from penstock.store.retention import Retention
 from penstock.store.rolling import Rolling, Target, group
-from penstock.write import Retain
 
 from ..how import how
 from ..spark.running import (

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
-from penstock.pe import ports
 from penstock.testing import torture
 from penstock.testing.trial import Trial, cuts
+from penstock.threads import ports
 
 ROWS = [{"at": at, "user": f"u{at % 2}", "amount": float(at)} for at in (1, 2, 4, 7, 11)]
 SEEN: list[object] = []
@@ -211,7 +211,7 @@ def _without_waiting(run):
 
 
 def test_an_engine_that_breaks_the_order_of_keys_is_found(monkeypatch):
-    from penstock.pe.partitioned_station import PartitionedStation
+    from penstock.threads.partitioned_station import PartitionedStation
 
     merged = PartitionedStation._merged
 
@@ -227,7 +227,7 @@ def test_an_engine_that_breaks_the_order_of_keys_is_found(monkeypatch):
 
 
 def test_ports_do_refuse():
-    from penstock.plan import make_plan
+    from penstock.plan.plan import make_plan
     from penstock.testing.flows import flow_under_test
 
     def twice(stream: Any) -> Any:

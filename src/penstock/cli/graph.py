@@ -13,8 +13,8 @@ from pathlib import Path
 
 from penstock.cli import DONE, UsageError
 from penstock.cli.loading import add_target, load_target
-from penstock.drawing import draw_mermaid, draw_svg, draw_text
 from penstock.flow import Flow
+from penstock.flow.drawing import draw_mermaid, draw_svg, draw_text
 
 HELP = "draw the flow of a Python file"
 FORMATS: dict[str, Callable[[Flow], str]] = {"text": draw_text, "mermaid": draw_mermaid, "svg": draw_svg}

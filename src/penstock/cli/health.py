@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.cli.displays import count, size
+from penstock.connectors.paths import exists
 from penstock.errors import CheckpointError, PenstockError, StorageError
-from penstock.ingress.paths import exists
-from penstock.spark.deltas import read_file
 from penstock.spark.session import check_java
 from penstock.store.checkpoint import Checkpoint, Position
 from penstock.store.documents import DamagedError, Json
 from penstock.store.lease import Lease
+from penstock.store.state_files import read_file
 
 State = Literal["ok", "warning", "broken"]
 

@@ -18,8 +18,8 @@ from penstock.annotated import options_of
 from penstock.cli import UsageError
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
+from penstock.lab.workloads.catalogue import WORKLOADS, find, make_workload, read_options
 from penstock.run import LOADING
-from penstock.workloads.catalogue import WORKLOADS, find, make_workload, read_options
 
 
 def add_target(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:

@@ -27,15 +27,15 @@ from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import add_target, describe_workloads, load_target
 from penstock.cli.page import page_line
+from penstock.connectors.write import Memory
 from penstock.elastic.decisions import HOLD, START
 from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
 from penstock.operators.base import Sink
 from penstock.options import ENGINES, Options, Sequential, Spark, Threads
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.run import Run
 from penstock.steps import Showing
-from penstock.write import Memory
 
 HELP = "run the flow of a Python file"
 ENDED = (

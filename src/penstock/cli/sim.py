@@ -5,7 +5,7 @@
     penstock sim cluster --nodes 8 --rate 50000 --skew 0.8        skewed keys on 8 nodes, by four approaches
 
 The controllers are those of the engines, decisions included. What synchronization and migration cost is an input
-(penstock/sim/machine.py and cluster.py): a result compares settings with each other, and promises no rate. Python
+(penstock/lab/sim/machine.py and cluster.py): a result compares settings with each other, and promises no rate. Python
 functions that hold the GIL run one at a time, however many cores there are; the simulation has no GIL.
 """
 
@@ -20,8 +20,8 @@ from penstock.cli.displays import show
 from penstock.cli.loading import load_target
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.sim.graphs import Graph, Operator, data_parallel, mixed, pipeline, reverse_tree, tree
-from penstock.sim.machine import CSTREAM_HOST, POWER8, REBINDING_HOST, XEON, Machine
+from penstock.lab.sim.graphs import Graph, Operator, data_parallel, mixed, pipeline, reverse_tree, tree
+from penstock.lab.sim.machine import CSTREAM_HOST, POWER8, REBINDING_HOST, XEON, Machine
 
 HELP = "simulate a flow, or a cluster, in virtual time"
 MACHINES = {machine.name: machine for machine in (XEON, POWER8, CSTREAM_HOST, REBINDING_HOST)}
@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
 def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run a graph at each fixed level, then with the elastic controller."""
     from penstock.elastic.thread_level import ThreadLevel
-    from penstock.sim.pe import PE
-    from penstock.sim.scale import static_levels
-    from penstock.sim.steering import static_throughput, steer, thread_wheel
+    from penstock.lab.sim.pe import PE
+    from penstock.lab.sim.scale import static_levels
+    from penstock.lab.sim.steering import static_throughput, steer, thread_wheel
 
     if args.machine and args.cores:
         raise UsageError("--cores is of a plain machine; leave out --machine")
@@ -159,10 +159,10 @@ def graph_of(flow: Flow, cost: float, costs: Mapping[str, float], selectivities:
 
 def simulate_cluster(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the approaches side by side, on the same keys."""
-    from penstock.sim.cluster import ClusterSettings
-    from penstock.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
-    from penstock.sim.executor_centric import ExecutorCentricApproach
-    from penstock.sim.keys import KeySpace
+    from penstock.lab.sim.cluster import ClusterSettings
+    from penstock.lab.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
+    from penstock.lab.sim.executor_centric import ExecutorCentricApproach
+    from penstock.lab.sim.keys import KeySpace
 
     settings = ClusterSettings(
         nodes=args.nodes,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from penstock.dashboard.graph import Reach, pressure_in_epochs
+from penstock.dashboard.graph import Reached, pressure_in_epochs
 from penstock.elastic.shard_balance import imbalance
-from penstock.pe.hot_keys import HIDDEN
+from penstock.kernels.hot_keys import HIDDEN
 from penstock.statistics import FlowStats, OperatorStats
 
 Json = dict[str, Any]
@@ -110,7 +110,7 @@ class EpochView:
         self._engine = engine
         self._recent: deque[tuple[float, FlowStats]] = deque(maxlen=KEPT)
         self._shards = ShardTracker()
-        self._reach = Reach()
+        self._reach = Reached()
 
     def take(self, stats: FlowStats, at: float) -> None:
         """Take in an epoch that was committed just now."""

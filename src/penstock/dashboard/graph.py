@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from penstock.drawing import place
-from penstock.graph import Graph, Node
+from penstock.flow.drawing import place
 from penstock.operators.base import Keyed, Sink, Source
+from penstock.plan.graph import Graph, Node
 
 Json = dict[str, Any]
 
@@ -64,14 +64,14 @@ def _what(node: Node) -> str:
     return type(operator).__name__
 
 
-class Reach:
+class Reached:
     """Tell what is above and below each operator; found once for a graph, for a sample asks again and again."""
 
     def __init__(self, graph: Json | None = None) -> None:
         self._graph: Json | None = None
         self.look(graph or {"edges": []})
 
-    def look(self, graph: Json) -> Reach:
+    def look(self, graph: Json) -> Reached:
         """Answer for this graph from now on."""
         if graph is not self._graph:
             self._graph = graph
@@ -112,7 +112,7 @@ CROWDED = 0.9
 
 
 def pressure_in_queues(
-    reach: Reach,
+    reach: Reached,
     queues: Mapping[str, int],
     capacity: int,
     in_flight: float,
@@ -139,7 +139,7 @@ def pressure_in_queues(
 
 
 def pressure_in_epochs(
-    reach: Reach, backlog: int | None, rows: int, busy: Mapping[str, float], fixed: float = 0.0
+    reach: Reached, backlog: int | None, rows: int, busy: Mapping[str, float], fixed: float = 0.0
 ) -> Json:
     """Judge by epochs: more waits than one of them takes, and the operator with most of the time is the cause.
 
@@ -155,7 +155,7 @@ def pressure_in_epochs(
     return _told(reach, {name: why})
 
 
-def _told(reach: Reach, reasons: Mapping[str, str]) -> Json:
+def _told(reach: Reached, reasons: Mapping[str, str]) -> Json:
     held: dict[str, str] = {}
     for name in reasons:
         for other in reach.above(name):

@@ -25,9 +25,9 @@ from typing import Any
 from pyarrow import fs
 
 from penstock.clock import monotonic
+from penstock.connectors.paths import exists, locate
 from penstock.elastic.decisions import HOLD, START, Decision, from_json, to_json
 from penstock.errors import PenstockError, StorageError
-from penstock.ingress.paths import exists, locate
 
 FILE = "history.sqlite"
 """The file that makes a directory a history."""

@@ -15,7 +15,7 @@ from penstock.dashboard.epochs import EpochView
 from penstock.dashboard.graph import describe_graph
 from penstock.dashboard.threads import ThreadsView
 from penstock.errors import OperatorError, PenstockError
-from penstock.plan import make_plan
+from penstock.plan.plan import make_plan
 from penstock.run import Run
 from penstock.statistics import FlowStats
 

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Any
 
 from penstock.dashboard.epochs import describe_operator, describe_shards
-from penstock.dashboard.graph import Reach, pressure_in_queues
-from penstock.local.engine import LocalEngine
-from penstock.pe.stations import StatefulStation
+from penstock.dashboard.graph import Reached, pressure_in_queues
 from penstock.run import Run
 from penstock.statistics import FlowStats, Latency, OperatorStats
+from penstock.threads.engine import LocalEngine
+from penstock.threads.stations import StatefulStation
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ class ThreadsView:
         self._sizes: dict[str, int] = {}
         self._looks = 0
         self._periods: list[Json] = []
-        self._reach = Reach()
+        self._reach = Reached()
 
     def describe(self, graph: Json, now: float, stats: FlowStats) -> Json:
         """Return the engine's part of a sample."""

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.elastic.assignment import AssignmentStatistics, CorePlan, CoreStep, as_actions, moved_bytes
 from penstock.elastic.base import Action, Actions, NoState, clamp
 from penstock.elastic.rebinding import BindingStatistics
-from penstock.elastic.search import Record, ordered
+from penstock.elastic.search import LevelRecord, ordered
 from penstock.elastic.shard_balance import ShardBalance, ShardState, ShardStatistics
 from penstock.elastic.thread_level import ThreadStatistics
 
@@ -167,7 +167,7 @@ class RulesState:
     """Hold the level and what is trusted: a record's `first` and `mean` are its first and last throughput."""
 
     level: int
-    trusted: tuple[Record, ...] = ()
+    trusted: tuple[LevelRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class StreamsRules:
         if own is not None and self._differs(throughput, own.first):
             known, own = {}, None
         first = own.first if own else throughput
-        known[state.level] = Record(state.level, first, throughput)
+        known[state.level] = LevelRecord(state.level, first, throughput)
         state = RulesState(state.level, ordered(known.values()))
         level, why = self._next(state, throughput, statistics.cpu_usage)
         if level == state.level:

@@ -26,9 +26,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from penstock.elastic import search
 from penstock.elastic.search import (
     NOISE_WIDTH,
+    LevelRecord,
     Memory,
     PastLoad,
-    Record,
     agrees,
     forget,
     in_a_row,
@@ -57,7 +57,7 @@ class LevelState:
     seen: int = 0
     last: float = 0.0
     """What the next sample is compared with to learn the noise: the one before, or the level's mean; 0 for nothing."""
-    records: tuple[Record, ...] = ()
+    records: tuple[LevelRecord, ...] = ()
     until: int = 0
     """The samples that the level of the moment is to have before the next decision, where it is in doubt."""
     _: KW_ONLY
@@ -155,7 +155,7 @@ class Levels:
         """Add the sample to the level's record, then go where the records point."""
         known = {record.level: record for record in state.records}
         own = known.get(state.level)
-        known[state.level] = own.add(throughput) if own else Record(state.level, throughput, throughput)
+        known[state.level] = own.add(throughput) if own else LevelRecord(state.level, throughput, throughput)
         state = replace(state, records=search.ordered(known.values()))
         if state.untried:
             return self._try_past_load(state, throughput, bounds)
@@ -204,7 +204,7 @@ class Levels:
             return replace(state, phase=CONFIRMING), why
         return self._settle(state, choice, bounds)
 
-    def _settle(self, state: LevelState, choice: Record, bounds: tuple[int, int]) -> tuple[LevelState, str]:
+    def _settle(self, state: LevelState, choice: LevelRecord, bounds: tuple[int, int]) -> tuple[LevelState, str]:
         """Stop searching, unless the load has changed since the level was first measured."""
         later = choice.mean
         if choice.count > 1:
@@ -256,7 +256,7 @@ class Levels:
         fresh = replace(
             state,
             phase=SEARCHING,
-            records=(Record(state.level, mean, mean),),
+            records=(LevelRecord(state.level, mean, mean),),
             doubts=0,
             moves=0,
             suspects=0,
@@ -289,7 +289,7 @@ class Levels:
     def _recall(self, state: LevelState, load: PastLoad) -> LevelState:
         """Trust a past load's records again, and confirm its level with fresh samples."""
         known = search.expected(load.records, load.level) or 0.0
-        records = (*(r for r in load.records if r.level != load.level), Record(load.level, known, known))
+        records = (*(r for r in load.records if r.level != load.level), LevelRecord(load.level, known, known))
         there = replace(state, records=search.ordered(records), phase=CONFIRMING, untried=(), recalled=load)
         # How far they differ from what is measured now is no noise.
         return replace(self._move(there, load.level), last=0.0)

@@ -29,7 +29,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, in_words, percent, things
-from penstock.elastic.search import NOISE_WIDTH, Record, in_a_row, learn, standard_error, threshold
+from penstock.elastic.search import NOISE_WIDTH, LevelRecord, in_a_row, learn, standard_error, threshold
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
 
@@ -91,7 +91,7 @@ class ReplicaTrial:
 
     before: int
     after: int
-    base: Record
+    base: LevelRecord
     """Its throughput before: as the bottleneck if it grew, as an idle one if it shrank."""
 
 
@@ -109,9 +109,9 @@ class OperatorMemory:
     suspects: int = 0
     """Samples in a row that differ from that on one side; negative when they are below."""
     _: KW_ONLY
-    slow: Record | None = None
+    slow: LevelRecord | None = None
     """Its samples at its present size as the bottleneck, since anything was changed."""
-    idle: Record | None = None
+    idle: LevelRecord | None = None
     """Its last samples in a row in which it could do with one replica fewer."""
     noise: float = 0.0
     """The standard deviation of a sample, as a fraction."""
@@ -327,8 +327,8 @@ class Replicas:
         return learned, _change(operator.name, replicas, replicas - 1, why, (("busy", operator.busy),))
 
 
-def _added(record: Record | None, size: int, throughput: float) -> Record:
-    return record.add(throughput) if record is not None else Record(size, throughput, throughput)
+def _added(record: LevelRecord | None, size: int, throughput: float) -> LevelRecord:
+    return record.add(throughput) if record is not None else LevelRecord(size, throughput, throughput)
 
 
 def _change(name: str, before: int, after: int, why: str, figures: Figures = ()) -> Action:

@@ -59,7 +59,7 @@ class PastLoad:
     """Keep the level that a load settled on, and the curve that was measured under it."""
 
     level: int
-    records: tuple[Record, ...]
+    records: tuple[LevelRecord, ...]
 
 
 Memory = tuple[PastLoad, ...]
@@ -100,7 +100,7 @@ def forget(memory: Memory, load: PastLoad) -> Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LevelRecord:
     """Keep what was measured at one level: the first trusted throughput, the mean and the sample count."""
 
     level: int
@@ -108,10 +108,10 @@ class Record:
     mean: float
     count: int = 1
 
-    def add(self, throughput: float) -> Record:
+    def add(self, throughput: float) -> LevelRecord:
         """Return the record with one more sample."""
         count = self.count + 1
-        return Record(self.level, self.first, self.mean + (throughput - self.mean) / count, count)
+        return LevelRecord(self.level, self.first, self.mean + (throughput - self.mean) / count, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +122,17 @@ class Probe:
     why: str
 
 
-def ordered(records: Iterable[Record]) -> tuple[Record, ...]:
+def ordered(records: Iterable[LevelRecord]) -> tuple[LevelRecord, ...]:
     """Return the records by level."""
     return tuple(sorted(records, key=lambda record: record.level))
 
 
-def best(records: Sequence[Record]) -> Record:
+def best(records: Sequence[LevelRecord]) -> LevelRecord:
     """Return the record with the highest mean; of equals, the one with the fewest threads."""
     return max(records, key=lambda record: (record.mean, -record.level))
 
 
-def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0) -> Record:
+def preferred(records: Sequence[LevelRecord], sensitivity: float, noise: float = 0.0) -> LevelRecord:
     """Return the lowest level that gives up no more than its saving is worth.
 
     `noise` is the standard deviation of one sample, as a fraction. The best of many noisy records is best
@@ -153,7 +153,7 @@ def preferred(records: Sequence[Record], sensitivity: float, noise: float = 0.0)
 
 
 def propose(
-    records: Sequence[Record], low: int, high: int, sensitivity: float, noise: float = 0.0, *, doubt: bool = True
+    records: Sequence[LevelRecord], low: int, high: int, sensitivity: float, noise: float = 0.0, *, doubt: bool = True
 ) -> Probe | None:
     """Return the level whose measurement is missing most, or None when the top is known.
 
@@ -180,7 +180,7 @@ def propose(
     )
 
 
-def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | None:
+def _between(records: Sequence[LevelRecord], around: LevelRecord, reason: str) -> Probe | None:
     """Halve the wider gap beside a record; for thrift only the gap below counts."""
     at = records.index(around)
     below = records[at - 1].level if at > 0 else around.level
@@ -197,7 +197,9 @@ def _between(records: Sequence[Record], around: Record, reason: str) -> Probe | 
     return Probe(to, f"the best lies between {below} and {above}, so far it is {around.mean:.4g}/s with {around.level}")
 
 
-def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivity: float, noise: float) -> Probe | None:
+def _doubtful(
+    records: Sequence[LevelRecord], top: LevelRecord, choice: LevelRecord, sensitivity: float, noise: float
+) -> Probe | None:
     """Measure the best level or its rival again, unless the choice between them is clear.
 
     The rival is the choice where that is another level, and else the one that may be as good: within two standard
@@ -213,12 +215,12 @@ def _doubtful(records: Sequence[Record], top: Record, choice: Record, sensitivit
     return Probe(again.level, f"{why}, so {again.level} is measured again")
 
 
-def standard_error(one: Record, other: Record, noise: float) -> float:
+def standard_error(one: LevelRecord, other: LevelRecord, noise: float) -> float:
     """Return the standard error of the difference of two means, as a fraction."""
     return noise * math.sqrt(1 / one.count + 1 / other.count)
 
 
-def expected(records: Sequence[Record], level: int) -> float | None:
+def expected(records: Sequence[LevelRecord], level: int) -> float | None:
     """Return the throughput that the records imply at a level, or None outside the levels they cover."""
     below = [record for record in records if record.level <= level]
     above = [record for record in records if record.level >= level]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
 from penstock.operators.calls import CallOptions, Calls, WallTime, make_calls, positive_seconds
 from penstock.operators.stateless import is_async_function, rows_in_flight
-from penstock.rows import RowType
+from penstock.rows.records import RowType
 
 
 def arguments_of(options: CallOptions) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
+from penstock.flow.naming import free_name
 from penstock.flow.stream import Stream
-from penstock.graph import Port
 from penstock.operators import coroutine
 from penstock.operators.base import Keyed
-from penstock.row_types import row_type
+from penstock.plan.graph import Port
+from penstock.rows.row_types import row_type
 
 
 def operate(
@@ -31,8 +32,8 @@ def operate(
     if not streams or not all(isinstance(stream, Stream) for stream in streams):
         raise FlowError(f"operate({operator!r}) needs the streams that it reads, each without key_by, got {streams!r}")
     flow = streams[0].flow
-    name = flow._free_name(name, operator if isinstance(operator, type) else type(operator), "operate")
-    operator = coroutine.checked(operator, name, len(streams))
+    name = free_name(flow, name, operator if isinstance(operator, type) else type(operator), "operate")
+    operator = coroutine.checked_operator(operator, name, len(streams))
     checks.one_flow(streams, name)
     times = [stream.time for stream in streams]
     operator.check(name, times)
@@ -49,7 +50,7 @@ def operate(
     again = operator.restartable if restartable is None else restartable
     logic = coroutine.CoroutineLogic(operator, types, len(streams), most, again)
     ports = ("out",) if count == 1 else tuple(f"out{index}" for index in range(count))
-    flow._add(
+    flow.add(
         name,
         Keyed(logic, None, outputs=ports),
         tuple(stream.port for stream in streams),

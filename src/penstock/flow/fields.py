@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import checks
 from penstock.errors import FlowError
-from penstock.flow.joining import lifetime
-from penstock.operators.aggregate_values import Taken
+from penstock.flow import checks
+from penstock.flow.building import applied, remembering
+from penstock.flow.lifetimes import lifetime
+from penstock.flow.naming import free_name
+from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.base import Key, Logic, OnError
 from penstock.operators.expiring import Expiring
 from penstock.operators.expressions import bound, is_expression
@@ -19,8 +21,8 @@ from penstock.operators.initial import state_maker
 from penstock.operators.ranking import LEFT, RANK, Ranking, RunningTop
 from penstock.operators.scan import FlatScan, keep_first
 from penstock.operators.stateless import Select, evaluate
-from penstock.rows import RowType, record_type
-from penstock.timing import Duration
+from penstock.rows.records import RowType, record_type
+from penstock.rows.timing import Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -30,7 +32,7 @@ def select(
     stream: Stream, fields: tuple[str, ...], expressions: Mapping[str, Any], name: str | None, on_error: OnError
 ) -> Stream:
     """Keep fields and compute others."""
-    name = stream.flow._free_name(name, None, "select")
+    name = free_name(stream.flow, name, None, "select")
     known = checks.known_type(stream.type, name, "select")
     if "*" in fields:
         star = fields.index("*")
@@ -51,7 +53,7 @@ def select(
 
 def drop(stream: Stream, fields: tuple[str, ...], name: str | None) -> Stream:
     """Leave fields out."""
-    name = stream.flow._free_name(name, None, "drop")
+    name = free_name(stream.flow, name, None, "drop")
     known = checks.known_type(stream.type, name, "drop")
     for field in fields:
         checks.field(known, field, name, "drop")
@@ -61,7 +63,7 @@ def drop(stream: Stream, fields: tuple[str, ...], name: str | None) -> Stream:
 
 def rename(stream: Stream, fields: Mapping[str, str], name: str | None) -> Stream:
     """Give fields other names."""
-    name = stream.flow._free_name(name, None, "rename")
+    name = free_name(stream.flow, name, None, "rename")
     known = checks.known_type(stream.type, name, "rename")
     for field in fields:
         checks.field(known, field, name, "rename")
@@ -81,12 +83,12 @@ def _computed(
         raise FlowError(f"operator {name!r}: {what} must leave at least one field")
     checks.distinct([field for field, _ in pairs], name, what)
     result = record_type(evaluate(known.encode([]), pairs).schema)
-    return stream._apply(name, Select(known, pairs, result, on_error=on_error), result)
+    return applied(stream, name, Select(known, pairs, result, on_error=on_error), result)
 
 
 def distinct(stream: Stream, fields: tuple[str, ...], within: Duration | None, name: str | None) -> Stream:
     """Keep the first of rows that are alike."""
-    name = stream.flow._free_name(name, None, "distinct")
+    name = free_name(stream.flow, name, None, "distinct")
     if fields:
         for field in fields:
             checks.field(stream.type, field, name, "distinct")
@@ -96,7 +98,7 @@ def distinct(stream: Stream, fields: tuple[str, ...], within: Duration | None, n
     if within is not None:
         checks.has_time(stream, name, "within=")
         logic = Expiring(logic, lifetime(within, stream.time, name, "within"), renews=False)
-    return stream._stateful(name, logic, Key(fields), "fail")
+    return remembering(stream, name, logic, Key(fields), "fail")
 
 
 def ranking(stream: Stream, count: int, by: Any, largest: bool, name: str, others: tuple[str, ...]) -> Ranking:
@@ -114,7 +116,7 @@ def ranking(stream: Stream, count: int, by: Any, largest: bool, name: str, other
         checks.field(known, by, name, "top(by=...)")
     elif not callable(by) and not is_expression(by):
         raise FlowError(f"operator {name!r}: top(by={by!r}); give a field, an expression or a function of the row")
-    taken = Taken((by,)).bound(known, name, "top")
+    taken = TakenValues((by,)).bound(known, name, "top")
     kind = taken.kind()
     if kind is not None and pa.types.is_nested(kind):
         raise FlowError(f"operator {name!r}: top(by=...) is of the type {kind}, which has no order; give a part of it")
@@ -125,7 +127,7 @@ def top(
     stream: Stream, count: int, by: Any, largest: bool, name: str | None, on_error: OnError, ttl: Duration | None
 ) -> Stream:
     """Tell of the first rows as they change."""
-    name = stream.flow._free_name(name, None, "top")
+    name = free_name(stream.flow, name, None, "top")
     running = RunningTop(ranking(stream, count, by, largest, name, (RANK, LEFT)))
     logic = FlatScan(running, state_maker(()), running.returns)
-    return stream._stateful(name, logic, stream._key, on_error, ttl=ttl)
+    return remembering(stream, name, logic, stream.key, on_error, ttl=ttl)

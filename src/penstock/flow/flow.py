@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 from weakref import WeakSet
 
-from penstock import checks
+from penstock.connectors.read import Files, Items, Readable, Reader, as_reader, reader_type
 from penstock.errors import FlowError, users_line
-from penstock.flow.naming import AutomaticName, automatic_name, numbered
+from penstock.flow import checks
+from penstock.flow.naming import AutomaticName, numbered
 from penstock.flow.stream import Stream
-from penstock.graph import Graph, Node, Port, kind_of_node
-from penstock.keys import SHARDS
 from penstock.operators.base import OnError, Operator, Sink, Source, Union
-from penstock.read import Files, Items, Readable, Reader, as_reader, reader_type
-from penstock.row_types import OutT, Schema, row_type
-from penstock.rows import RowType
-from penstock.timing import Arrival, Duration, TimeKind, kind_of, ticks, unit_of
+from penstock.plan.graph import Graph, Node, Port, kind_of_node
+from penstock.rows.keys import SHARDS
+from penstock.rows.records import RowType
+from penstock.rows.row_types import OutT, Schema, row_type
+from penstock.rows.timing import Arrival, Duration, TimeKind, kind_of, ticks, unit_of
 
 
 class Flow:
@@ -30,10 +30,10 @@ class Flow:
 
     def __init__(self, name: str, *, shards: int = SHARDS) -> None:
         checks.flow_name(name)
-        checks.shards(name, shards)
+        checks.number_of_shards(name, shards)
         self.name, self.shards = name, shards
         self._nodes: dict[str, Node] = {}
-        self._streams: WeakSet[Stream] = WeakSet()
+        self.streams: WeakSet[Stream] = WeakSet()
         """The streams that users hold, which know operators by name."""
         self.started = False
         """Whether it runs, so that operators must be called as they are."""
@@ -42,6 +42,13 @@ class Flow:
     def nodes(self) -> MappingProxyType[str, Node]:
         """Return the operators by name, in the order in which they were declared."""
         return MappingProxyType(self._nodes)
+
+    def changed(self, operators: Mapping[str, Operator]) -> Flow:
+        """Return the flow with some operators replaced by others of their kind."""
+        made = Flow(self.name)
+        for name, node in self._nodes.items():
+            made._nodes[name] = replace(node, operator=operators.get(name, node.operator))
+        return made
 
     def graph(self) -> Graph:
         """Return the graph as it stands now."""
@@ -91,15 +98,15 @@ class Flow:
         checks.not_negative(amount, name, "slack", slack)
         if on_late not in ("fail", "divert"):
             raise FlowError(f'source {name!r}: on_late={on_late!r}; use "fail" or "divert"')
-        checks.seconds(idle_after, name, "idle_after")
+        checks.seconds_given(idle_after, name, "idle_after")
         outputs = ("out",) if on_late == "fail" else ("out", "late")
         source = Source(made, fields, field_name, amount, idle_after, by_arrival, on_error=on_error, outputs=outputs)
         operator, letters = checks.with_errors(source, name)
-        return self._add(name, operator, (), (*[declared] * len(outputs), *letters), kind)
+        return self.add(name, operator, (), (*[declared] * len(outputs), *letters), kind)
 
     def forward(self, name: str) -> Forward:
         """Return a stream that is read before it is defined; give it its rows with `connect`."""
-        self._add(name, Union(), (), (None,), None)
+        self.add(name, Union(), (), (None,), None)
         return Forward(self, Port(name))
 
     def _time_kind(self, declared: RowType | None, time: str, name: str) -> TimeKind:
@@ -114,7 +121,7 @@ class Flow:
             )
         return kind
 
-    def _add(
+    def add(
         self,
         name: str,
         operator: Operator,
@@ -122,6 +129,7 @@ class Flow:
         types: tuple[RowType | None, ...],
         time: TimeKind | None,
     ) -> Stream:
+        """Put an operator in the flow: what the methods of streams do."""
         naming = name.naming if isinstance(name, AutomaticName) else None
         if naming is None and name in self._nodes and not self.started:
             inputs = self._give_way(name, inputs)
@@ -131,9 +139,6 @@ class Flow:
             name, operator, inputs, types, time, shards=self.shards, naming=naming, where=users_line()
         )
         return Stream(self, Port(name))
-
-    def _free_name(self, given: str | None, function: Any, kind: str) -> str:
-        return automatic_name(function, kind, self._nodes) if given is None else given
 
     def _give_way(self, name: str, inputs: tuple[Port, ...]) -> tuple[Port, ...]:
         """Give an operator with an automatic name another one, because the user wants it; return ports renamed."""
@@ -151,7 +156,7 @@ class Flow:
             )
             for key, node in self._nodes.items()
         }
-        for stream in list(self._streams):
+        for stream in list(self.streams):
             (stream.port,) = renamed((stream.port,))
         return renamed(inputs)
 
@@ -165,7 +170,7 @@ class Flow:
 
     def _repr_svg_(self) -> str | None:
         """Draw the flow, as notebooks ask for it; None where it cannot be drawn yet."""
-        from penstock.drawing import draw_svg
+        from penstock.flow.drawing import draw_svg
 
         try:
             return draw_svg(self)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
+from penstock.flow.building import remembering
+from penstock.flow.lifetimes import distance, lifetime
+from penstock.flow.naming import free_name
 from penstock.operators.base import Logic, OnError
 from penstock.operators.join import Combine, How, Join, SideBySide
 from penstock.operators.process import ProcessLike, process_logic
-from penstock.operators.timed_join import Interval, Lifetime, TimedJoin
+from penstock.operators.timed_join import Interval, TimedJoin
 from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
-from penstock.row_types import row_type
-from penstock.rows import Row, RowType
-from penstock.timing import Duration, Ticks, TimeKind, signed_ticks, unit_of
+from penstock.rows.records import Row, RowType
+from penstock.rows.row_types import row_type
+from penstock.rows.timing import Duration, TimeKind, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream
@@ -59,7 +62,7 @@ def join(
 ) -> Stream:
     """Join two keyed streams."""
     stream, other = left.stream, right.stream
-    name = stream.flow._free_name(name, combine, "join")
+    name = free_name(stream.flow, name, combine, "join")
     checks.one_flow((stream, other), name)
     if how not in get_args(How):
         raise FlowError(f'operator {name!r}: how={how!r}; use "inner", "left", "right", "outer", "semi" or "anti"')
@@ -88,7 +91,7 @@ def join(
         logic = Join(windows, made, how, returns)
     # With a time to live there is no late: a row meets what is kept, whenever it comes.
     late = () if ttl is not None else ("late",)
-    return stream._stateful(name, logic, left.key, on_error, extra_ports=late, other=other, other_key=right.key)
+    return remembering(stream, name, logic, left.key, on_error, extra_ports=late, other=other, other_key=right.key)
 
 
 def connect(
@@ -104,12 +107,12 @@ def connect(
     """Give the rows of two keyed streams to one process."""
     stream, other = left.stream, right.stream
     process = process() if isinstance(process, type) else process
-    name = stream.flow._free_name(name, type(process), "connect")
+    name = free_name(stream.flow, name, type(process), "connect")
     checks.one_flow((stream, other), name)
     checks.joined_keys(left.key, stream.type, right.key, other.type, name)
     checks.same_time(stream, other, name)
     logic = process_logic(process, row_type(schema, name), name, ("on_left", "on_right"))
-    return stream._stateful(name, logic, left.key, on_error, other=other, other_key=right.key, ttl=ttl)
+    return remembering(stream, name, logic, left.key, on_error, other=other, other_key=right.key, ttl=ttl)
 
 
 def _windows(window: WindowSpec | Duration, how: How, left: KeyedStream, name: str) -> TimeWindows:
@@ -147,11 +150,11 @@ def _combining(
 def _interval(within: Within, kind: TimeKind | None, name: str) -> Interval:
     """Read how far rows may be apart; one duration is so far in both directions."""
     if isinstance(within, tuple) and len(within) == 2:
-        low, high = (_distance(each, within, kind, name, "within") for each in within)
+        low, high = (distance(each, within, kind, name, "within") for each in within)
     elif isinstance(within, (tuple, list)):
         raise FlowError(f"operator {name!r}: within={within!r}; give (low, high), or one duration for both directions")
     else:
-        high = _distance(within, within, kind, name, "within")
+        high = distance(within, within, kind, name, "within")
         low = -high
     if low > high:
         raise FlowError(
@@ -159,21 +162,6 @@ def _interval(within: Within, kind: TimeKind | None, name: str) -> Interval:
             f"the right row less that of the left one"
         )
     return Interval(low, high)
-
-
-def lifetime(span: Duration, kind: TimeKind | None, name: str, option: str = "ttl") -> Lifetime:
-    """Return how long something is kept, or refuse a time of another unit than the rows'."""
-    amount = _distance(span, span, kind, name, option)
-    if amount <= 0:
-        raise FlowError(f"operator {name!r}: {option}={span!r} keeps nothing; give more than 0")
-    return Lifetime(amount)
-
-
-def _distance(duration: Duration, given: Within, kind: TimeKind | None, name: str, option: str) -> Ticks:
-    amount, unit = signed_ticks(duration, name, option)
-    if amount and unit != unit_of(kind):  # nothing has every unit
-        raise FlowError(checks.unit_mismatch(name, option, given, kind))
-    return amount
 
 
 def _no_fold(_window: Window, _rows: list[Row]) -> Row:

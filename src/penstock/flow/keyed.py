@@ -13,8 +13,8 @@ from penstock.operators.base import Key, OnError
 from penstock.operators.join import How
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import WindowSpec
-from penstock.row_types import OutT, RowT_co, Schema
-from penstock.timing import Duration
+from penstock.rows.row_types import OutT, RowT_co, Schema
+from penstock.rows.timing import Duration
 
 Result = TypeVar("Result")
 
@@ -38,7 +38,7 @@ class KeyedStream(Stateful[RowT_co]):
 
     @property
     def _keyed_rows(self) -> Stream[RowT_co]:
-        return self.stream._with_key(self.key)
+        return self.stream.with_key(self.key)
 
     def join(
         self,

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from penstock import checks
+from penstock.connectors.tables import make_table
 from penstock.errors import FlowError
+from penstock.flow import checks
+from penstock.flow.building import applied, remembering
 from penstock.flow.joining import On, key_both
-from penstock.ingress.tables import make_table
+from penstock.flow.naming import free_name
 from penstock.operators.base import Key, Logic
 from penstock.operators.latest import Beside, Latest, LatestAsOf
 from penstock.operators.lookup import Brought, Lookup, LookupHow
-from penstock.rows import RowType
-from penstock.timing import Duration, seconds
+from penstock.rows.records import RowType
+from penstock.rows.timing import Duration, seconds
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream
@@ -42,7 +44,7 @@ def lookup(
     from penstock.flow.keyed import KeyedStream
     from penstock.flow.stream import Stream
 
-    name = stream.flow._free_name(name, None, "lookup")
+    name = free_name(stream.flow, name, None, "lookup")
     if how not in get_args(LookupHow):
         raise FlowError(f'operator {name!r}: how={how!r}; use "left" or "inner"')
     if isinstance(table, (Stream, KeyedStream)):
@@ -70,7 +72,7 @@ def _in_table(
 ) -> Stream:
     row = checks.known_type(stream.type, name, "a lookup")
     mine, others = tuple(left for left, _ in on), tuple(right for _, right in on)
-    checks.key_fields(row, mine, name)
+    checks.fields_of_key(row, mine, name)
     table = make_table(given, others, schema, name)
     for each in others:
         _table_field(table.type, each, name, "on")
@@ -85,13 +87,13 @@ def _in_table(
         (times,) = _pairs(as_of, name, "as_of", one=True)
         _check_times(row, table.type, times, name)
     period = None if refresh is None else seconds(refresh, "refresh", name)
-    checks.seconds(period, name, "refresh")
+    checks.seconds_given(period, name, "refresh")
     brought = _brought(row, table.type, others, fields, prefix, name)
     result = brought.result_type(row, table.type)
     lookup = Lookup(row, on, times, how, brought, result, refresh=period, table=table)
     if table.at_hand:
         lookup.over(table.read(name), name)  # a key with several rows is refused here
-    return stream._apply(name, lookup, result)
+    return applied(stream, name, lookup, result)
 
 
 def _in_stream(
@@ -122,7 +124,9 @@ def _in_stream(
                 checks.merge_time(stream.flow.graph(), side.port.node, times[number], name, f"as_of={as_of!r}")
         logic = LatestAsOf(combine, how)
     late = ("late",) if as_of is not False else ()
-    return stream._stateful(name, logic, left.key, "fail", extra_ports=late, other=other, other_key=right.key, ttl=ttl)
+    return remembering(
+        stream, name, logic, left.key, "fail", extra_ports=late, other=other, other_key=right.key, ttl=ttl
+    )
 
 
 def _keyed_sides(stream: Stream, table: Stream | KeyedStream, on: On, name: str) -> tuple[KeyedStream, KeyedStream]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock import checks
 from penstock.errors import FlowError
-from penstock.flow.joining import lifetime
+from penstock.flow import checks
+from penstock.flow.building import remembering
+from penstock.flow.lifetimes import lifetime
+from penstock.flow.naming import free_name
 from penstock.operators.base import OnError
 from penstock.operators.pattern import Absent, Match, Pattern, Place, Step
 from penstock.operators.stateless import refuse_async
-from penstock.timing import Duration, TimeKind, kind_of
+from penstock.rows.timing import Duration, TimeKind, kind_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -31,7 +33,7 @@ def pattern(
     on_error: OnError,
 ) -> Stream:
     """Find sequences of rows."""
-    name = stream.flow._free_name(name, combine, "pattern")
+    name = free_name(stream.flow, name, combine, "pattern")
     places = _places(steps, name)
     kind = _kind(stream, time, name)
     if time is not None and places[-1].barred:
@@ -45,12 +47,12 @@ def pattern(
         refuse_async(combine, name, "combine= of a pattern")
     elif schema is not None:
         raise FlowError(f"operator {name!r}: schema= is for what combine= returns; give both, or leave it out")
-    key = stream._key
+    key = stream.key
     if combine is None:
         checks.distinct((*(key.names if key else ()), "start", "end", "rows"), name, "the pattern")
     span = lifetime(within, kind, name, "within").ttl
     logic = Pattern(places, span, combine, returns, key, kind, time=time, strict=strict, overlap=overlap)
-    return stream._stateful(name, logic, key, on_error)
+    return remembering(stream, name, logic, key, on_error)
 
 
 def _kind(stream: Stream, time: str | None, name: str) -> TimeKind:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.graph import Naming
+from penstock.plan.graph import Naming
+
+if TYPE_CHECKING:
+    from penstock.flow.flow import Flow
 
 _NAMELESS = ("functools", "operator", "builtins", "itertools")
 """Objects of these modules that can be called, such as partials, are not what a user would name an operator by."""
@@ -21,6 +24,11 @@ def automatic_name(function: Any, kind: str, taken: Container[str]) -> Automatic
     """Return a free name for an operator: that of its function, or of its kind where it has none or no function."""
     base = None if function is None else own_name(function)
     return numbered(Naming(base or kind, function is None or base is not None), taken)
+
+
+def free_name(flow: Flow, given: str | None, function: Any, kind: str) -> str:
+    """Return the name that the user gave, or one that is free in the flow."""
+    return automatic_name(function, kind, flow.nodes) if given is None else given
 
 
 def numbered(naming: Naming, taken: Container[str]) -> AutomaticName:

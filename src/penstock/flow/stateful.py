@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never
 
-from penstock import checks
+from penstock.flow import checks
+from penstock.flow.building import remembering
 from penstock.flow.fields import top
 from penstock.flow.matching import pattern
+from penstock.flow.naming import free_name
 from penstock.flow.windowed import WindowedStream
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
@@ -17,8 +19,8 @@ from penstock.operators.pattern import Absent, Match, Step
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.windows import WindowSpec
-from penstock.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
-from penstock.timing import Duration
+from penstock.rows.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
+from penstock.rows.timing import Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -48,9 +50,9 @@ class Stateful(Generic[RowT_co]):
         for all operators with `ttl`.
         """
         stream = self._keyed_rows
-        name = stream.flow._free_name(name, function, "scan")
+        name = free_name(stream.flow, name, function, "scan")
         returns = checks.returns(function, schema, name, takes=("state", "row"), pair=True)
-        return stream._stateful(name, Scan(function, state_maker(initial), returns), stream._key, on_error, ttl=ttl)
+        return remembering(stream, name, Scan(function, state_maker(initial), returns), stream.key, on_error, ttl=ttl)
 
     def flat_scan(
         self,
@@ -64,9 +66,11 @@ class Stateful(Generic[RowT_co]):
     ) -> Stream[OutT]:
         """Keep running state with any number of outputs a row: `function(state, row) -> (state, outputs)`."""
         stream = self._keyed_rows
-        name = stream.flow._free_name(name, function, "flat_scan")
+        name = free_name(stream.flow, name, function, "flat_scan")
         returns = checks.returns(function, schema, name, takes=("state", "row"), pair=True, item=True)
-        return stream._stateful(name, FlatScan(function, state_maker(initial), returns), stream._key, on_error, ttl=ttl)
+        return remembering(
+            stream, name, FlatScan(function, state_maker(initial), returns), stream.key, on_error, ttl=ttl
+        )
 
     def reduce(
         self,
@@ -79,9 +83,9 @@ class Stateful(Generic[RowT_co]):
     ) -> Stream[OutT]:
         """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
         stream = self._keyed_rows
-        name = stream.flow._free_name(name, function, "reduce")
+        name = free_name(stream.flow, name, function, "reduce")
         returns = checks.returns(function, schema, name, takes=("accumulated", "row"))
-        return stream._stateful(name, Reduce(function, returns), stream._key, on_error, ttl=ttl)
+        return remembering(stream, name, Reduce(function, returns), stream.key, on_error, ttl=ttl)
 
     def aggregate(
         self,
@@ -98,11 +102,11 @@ class Stateful(Generic[RowT_co]):
         if isinstance(ttl, aggregates.Agg):  # a computed field may be called so
             ttl, results = None, {"ttl": ttl, **results}
         stream = self._keyed_rows
-        name = stream.flow._free_name(name, None, "aggregate")
+        name = free_name(stream.flow, name, None, "aggregate")
         bundle = aggregation(results, name, stream.type)
-        key = stream._key
+        key = stream.key
         checks.aggregate_fields(bundle, stream.type, name, key.names if key else ())
-        return stream._stateful(name, Aggregate(bundle, key), key, on_error, ttl=ttl)
+        return remembering(stream, name, Aggregate(bundle, key), key, on_error, ttl=ttl)
 
     def top(
         self,
@@ -132,9 +136,9 @@ class Stateful(Generic[RowT_co]):
         """Run a class of your own with state and timers; see `penstock.Process`."""
         stream = self._keyed_rows
         process = process() if isinstance(process, type) else process
-        name = stream.flow._free_name(name, type(process), "process")
+        name = free_name(stream.flow, name, type(process), "process")
         logic = process_logic(process, row_type(schema, name), name, ("on_row",))
-        return stream._stateful(name, logic, stream._key, on_error, ttl=ttl)
+        return remembering(stream, name, logic, stream.key, on_error, ttl=ttl)
 
     def pattern(
         self,
@@ -159,4 +163,4 @@ class Stateful(Generic[RowT_co]):
 
     def window(self, spec: WindowSpec | Duration) -> WindowedStream[RowT_co]:
         """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
-        return WindowedStream(self._keyed_rows, self._keyed_rows._key, spec)
+        return WindowedStream(self._keyed_rows, self._keyed_rows.key, spec)

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import pyarrow.compute as pc
 
-from penstock import checks, hints
-from penstock.checks import DeadLetter
+from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
+from penstock.flow import checks, hints
+from penstock.flow.building import applied, remembering
 from penstock.flow.calling import arguments_of, batch_calls, calls_of
+from penstock.flow.checks import DeadLetter
 from penstock.flow.fields import distinct, drop, rename, select
-from penstock.flow.joining import On, Within, join, key_both, lifetime
+from penstock.flow.joining import On, Within, join, key_both
 from penstock.flow.looking_up import AsOf, Fields, lookup
 from penstock.flow.missing import missing_method
+from penstock.flow.naming import free_name
 from penstock.flow.stateful import Stateful
-from penstock.graph import Node, Port
-from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
+from penstock.operators.base import Key, OnError, Sink, Source, Union
 from penstock.operators.calls import CallOptions, WallTime
-from penstock.operators.expiring import Expiring
 from penstock.operators.expression_functions import Expr
 from penstock.operators.expressions import EXPRESSIONS, bound_predicate
 from penstock.operators.join import How
@@ -36,11 +37,11 @@ from penstock.operators.stateless import (
     refuse_async,
 )
 from penstock.operators.windows import WindowSpec
-from penstock.ranges import make_ranges
-from penstock.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
-from penstock.rows import RowType
-from penstock.timing import Duration, TimeKind, ticks, unit_of
-from penstock.write import as_writer
+from penstock.plan.graph import Node, Port
+from penstock.rows.ranges import make_ranges
+from penstock.rows.records import RowType
+from penstock.rows.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
+from penstock.rows.timing import Duration, TimeKind, ticks, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow
@@ -56,8 +57,8 @@ class Stream(Stateful[RowT_co]):
         """Operators with memory are partitioned by the key, if there is one."""
         self.flow = flow
         self.port = port
-        self._key = key
-        flow._streams.add(self)
+        self.key = key
+        flow.streams.add(self)
 
     @property
     def _keyed_rows(self) -> Stream[RowT_co]:
@@ -99,7 +100,7 @@ class Stream(Stateful[RowT_co]):
         node, output = self.node, self.node.operator.outputs[self.port.index]
         of = "" if output == "out" else f".{output}"
         fields = "rows of any kind" if self.type is None else ", ".join(f"{f.name}: {f.type}" for f in self.type.schema)
-        keyed = "" if self._key is None else f"; by {self._key}"
+        keyed = "" if self.key is None else f"; by {self.key}"
         time = "" if self.time is None else f"; event time: {self.time}"
         return f"<Stream {node.name!r}{of} of flow {self.flow.name!r}: {fields}{keyed}{time}>"
 
@@ -146,10 +147,10 @@ class Stream(Stateful[RowT_co]):
         for at most `in_flight`; outputs keep the order of the rows. `timeout=`, `retries=`, `backoff=`, `rate=` and
         `cache=` are for calls of a service; what `setup=` makes in each worker is the function's second argument.
         """
-        name = self.flow._free_name(name, function, "map")
+        name = free_name(self.flow, name, function, "map")
         returns = checks.returns(function, schema, name, takes=arguments_of(options))
         rows, how = calls_of(self.type, function, waits, in_flight, options, name)
-        return self._apply(name, Map(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
+        return applied(self, name, Map(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def filter(
         self,
@@ -163,18 +164,18 @@ class Stream(Stateful[RowT_co]):
     ) -> Stream[RowT_co]:
         """Keep the rows for which a function, or an expression, holds; a function may call as in `map`."""
         if isinstance(predicate, EXPRESSIONS):
-            name = self.flow._free_name(name, None, "filter")
+            name = free_name(self.flow, name, None, "filter")
             if waits or in_flight is not None or options:
                 given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
                 raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
             known = checks.known_type(self.type, name, "a filter expression")
             holds = bound_predicate(predicate, known, name, "a filter")
-            return self._apply(name, FilterExpression(known, holds, on_error=on_error), known)
-        name = self.flow._free_name(name, predicate, "filter")
+            return applied(self, name, FilterExpression(known, holds, on_error=on_error), known)
+        name = free_name(self.flow, name, predicate, "filter")
         checks.is_callable(predicate, name, "a function of the row, or an expression (ps.expr, pyarrow.compute)")
         checks.called_with(predicate, name, arguments_of(options))
         rows, how = calls_of(self.type, predicate, waits, in_flight, options, name)
-        return self._apply(name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
+        return applied(self, name, Filter(predicate, on_error=on_error, in_flight=rows, calls=how), self.type)
 
     def flat_map(
         self,
@@ -188,10 +189,10 @@ class Stream(Stateful[RowT_co]):
         **options: Unpack[CallOptions],
     ) -> Stream[OutT]:
         """Replace each row by the rows that `function(row)` returns or yields; it may call as in `map`."""
-        name = self.flow._free_name(name, function, "flat_map")
+        name = free_name(self.flow, name, function, "flat_map")
         returns = checks.returns(function, schema, name, takes=arguments_of(options), item=True)
         rows, how = calls_of(self.type, function, waits, in_flight, options, name, yields=True)
-        return self._apply(name, FlatMap(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
+        return applied(self, name, FlatMap(function, returns, on_error=on_error, in_flight=rows, calls=how), returns)
 
     def select(
         self, /, *fields: str, name: str | None = None, on_error: OnError = "fail", **expressions: Any
@@ -232,7 +233,7 @@ class Stream(Stateful[RowT_co]):
         It gets at most `rows` rows at once; where they would be fewer, they may `wait` for others for so long. What
         `setup` makes in each worker is its second argument.
         """
-        name = self.flow._free_name(name, function, "map_batches")
+        name = free_name(self.flow, name, function, "map_batches")
         most, seconds, calls = batch_calls(rows, wait, setup, setup_per, name)
         known = checks.known_type(self.type, name, "map_batches")
         returns = row_type(schema, name)
@@ -241,30 +242,30 @@ class Stream(Stateful[RowT_co]):
                 f'operator {name!r}: map_batches knows on_error="fail" only, because a batch fails as a '
                 f"whole; use map() where single rows may fail"
             )
-        return self._apply(name, MapBatches(known, function, returns, most, seconds, calls), returns or known)
+        return applied(self, name, MapBatches(known, function, returns, most, seconds, calls), returns or known)
 
     def split(
         self, *predicates: Callable[[RowT_co], Any], name: str | None = None, on_error: OnError = "fail"
     ) -> tuple[Stream[RowT_co], ...]:
         """Split in one stream a predicate, each row going to the first that holds, and one for the rest."""
-        name = self.flow._free_name(name, None, "split")
+        name = free_name(self.flow, name, None, "split")
         for predicate in predicates:
             checks.is_callable(predicate, name, "functions of the row")
             refuse_async(predicate, name, "a predicate of split()")
         ports = (*(f"out{index}" for index in range(len(predicates))), "rest")
-        self._apply(name, Split(predicates, on_error=on_error, outputs=ports), *[self.type] * len(ports))
+        applied(self, name, Split(predicates, on_error=on_error, outputs=ports), *[self.type] * len(ports))
         return tuple(Stream(self.flow, Port(name, index)) for index in range(len(ports)))
 
     # Fan-in -------------------------------------------------------------------------------------------------
 
     def union(self, *others: Stream[OutT], name: str | None = None) -> Stream[RowT_co | OutT]:
         """Join streams into one; rows come in the order that a one-row-at-a-time run gives."""
-        name = self.flow._free_name(name, None, "union")
+        name = free_name(self.flow, name, None, "union")
         streams = (self, *others)
         checks.one_flow(streams, name)
         types = {stream.type for stream in streams}
         kinds = {stream.time for stream in streams}
-        return self.flow._add(
+        return self.flow.add(
             name,
             Union(),
             tuple(s.port for s in streams),
@@ -274,7 +275,7 @@ class Stream(Stateful[RowT_co]):
 
     def merge(self, *others: Stream[OutT], by: str, name: str | None = None) -> Stream[RowT_co | OutT]:
         """Join streams in the order of their event time; rows wait until no earlier one can come."""
-        name = self.flow._free_name(name, None, "merge")
+        name = free_name(self.flow, name, None, "merge")
         streams = (self, *others)
         checks.one_flow(streams, name)
         for stream in streams:
@@ -283,13 +284,13 @@ class Stream(Stateful[RowT_co]):
 
     def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream[RowT_co]:
         """Release rows in event-time order, each once the watermark is `slack` past it."""
-        name = self.flow._free_name(name, None, "sort")
+        name = free_name(self.flow, name, None, "sort")
         amount, unit = ticks(slack, name, "slack") if slack else (0, unit_of(self.time))
         checks.has_time(self, name, "sort")
         if unit != unit_of(self.time):
             raise FlowError(checks.unit_mismatch(name, "slack", slack, self.time))
         checks.not_negative(amount, name, "slack", slack)
-        return self._stateful(name, Sort(amount), None, "fail", extra_ports=("late",))
+        return remembering(self, name, Sort(amount), None, "fail", extra_ports=("late",))
 
     def join(
         self,
@@ -351,49 +352,17 @@ class Stream(Stateful[RowT_co]):
         fields = tuple(key for key in keys if isinstance(key, str))
         if not keys or len(fields) < len(keys):
             raise FlowError(f"key_by after operator {where!r} needs field names or one function, got {keys!r}")
-        checks.key_fields(self.type, fields, where)
+        checks.fields_of_key(self.type, fields, where)
         return KeyedStream(self, Key(fields, ranges=make_ranges(ranges, self.type, fields, where)))
 
     def sink(self, name: str, writer: Any = None) -> Flow:
         """Take rows out under a name; without a writer they are kept in memory. Returns the flow."""
         writer = checks.wrap(name, as_writer, writer)
-        self.flow._add(name, Sink(writer), (self.port,), (), self.time)
+        self.flow.add(name, Sink(writer), (self.port,), (), self.time)
         return self.flow
 
     # Building -----------------------------------------------------------------------------------------------
 
-    def _with_key(self, key: Key) -> Stream[RowT_co]:
+    def with_key(self, key: Key) -> Stream[RowT_co]:
+        """Return the same rows for operators that are partitioned by the key."""
         return Stream(self.flow, self.port, key)
-
-    def _apply(self, name: str, operator: Operator, *types: RowType | None) -> Stream:
-        operator, letters = checks.with_errors(operator, name)
-        return self.flow._add(name, operator, (self.port,), (*types, *letters), self.time)
-
-    def _stateful(
-        self,
-        name: str,
-        logic: Logic,
-        key: Key | None,
-        on_error: OnError,
-        *,
-        extra_ports: tuple[str, ...] = (),
-        other: Stream | None = None,
-        other_key: Key | None = None,
-        ttl: Duration | None = None,
-    ) -> Stream:
-        """Add a keyed operator, or a whole-stream one where there is no key."""
-        inputs = [self] if other is None else [self, other]
-        if ttl is not None:
-            checks.has_time(self, name, "ttl=")
-            logic = Expiring(logic, lifetime(ttl, self.time, name))
-        keys = None if key is None else tuple(k for k in (key, other_key) if k is not None)
-        if logic.needs_time:
-            for stream in inputs:
-                checks.has_time(stream, name, "a time window")
-        time = self.time
-        result = logic.output_type([stream.type for stream in inputs], keys, time or "integer")
-        keyed = Keyed(logic, keys, on_error=on_error, outputs=("out", *extra_ports))
-        operator, letters = checks.with_errors(keyed, name)
-        types = {stream.type for stream in inputs}
-        late = [types.pop() if len(types) == 1 else None] * len(extra_ports)
-        return self.flow._add(name, operator, tuple(s.port for s in inputs), (result, *late, *letters), time)

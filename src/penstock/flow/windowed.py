@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
-from penstock import checks
 from penstock.errors import FlowError
+from penstock.flow import checks
+from penstock.flow.building import remembering
 from penstock.flow.fields import ranking
 from penstock.flow.missing import missing_method
-from penstock.graph import marks_keep_up
+from penstock.flow.naming import free_name
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
@@ -25,8 +26,9 @@ from penstock.operators.windows import (
     as_spec,
     window_logic,
 )
-from penstock.row_types import OutT, Returned, RowT_co, Schema
-from penstock.timing import Duration, unit_of
+from penstock.plan.graph import marks_keep_up
+from penstock.rows.row_types import OutT, Returned, RowT_co, Schema
+from penstock.rows.timing import Duration, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -41,7 +43,7 @@ class WindowedStream(Generic[RowT_co]):
         self.stream, self.key, self.spec = stream, key, as_spec(spec)
 
     def __repr__(self) -> str:
-        rows = self.stream if self.key is None else self.stream._with_key(self.key)
+        rows = self.stream if self.key is None else self.stream.with_key(self.key)
         return f"{repr(rows).replace('<Stream', '<WindowedStream', 1)[:-1]}; in {self.spec}>"
 
     if not TYPE_CHECKING:
@@ -58,7 +60,7 @@ class WindowedStream(Generic[RowT_co]):
         """Emit (key, window_start, window_end, aggregates) once, at the close."""
         checks.all_named(unnamed)
         name, on_error, results = checks.options_or_results(aggregates.Agg, name, on_error, results)
-        name = self.stream.flow._free_name(name, None, "window")
+        name = free_name(self.stream.flow, name, None, "window")
         bundle = aggregation(results, name, self.stream.type)
         keys = self.key.names if self.key else ()
         bounds = self._bounds(keys)
@@ -93,7 +95,7 @@ class WindowedStream(Generic[RowT_co]):
 
         `by` is a field, an expression or a function of the row. Of equal ones the earlier row is before.
         """
-        name = self.stream.flow._free_name(name, None, "window")
+        name = free_name(self.stream.flow, name, None, "window")
         ranked = ranking(self.stream, count, by, largest, name, (RANK,))
         return self._close(name, TopFold(ranked, self._bounds(ranked.row.names)), on_error)
 
@@ -106,7 +108,7 @@ class WindowedStream(Generic[RowT_co]):
         on_error: OnError = "fail",
     ) -> Stream[OutT]:
         """Combine the rows of each window: `function(accumulated, row)`, beginning with the first row."""
-        name = self.stream.flow._free_name(name, function, "window")
+        name = free_name(self.stream.flow, name, function, "window")
         return self._close(
             name, ReduceFold(function, checks.returns(function, schema, name, takes=("accumulated", "row"))), on_error
         )
@@ -120,7 +122,7 @@ class WindowedStream(Generic[RowT_co]):
         on_error: OnError = "fail",
     ) -> Stream[OutT]:
         """Emit `function(window, rows)` for each window; window has key, start and end."""
-        name = self.stream.flow._free_name(name, function, "window")
+        name = free_name(self.stream.flow, name, function, "window")
         return self._close(
             name, ApplyFold(function, checks.returns(function, schema, name, takes=("window", "rows"))), on_error
         )
@@ -140,7 +142,7 @@ class WindowedStream(Generic[RowT_co]):
             checks.has_time(self.stream, name, "a time window")
             if unit != unit_of(self.stream.time):
                 raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.time))
-        return self.stream._stateful(name, logic, self.key, on_error, extra_ports=("late",) if unit else ())
+        return remembering(self.stream, name, logic, self.key, on_error, extra_ports=("late",) if unit else ())
 
 
 def _numbered(name: str, number: int) -> str:

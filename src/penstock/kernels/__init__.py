@@ -1,1 +1,1 @@
-"""What every engine computes in the same way, on columns: for now, how rows come in."""
+"""Operators over chunks of rows, the same for every engine: how rows come in, and what becomes of them."""

@@ -14,18 +14,18 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from penstock.connectors.read import Files, Generated
+from penstock.connectors.retries import retried
+from penstock.connectors.splits import Split, read_split
+from penstock.connectors.statistics import RowGroup, row_groups
 from penstock.errors import StorageError
-from penstock.graph import SourceNode
-from penstock.ingress.retries import retried
-from penstock.ingress.splits import Split, read_split
-from penstock.ingress.statistics import RowGroup, row_groups
 from penstock.kernels.order import Bound, Key, Part, climb, within
+from penstock.kernels.source_rows import order_column, order_values
 from penstock.operators.base import Source
-from penstock.pe.chunk import Ints
-from penstock.pe.source_rows import order_column, order_values
-from penstock.read import Files, Generated
-from penstock.row_types import row_type
-from penstock.rows import RowType
+from penstock.plan.graph import SourceNode
+from penstock.rows.chunk import Ints
+from penstock.rows.records import RowType
+from penstock.rows.row_types import row_type
 
 
 @dataclass

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.checks import DEAD_LETTER, DeadLetter
+from penstock.connectors.splits import Piece
+from penstock.connectors.text import Unreadable
 from penstock.errors import SourceError
-from penstock.graph import SourceNode
-from penstock.ingress.splits import Piece
-from penstock.ingress.text import Unreadable
+from penstock.flow.checks import DEAD_LETTER, DeadLetter
+from penstock.kernels.failures import Failure
+from penstock.kernels.marks import Steps, lowest, rises
 from penstock.kernels.order import Key, climb
+from penstock.kernels.source_rows import order_column, row_times
 from penstock.operators.base import Source
-from penstock.pe.chunk import Chunk, Ints, sorting_order
-from penstock.pe.failures import Failure
-from penstock.pe.marks import Steps, lowest, rises
-from penstock.pe.source_rows import order_column, row_times
-from penstock.plan import Plan
+from penstock.plan.graph import SourceNode
+from penstock.plan.plan import Plan
+from penstock.rows.chunk import Chunk, Ints, sorting_order
+from penstock.rows.timing import BEFORE, FOREVER, Ticks
 from penstock.sequential import late_row_message
-from penstock.timing import BEFORE, FOREVER, Ticks
 
 ON_TIME, LATE, UNREADABLE = 0, 1, -1
 """The output ports of a source; what cannot be read leaves on the port for errors, if there is one."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from penstock.pe.chunk import Ints
+from penstock.rows.chunk import Ints
 
 Key = tuple[int, ...]
 """The order_by values of a row, as integers in the same order."""

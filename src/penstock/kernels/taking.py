@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ingress.feeds import Feed, Slice
-from penstock.ingress.parted import PartedFeed, parts_of
-from penstock.ingress.splits import ROW_BITS, Split, cut_splits
+from penstock.connectors.feeds import Feed, Slice
+from penstock.connectors.parted import PartedFeed, parts_of
+from penstock.connectors.splits import ROW_BITS, Split, cut_splits
 from penstock.kernels.ahead import Ahead, OrderReader
 from penstock.kernels.intake import SourceMarks, behind_row
 from penstock.kernels.order import Key, Part, bound
 from penstock.operators.base import Source
-from penstock.plan import Plan
+from penstock.plan.plan import Plan
 
 log = logging.getLogger(__name__)
 

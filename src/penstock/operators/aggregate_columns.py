@@ -19,11 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators import aggregates
-from penstock.operators.aggregate_values import Taken, read_all
+from penstock.operators.aggregate_values import TakenValues, read_all
 from penstock.operators.aggregates import Agg
 from penstock.operators.aggregation import Aggregation
-from penstock.rows import Row, RowType
-from penstock.value_columns import column_values
+from penstock.rows.records import Row, RowType
+from penstock.rows.value_columns import column_values
 
 Ints = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ def read_values(
     for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
         if read is None:
             found.append(None)
-        elif isinstance(aggregate.value, Taken):
+        elif isinstance(aggregate.value, TakenValues):
             some = aggregate.value.read_many(columns if exact else None, rows)
             check = aggregate.check
             if isinstance(some, list):

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.expressions import bound, bound_predicate, is_expression, value_column
-from penstock.rows import Row, RowType, any_getter
-from penstock.value_columns import column_values
+from penstock.rows.records import Row, RowType, any_getter
+from penstock.rows.value_columns import column_values
 
 
 class _Absent:
@@ -32,11 +32,11 @@ def taken(value: Any, where: Any, absent: Any = None) -> Any:
     """Return what an aggregate takes: a field's name or a function as it is, else a `Taken`."""
     if where is None and not is_expression(value):
         return value
-    return Taken(() if value is None else (value,), where, absent)
+    return TakenValues(() if value is None else (value,), where, absent)
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class TakenValues:
     """Some values of a row: fields, functions of the row and expressions, all where a predicate holds."""
 
     parts: tuple[Any, ...]
@@ -47,11 +47,11 @@ class Taken:
     row: RowType | None = None
     """The type of the rows, as far as it is known; set with the operator's expressions."""
 
-    def bound(self, row: RowType | None, operator: str, what: str) -> Taken:
+    def bound(self, row: RowType | None, operator: str, what: str) -> TakenValues:
         """Return it for rows of a type, where its expressions have been tried."""
         parts = tuple(bound(part, row, operator, what)[0] if is_expression(part) else part for part in self.parts)
         where = bound_predicate(self.where, row, operator, what) if is_expression(self.where) else self.where
-        return Taken(parts, where, self.absent, row)
+        return TakenValues(parts, where, self.absent, row)
 
     def kind(self) -> pa.DataType | None:
         """Return the type of the last of its values, None where it is not known."""
@@ -196,7 +196,7 @@ _computed = _Computed()
 
 
 @contextmanager
-def ahead(some: Sequence[Taken], rows: Sequence[Row]) -> Iterator[None]:
+def ahead(some: Sequence[TakenValues], rows: Sequence[Row]) -> Iterator[None]:
     """Compute the expressions of rows that are taken one by one all at once: by itself each costs as much as many.
 
     Inside, `read` and `read_each` find the values; the rows must stay. Functions are not called ahead.
@@ -230,9 +230,9 @@ def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
     return values
 
 
-def kind_of(value: Any, row: RowType | None) -> pa.DataType | None:
+def kind_of_values(value: Any, row: RowType | None) -> pa.DataType | None:
     """Return the type of what an aggregate takes of rows of a type; None where it is not known."""
-    if isinstance(value, Taken):
+    if isinstance(value, TakenValues):
         return value.kind()
     if row is None or not isinstance(value, str):
         return None

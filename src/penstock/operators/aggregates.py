@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.operators import decimals, quantiles
-from penstock.operators.aggregate_values import ABSENT, Taken, field_reader, taken
+from penstock.operators.aggregate_values import ABSENT, TakenValues, field_reader, taken
 from penstock.public import makers
-from penstock.rows import Row, RowType, arrow_type
+from penstock.rows.records import Row, RowType, arrow_type
 
 Value = Any
 """What an aggregate takes: the name of a field, a function of the row, or an expression."""
@@ -27,7 +27,7 @@ class Agg:
     """Describe one aggregate: where its values come from, how they fold, and what comes out."""
 
     label: str
-    value: str | Callable[[Row], Any] | Taken | None
+    value: str | Callable[[Row], Any] | TakenValues | None
     start: Callable[[], Any]
     step: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
@@ -48,7 +48,7 @@ class Agg:
         """Return the function that reads this aggregate's value from a row."""
         if self.value is None:
             return None
-        read = self.value.read if isinstance(self.value, Taken) else field_reader(self.value, row)
+        read = self.value.read if isinstance(self.value, TakenValues) else field_reader(self.value, row)
         check = self.check
         return read if check is None else lambda row: check(read(row))
 
@@ -331,7 +331,7 @@ def argmin_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> t
 
 def argmin(value: Value, *, by: Value, where: Where = None) -> Agg:
     """Take a value from the row in which `by` is smallest: of equal ones the first, and none in which it is null."""
-    return Agg("argmin", Taken((by, value), where), _none, argmin_step, _second, _same)
+    return Agg("argmin", TakenValues((by, value), where), _none, argmin_step, _second, _same)
 
 
 def argmax_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
@@ -343,7 +343,7 @@ def argmax_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> t
 
 def argmax(value: Value, *, by: Value, where: Where = None) -> Agg:
     """Take a value from the row in which `by` is largest: of equal ones the first, and none in which it is null."""
-    return Agg("argmax", Taken((by, value), where), _none, argmax_step, _second, _same)
+    return Agg("argmax", TakenValues((by, value), where), _none, argmax_step, _second, _same)
 
 
 def _second(pair: tuple[Any, Any] | None) -> Any:
@@ -358,7 +358,7 @@ def quantile(value: Value, q: float, *, interpolation: quantiles.Interpolation =
     """
     find = quantiles.Quantile(q, interpolation)
     kind = _float_type if interpolation == "linear" else _same
-    made = Agg("quantile", taken(value, where), quantiles.nothing, quantiles.step, find, kind)
+    made = Agg("quantile", taken(value, where), quantiles.nothing, quantiles.quantile_step, find, kind)
     return replace(made, in_place=True, check=quantiles.number, refuses=quantiles.no_number)
 
 

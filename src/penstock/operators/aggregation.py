@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import FlowError
-from penstock.operators.aggregate_values import Taken, kind_of
+from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.aggregates import Agg, identity
 from penstock.operators.expressions import is_expression
-from penstock.rows import Row, RowType
+from penstock.rows.records import Row, RowType
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,20 @@ class Aggregation:
         """Return the fields of the results, or None where a type is unknown."""
         fields = []
         for name, aggregate in zip(self.names, self.aggregates, strict=True):
-            kind = aggregate.type_of(kind_of(aggregate.value, row))
+            kind = aggregate.type_of(kind_of_values(aggregate.value, row))
             if kind is None:
                 return None
             fields.append(pa.field(name, kind))
         return fields
 
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[TakenValues]:
         """List what is computed of each row."""
-        return [aggregate.value for aggregate in self.aggregates if isinstance(aggregate.value, Taken)]
+        return [aggregate.value for aggregate in self.aggregates if isinstance(aggregate.value, TakenValues)]
 
     def functions(self) -> list[Any]:
         """List the user's functions."""
         found = [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
-        return found + [f for a in self.aggregates if isinstance(a.value, Taken) for f in a.value.functions()]
+        return found + [f for a in self.aggregates if isinstance(a.value, TakenValues) for f in a.value.functions()]
 
 
 def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) -> Aggregation:
@@ -124,21 +124,21 @@ def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) 
 def _bound(aggregate: Agg, name: str, operator: str, row: RowType | None) -> Agg:
     """Return an aggregate as it is for rows of a type; refuse what it cannot take."""
     value = aggregate.value
-    parts = [*value.parts, value.where] if isinstance(value, Taken) else [value]
+    parts = [*value.parts, value.where] if isinstance(value, TakenValues) else [value]
     for part in parts:
         if part is not None and not isinstance(part, str) and not callable(part) and not is_expression(part):
             raise FlowError(
                 f"operator {operator!r}: {name} is {aggregate.label}({part!r}), which is neither a field nor an "
                 f"expression nor a function of the row"
             )
-    if isinstance(value, Taken):
+    if isinstance(value, TakenValues):
         if isinstance(value.where, str):
             raise FlowError(
                 f"operator {operator!r}: {name} has where={value.where!r}; give an expression, for example "
                 f'where=ps.expr("price > 5"), or a function of the row'
             )
         aggregate = replace(aggregate, value=value.bound(row, operator, f"{name}={aggregate.label}(...)"))
-    kind = kind_of(aggregate.value, row)
+    kind = kind_of_values(aggregate.value, row)
     if kind is None:
         return aggregate
     if aggregate.refuses(kind):
@@ -150,4 +150,4 @@ def _bound(aggregate: Agg, name: str, operator: str, row: RowType | None) -> Agg
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(map(str, value.parts)) if isinstance(value, Taken) else repr(value)
+    return ", ".join(map(str, value.parts)) if isinstance(value, TakenValues) else repr(value)

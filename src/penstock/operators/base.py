@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.keys import check_keys, hash_columns, hash_value, hash_values
-from penstock.ranges import Ints, Ranges
-from penstock.rows import Row, RowType
-from penstock.timing import BEFORE, Ticks, TimeKind, ticks_to_time
+from penstock.rows.keys import check_keys, hash_columns, hash_value, hash_values
+from penstock.rows.ranges import Ints, Ranges
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import BEFORE, Ticks, TimeKind, ticks_to_time
 
 Kind = Literal["source", "stateless", "partitioned", "stateful", "sink"]
 OnError = Literal["fail", "skip", "dead_letter"]

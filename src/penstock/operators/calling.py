@@ -23,7 +23,7 @@ from penstock.operators.calls import Cache
 from penstock.operators.clients import Clients
 from penstock.operators.stateless import MapBatches, PerRow, yields_async
 from penstock.operators.timed_calls import TimedCalls, refuse_late
-from penstock.rows import Row, any_getter
+from penstock.rows.records import Row, any_getter
 
 if TYPE_CHECKING:
     import asyncio

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypedDict
 
 from penstock.errors import FlowError, did_you_mean
-from penstock.timing import ticks
+from penstock.rows.timing import ticks
 
 WallTime = str | float | dt.timedelta
 """A time on the clock: "500 ms", a timedelta, or seconds."""

@@ -21,8 +21,8 @@ from penstock.operators.base import Context, Emits, Key, Logic, Paused, Position
 from penstock.operators.port_buffer import IN_MEMORY, PortBuffer
 from penstock.operators.port_waits import Wait, checked_wait, no_port
 from penstock.operators.restarts import doubt
-from penstock.rows import Row, RowType
-from penstock.timing import FOREVER, Ticks, TimeKind
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import FOREVER, Ticks, TimeKind
 
 log = logging.getLogger(__name__)
 
@@ -398,7 +398,7 @@ def _foreign(found: str) -> str:
     )
 
 
-def checked(operator: Any, name: str, inputs: int) -> Operator:
+def checked_operator(operator: Any, name: str, inputs: int) -> Operator:
     """Take an operator, or make one of its class, and refuse what cannot run over so many streams."""
     operator = operator() if isinstance(operator, type) else operator
     if not isinstance(operator, Operator):

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.timed_join import Lifetime
-from penstock.rows import Row, RowType
-from penstock.timing import FOREVER, Ticks, TimeKind
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import FOREVER, Ticks, TimeKind
 
 
 class Kept(NamedTuple):

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import did_you_mean
 from penstock.operators.division import division
-from penstock.operators.expression_text import Part, parse, refuse
+from penstock.operators.expression_text import TextPart, parse, refuse
 from penstock.operators.stateless import evaluate
-from penstock.rows import RowType
+from penstock.rows.records import RowType
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Expr:
     """An expression that was written as text; the fields that it names are looked up where it is used."""
 
     text: str
-    tree: Part
+    tree: TextPart
 
     def bound(self, row: RowType, operator: str) -> pc.Expression:
         """Return what Arrow computes for rows of a type; refuse what does not fit, by its place in the text."""
@@ -55,7 +55,7 @@ class Value:
 
     made: pc.Expression
     type: pa.DataType
-    part: Part
+    part: TextPart
 
     @property
     def is_whole(self) -> bool:
@@ -82,7 +82,7 @@ class _Binding:
     def __init__(self, text: str, row: RowType, operator: str) -> None:
         self._text, self._row, self._operator, self._none = text, row, operator, row.encode([])
 
-    def value(self, part: Part) -> Value:
+    def value(self, part: TextPart) -> Value:
         if part.kind == "constant":
             made = pc.scalar(part.value)
         elif part.kind == "field":
@@ -98,14 +98,14 @@ class _Binding:
         except (pa.ArrowException, TypeError, ValueError) as error:
             self._refuse(part, self._misfit(part, error))
 
-    def _misfit(self, part: Part, error: Exception) -> str:
+    def _misfit(self, part: TextPart, error: Exception) -> str:
         """Say what an operator or function does not take, by types where Arrow would name its own functions."""
         reason = str(error).splitlines()[0]
         if "no kernel" in reason:
             reason = " and ".join(str(self.value(each).type) for each in part.arguments)
         return f"{_name(part)} does not take what it is given: {reason}"
 
-    def _call(self, part: Part) -> pc.Expression:
+    def _call(self, part: TextPart) -> pc.Expression:
         found = CALLS.get(part.value)
         if found is None:
             names = [name[:-2] for name in CALLS if name.endswith("()")]
@@ -123,11 +123,11 @@ class _Binding:
         except (pa.ArrowException, TypeError, ValueError) as error:
             self._refuse(part, self._misfit(part, error))
 
-    def _refuse(self, part: Part, problem: str) -> NoReturn:
+    def _refuse(self, part: TextPart, problem: str) -> NoReturn:
         refuse(self._text, part.at, problem, self._operator)
 
 
-def _name(part: Part) -> str:
+def _name(part: TextPart) -> str:
     return repr(part.value) if part.kind == "call" else f"{part.kind} {part.value!r}"
 
 

@@ -29,7 +29,7 @@ _DEEPEST = 100
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """A part of an expression: an operator or function with its arguments, a field, or a constant."""
 
     kind: str
@@ -37,7 +37,7 @@ class Part:
     value: Any
     """The field's name, the constant, or the name of the operator or function."""
     at: int
-    arguments: tuple[Part, ...] = ()
+    arguments: tuple[TextPart, ...] = ()
     depth: int = field(init=False, default=1)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def parse(text: str) -> Part:
+def parse(text: str) -> TextPart:
     """Read an expression; refuse a bad one by the place in its text."""
     if not isinstance(text, str):
         raise FlowError(f'ps.expr takes a text, for example ps.expr("price % 100 > 5"), not {text!r}')
@@ -123,23 +123,23 @@ class _Reader:
             self.refuse_token(repr(value))
         return token
 
-    def either(self) -> Part:
+    def either(self) -> TextPart:
         self._depth += 1
         if self._depth > _DEEPEST:
             refuse(self._text, self.now.at, f"more than {_DEEPEST} brackets are inside one another")
         found = self._both()
         while (sign := self._take("or")) is not None:
-            found = Part("call", "or", sign.at, (found, self._both()))
+            found = TextPart("call", "or", sign.at, (found, self._both()))
         self._depth -= 1
         return found
 
-    def _both(self) -> Part:
+    def _both(self) -> TextPart:
         found = self._negated()
         while (sign := self._take("and")) is not None:
-            found = Part("call", "and", sign.at, (found, self._negated()))
+            found = TextPart("call", "and", sign.at, (found, self._negated()))
         return found
 
-    def _negated(self) -> Part:
+    def _negated(self) -> TextPart:
         signs = []
         while (sign := self._take("not")) is not None:
             signs.append(sign)
@@ -148,11 +148,11 @@ class _Reader:
             found = _negation(sign, found)
         return found
 
-    def _comparison(self) -> Part:
+    def _comparison(self) -> TextPart:
         left = self._sum()
         sign = self._take(*_COMPARISONS)
         if sign is not None:
-            found = Part("call", _COMPARISONS[sign.value], sign.at, (left, self._sum()))
+            found = TextPart("call", _COMPARISONS[sign.value], sign.at, (left, self._sum()))
             if self.now.value in _COMPARISONS and self.now.kind == "sign":
                 refuse(self._text, self.now.at, "comparisons in a row are to be joined by 'and'")
             return found
@@ -160,7 +160,7 @@ class _Reader:
         if sign is not None:
             negated = self._take("not")
             self._need("null")
-            found = Part("call", "is null", sign.at, (left,))
+            found = TextPart("call", "is null", sign.at, (left,))
             return found if negated is None else _negation(negated, found)
         negated = self._take("not")
         sign = self._take("in", "between", "like")
@@ -171,16 +171,16 @@ class _Reader:
         found = self._membership(sign, left)
         return found if negated is None else _negation(negated, found)
 
-    def _membership(self, sign: Token, left: Part) -> Part:
+    def _membership(self, sign: Token, left: TextPart) -> TextPart:
         if sign.value == "like":
-            return Part("call", "like", sign.at, (left, self._sum()))
+            return TextPart("call", "like", sign.at, (left, self._sum()))
         if sign.value == "in":
-            return Part("call", "in", sign.at, (left, *self._list()))
+            return TextPart("call", "in", sign.at, (left, *self._list()))
         low = self._sum()
         self._need("and")
-        return Part("call", "between", sign.at, (left, low, self._sum()))
+        return TextPart("call", "between", sign.at, (left, low, self._sum()))
 
-    def _list(self) -> list[Part]:
+    def _list(self) -> list[TextPart]:
         self._need("(")
         found = [self.either()]
         while self._take(",") is not None:
@@ -188,19 +188,19 @@ class _Reader:
         self._need(")")
         return found
 
-    def _sum(self) -> Part:
+    def _sum(self) -> TextPart:
         found = self._product()
         while (sign := self._take("+", "-")) is not None:
-            found = Part("call", sign.value, sign.at, (found, self._product()))
+            found = TextPart("call", sign.value, sign.at, (found, self._product()))
         return found
 
-    def _product(self) -> Part:
+    def _product(self) -> TextPart:
         found = self._signed()
         while (sign := self._take("*", "/", "//", "%")) is not None:
-            found = Part("call", sign.value, sign.at, (found, self._signed()))
+            found = TextPart("call", sign.value, sign.at, (found, self._signed()))
         return found
 
-    def _signed(self) -> Part:
+    def _signed(self) -> TextPart:
         minuses = []
         while (sign := self._take("-", "+")) is not None:
             minuses += [sign] if sign.value == "-" else []
@@ -208,19 +208,19 @@ class _Reader:
         for sign in reversed(minuses):
             number = found.kind == "constant" and isinstance(found.value, (int, float)) and found.value is not True
             if number and found.value is not False:
-                found = Part("constant", -found.value, sign.at)
+                found = TextPart("constant", -found.value, sign.at)
             else:
-                found = Part("call", "negative", sign.at, (found,))
+                found = TextPart("call", "negative", sign.at, (found,))
         return found
 
-    def _single(self) -> Part:
+    def _single(self) -> TextPart:
         token = self.now
         if self._take("(") is not None:
             found = self.either()
             self._need(")")
             return found
         if self._take("null", "true", "false") is not None:
-            return Part("constant", {"null": None, "true": True, "false": False}[token.value], token.at)
+            return TextPart("constant", {"null": None, "true": True, "false": False}[token.value], token.at)
         if token.kind not in ("number", "text", "name", "quoted"):
             self.refuse_token("a field, a constant or a function")
         self._next += 1
@@ -228,17 +228,17 @@ class _Reader:
             whole = token.value.isdigit()
             if whole and int(token.value) >= 1 << 63:
                 refuse(self._text, token.at, f"the number {token.value} does not fit int64")
-            return Part("constant", int(token.value) if whole else float(token.value), token.at)
+            return TextPart("constant", int(token.value) if whole else float(token.value), token.at)
         if token.kind == "text":
             quote = token.value[0]
-            return Part("constant", token.value[1:-1].replace(quote * 2, quote), token.at)
+            return TextPart("constant", token.value[1:-1].replace(quote * 2, quote), token.at)
         if token.kind == "name" and self.now.kind == "sign" and self.now.value == "(":
             if self._tokens[self._next + 1].value == ")" and self._tokens[self._next + 1].kind == "sign":
                 self._next += 2
-                return Part("call", f"{token.value.lower()}()", token.at)
-            return Part("call", f"{token.value.lower()}()", token.at, tuple(self._list()))
-        return Part("field", token.value, token.at)
+                return TextPart("call", f"{token.value.lower()}()", token.at)
+            return TextPart("call", f"{token.value.lower()}()", token.at, tuple(self._list()))
+        return TextPart("field", token.value, token.at)
 
 
-def _negation(sign: Token, part: Part) -> Part:
-    return Part("call", "not", sign.at, (part,))
+def _negation(sign: Token, part: TextPart) -> TextPart:
+    return TextPart("call", "not", sign.at, (part,))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from penstock.errors import FlowError
 from penstock.operators.expression_functions import Expr
 from penstock.operators.stateless import evaluate
-from penstock.rows import RowType, normalize_schema
+from penstock.rows.records import RowType, normalize_schema
 
 EXPRESSIONS = (pc.Expression, Expr)
 """Arrow's, and those that are written as text."""

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.windows import LATE, TimeWindows
-from penstock.rows import Record, Row, RowType, read_field, record_class
-from penstock.timing import Ticks, TimeKind
+from penstock.rows.keys import has_null
+from penstock.rows.records import Record, Row, RowType, read_field, record_class
+from penstock.rows.timing import Ticks, TimeKind
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Combine = Callable[[Any, Any], Row]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.join import values_of
 from penstock.operators.lookup import Brought, LookupHow
 from penstock.operators.windows import LATE
-from penstock.rows import Record, Row, RowType, record_class
-from penstock.timing import Ticks, TimeKind
+from penstock.rows.keys import has_null
+from penstock.rows.records import Record, Row, RowType, record_class
+from penstock.rows.timing import Ticks, TimeKind
 
 ROW, TABLE = 0, 1
 """The ports: rows that are looked up, and rows that are found."""

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import FlowError, shorten
-from penstock.keys import as_keys, has_null
 from penstock.operators.stateless import Columnar
-from penstock.rows import RowType
-from penstock.value_columns import column_values
+from penstock.rows.keys import as_keys, has_null
+from penstock.rows.records import RowType
+from penstock.rows.value_columns import column_values
 
 LookupHow = Literal["left", "inner"]
 
@@ -121,7 +121,7 @@ class Lookup(Columnar):
     refresh: float | None = None
     """Seconds after which the table is read again, by the wall clock; None for never."""
     table: Any = None
-    """Where the table is read (`ingress/tables.py`); None in workers, which get its content."""
+    """Where the table is read (`connectors/tables.py`); None in workers, which get its content."""
     content: Content | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.latest import NEVER
-from penstock.rows import Row, RowType, make_record, read_field
-from penstock.timing import Ticks, TimeKind, ticks_to_time, time_to_ticks, time_type
+from penstock.rows.records import Row, RowType, make_record, read_field
+from penstock.rows.timing import Ticks, TimeKind, ticks_to_time, time_to_ticks, time_type
 
 Times = int | str | tuple[int, int | None]
 

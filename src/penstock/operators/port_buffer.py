@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from penstock.rows import Row
+from penstock.rows.records import Row
 
 IN_MEMORY = 8192
 """Rows of a port that are kept in memory before any goes to disk."""

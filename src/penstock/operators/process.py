@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from penstock.errors import FlowError
 from penstock.operators.base import Context, Emits, Key, Logic, Position
-from penstock.rows import Row, RowType
-from penstock.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
 
 
 class Process:

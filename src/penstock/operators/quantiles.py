@@ -23,7 +23,7 @@ def nothing() -> list[Any]:
     return [[], [], 0]
 
 
-def step(state: list[Any], value: Any) -> list[Any]:
+def quantile_step(state: list[Any], value: Any) -> list[Any]:
     """Note a number; it is put in order when the result is asked for."""
     if value is None:
         return state

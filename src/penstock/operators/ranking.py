@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.operators.aggregate_values import Taken
+from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.base import Key
 from penstock.operators.windows import Window, named
-from penstock.rows import Row, RowType, record_class, record_type
+from penstock.rows.records import Row, RowType, record_class, record_type
 
 RANK, LEFT = "rank", "left"
 Held = tuple[tuple[Any, Row], ...]
@@ -24,7 +24,7 @@ class Ranking:
     """Keep the `count` rows with the largest values (or the smallest); of equal ones the earlier row is before."""
 
     count: int
-    by: Taken
+    by: TakenValues
     row: RowType
     largest: bool
 
@@ -71,7 +71,7 @@ class RunningTop:
         fields = list(self.ranking.row.schema)
         return record_type(pa.schema([*fields, pa.field(RANK, pa.int64()), pa.field(LEFT, pa.struct(fields))]))
 
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[TakenValues]:
         """List what is computed of each row."""
         return [self.ranking.by]
 
@@ -107,7 +107,7 @@ class TopFold:
             pa.schema([*named(self.bounds, bounds), pa.field(RANK, pa.int64()), *self.ranking.row.schema])
         )
 
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[TakenValues]:
         return [self.ranking.by]
 
     def functions(self) -> list[Any]:

@@ -56,7 +56,7 @@ def is_context(node: ast.AST, ctx: str) -> bool:
     return isinstance(node, ast.Name) and node.id == ctx
 
 
-def calls_of(node: ast.AST | None, ctx: str) -> str | None:
+def called_in(node: ast.AST | None, ctx: str) -> str | None:
     """Return which method of the context a node calls, if it does."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_context(node.func.value, ctx):
         return node.func.attr
@@ -213,7 +213,7 @@ class Outside:
                 case ast.AsyncFunctionDef() if node is not tree:
                     raise Unproven(node, "it has a co-routine inside; wait in process() itself")
                 case ast.Await():
-                    if calls_of(node.value, self._names.ctx or "") not in ("wait_for_all", "wait_for_any", "emit"):
+                    if called_in(node.value, self._names.ctx or "") not in ("wait_for_all", "wait_for_any", "emit"):
                         raise Unproven(node, "it awaits something else than ctx.wait_for_all, wait_for_any and emit")
                 case ast.Subscript(ctx=ast.Store() | ast.Del()):
                     self._check_root(node)

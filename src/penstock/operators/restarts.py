@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from penstock.operators.restart_names import Names, Outside, Unproven, calls_of, is_context, names_read
+from penstock.operators.restart_names import Names, Outside, Unproven, called_in, is_context, names_read
 
 HEAD, BODY = "head", "body"
 
@@ -399,7 +399,7 @@ def _is_wait(node: ast.Await, ctx: str) -> bool:
 
 
 def _is_wait_call(node: ast.AST | None, ctx: str) -> bool:
-    return calls_of(node, ctx) in ("wait_for_all", "wait_for_any")
+    return called_in(node, ctx) in ("wait_for_all", "wait_for_any")
 
 
 def _called(statement: ast.stmt) -> str:

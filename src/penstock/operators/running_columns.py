@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.operators import aggregates
 from penstock.operators.aggregates import Agg, results_of
 from penstock.operators.state_forms import FLOAT, INT, MEAN_FLOAT, MEAN_INT, Form, Parts, value_list
-from penstock.value_columns import column_of, column_values
+from penstock.rows.value_columns import column_of, column_values
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]

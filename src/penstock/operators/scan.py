@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.operators.aggregate_columns import in_order
-from penstock.operators.aggregate_values import Taken, read_all
+from penstock.operators.aggregate_values import TakenValues, read_all
 from penstock.operators.aggregates import Agg, results_of
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.stateless import refuse_row
-from penstock.rows import Row, RowType, record_class
-from penstock.timing import TimeKind
+from penstock.rows.records import Row, RowType, record_class
+from penstock.rows.timing import TimeKind
 
 
 def no_pair(result: Any, second: str) -> TypeError:
@@ -311,13 +311,13 @@ class Aggregate(Logic):
     def functions(self) -> list[Any]:
         return self.aggregation.functions()
 
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[TakenValues]:
         return self.aggregation.taken()
 
 
 def _read(aggregate: Agg, read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
     """Return the values that an aggregate takes; expressions are computed for all rows at once."""
-    if not isinstance(aggregate.value, Taken):
+    if not isinstance(aggregate.value, TakenValues):
         return read_all(read, rows)
     values, check = aggregate.value.read_each(rows), aggregate.check
     return values if check is None else list(map(check, values))

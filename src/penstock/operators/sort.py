@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.windows import LATE
-from penstock.rows import Row, RowType
-from penstock.timing import Ticks, TimeKind
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import Ticks, TimeKind
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import penstock.operators.division  # noqa: F401 (functions that expressions may
 from penstock.errors import FlowError, RowTypeError
 from penstock.operators.base import Kind, Operator
 from penstock.operators.calls import Calls
-from penstock.rows import Row, RowType
+from penstock.rows.records import Row, RowType
 
 SKIPPED = object()
 """Stands in an output list for a row whose function failed and was skipped."""

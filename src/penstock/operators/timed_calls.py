@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from penstock.clock import waiting_time
-from penstock.rows import Row
+from penstock.rows.records import Row
 
 MOST_LEFT = 64
 """Threads of one operator in one process whose calls were late and have not returned, at most."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar, Protocol
 
-from penstock.keys import has_null
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.join import Combine, SideBySide
 from penstock.operators.windows import LATE
-from penstock.rows import Row, RowType
-from penstock.timing import FOREVER, Ticks, TimeKind
+from penstock.rows.keys import has_null
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import FOREVER, Ticks, TimeKind
 
 LEFT, RIGHT = 0, 1
 GRID = 32

@@ -16,8 +16,8 @@ from penstock.errors import FlowError, PenstockError
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.operators.scan import aggregate_type
-from penstock.rows import Row, RowType, record_class
-from penstock.timing import FOREVER, Duration, Ticks, TimeKind, Unit, same_unit, ticks, time_type
+from penstock.rows.records import Row, RowType, record_class
+from penstock.rows.timing import FOREVER, Duration, Ticks, TimeKind, Unit, same_unit, ticks, time_type
 
 LATE = 1
 """The output port of rows that came after their window had closed."""

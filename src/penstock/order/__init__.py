@@ -14,7 +14,7 @@ from penstock.order.parts import SplitBatch, merge_order, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
 from penstock.order.reorder import LockedReorderBuffer, Reorder, ReorderBuffer
-from penstock.order.threads import Threads
+from penstock.order.threads import RealThreads
 
 __all__ = [
     "EMPTY",
@@ -26,12 +26,12 @@ __all__ = [
     "PartitionedQueue",
     "PositionFanIn",
     "Primitives",
+    "RealThreads",
     "Reorder",
     "ReorderBuffer",
     "ShardQueue",
     "SharedQueue",
     "SplitBatch",
-    "Threads",
     "merge_order",
     "split_by_shard",
 ]

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.order.combiner import Combiner
 from penstock.order.primitives import EMPTY, Fifo, Primitives
-from penstock.order.shard_router import Entry, Item, Label, ShardRouter
+from penstock.order.shard_router import Entry, Label, RoutedItem, ShardRouter
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class ElasticExecutor(Generic[T]):
 
     def submit(self, shard: int, payload: T) -> None:
         """Send an item to the worker that has its shard; the order of calls is the order of processing."""
-        self._receiver.submit(Item(shard, payload))
+        self._receiver.submit(RoutedItem(shard, payload))
 
     def reassign(self, shard: int, to: int) -> None:
         """Ask for a shard to be moved; it has moved once the old worker has come to the label."""
@@ -112,7 +112,7 @@ class ElasticExecutor(Generic[T]):
         return [shard for shard, owner in enumerate(self._router.routes) if owner == worker]
 
     def _receive(self, event: Entry[T] | _Reassign) -> None:
-        if isinstance(event, Item):
+        if isinstance(event, RoutedItem):
             deliveries = self._router.route(event)
         elif isinstance(event, Label):
             deliveries = self._router.labelled(event.shard)

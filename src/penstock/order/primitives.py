@@ -1,7 +1,7 @@
 """Name the synchronization primitives that the concurrent parts stand on.
 
 Every piece of mutable state that two workers may touch lives in one of these objects, and each method
-below is one atomic step, in one total order (sequential consistency). The protocols in `order` and `pe`
+below is one atomic step, in one total order (sequential consistency). The protocols in `order` and `threads`
 never import `threading`: they are handed a `Primitives`. In production that is `threads.Threads`; in the
 tests it is the explorer, which stops before every step and tries every order of them. So what the explorer
 checks is the shipped code, line for line, and not a model of it.

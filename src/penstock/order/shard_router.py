@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Item(Generic[T]):
+class RoutedItem(Generic[T]):
     """An item of a shard, to be processed."""
 
     shard: int
@@ -34,7 +34,7 @@ class Label:
     shard: int
 
 
-Entry: TypeAlias = Item[T] | Label
+Entry: TypeAlias = RoutedItem[T] | Label
 Delivery: TypeAlias = tuple[int, Entry[T]]
 """An instruction: append this entry to that worker's queue."""
 
@@ -42,7 +42,7 @@ Delivery: TypeAlias = tuple[int, Entry[T]]
 @dataclass(slots=True)
 class _Move(Generic[T]):
     to: int
-    held: list[Item[T]] = field(default_factory=list)
+    held: list[RoutedItem[T]] = field(default_factory=list)
 
 
 class ShardRouter(Generic[T]):
@@ -63,7 +63,7 @@ class ShardRouter(Generic[T]):
         """For each moving shard, where it goes and how many items are held back for it."""
         return {shard: (move.to, len(move.held)) for shard, move in self._moving.items()}
 
-    def route(self, item: Item[T]) -> list[Delivery[T]]:
+    def route(self, item: RoutedItem[T]) -> list[Delivery[T]]:
         """Deliver an item, or hold it back while its shard moves."""
         move = self._moving.get(item.shard)
         if move is None:

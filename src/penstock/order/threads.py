@@ -31,7 +31,7 @@ def gil_enabled() -> bool:
     return ask is None or ask()  # interpreters before 3.13 cannot be asked, and have one
 
 
-class Threads:
+class RealThreads:
     """Make primitives for real threads."""
 
     def __init__(self, *, gil: bool | None = None) -> None:

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.connectors.splits import ROW_BITS, Piece, cast_table
 from penstock.errors import SourceError
-from penstock.graph import SourceNode
-from penstock.ingress.splits import ROW_BITS, Piece, cast_table
-from penstock.plan import Plan
+from penstock.plan.graph import SourceNode
+from penstock.plan.plan import Plan
 from penstock.spark.places import PLACE, Kind, Places, scala_list, xxhash64
 
 Ints = npt.NDArray[np.int64]

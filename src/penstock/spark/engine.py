@@ -12,13 +12,14 @@ from threading import Event, Lock
 from typing import Any
 
 from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
+from penstock.connectors.feeds import Feed, make_feed
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
-from penstock.ingress.feeds import Feed, make_feed
+from penstock.kernels.failures import first_failure
 from penstock.options import Options, Spark
-from penstock.pe.failures import first_failure
-from penstock.plan import Plan
-from penstock.rows import Row
+from penstock.plan.plan import Plan
+from penstock.rows.records import Row
+from penstock.rows.timing import BEFORE, seconds
 from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import check_frame, is_streaming
 from penstock.spark.input import IDLE_SECONDS, EpochInput, RunInput, materialised
@@ -35,7 +36,6 @@ from penstock.steps import step
 from penstock.store.checkpoint import Checkpoint, Position, ShardIndex
 from penstock.store.identity import identity_of
 from penstock.store.keeper import Keeper
-from penstock.timing import BEFORE, seconds
 
 FULL_OFFSETS_EVERY = 50
 CLEAN_EVERY = 10

@@ -17,13 +17,13 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.marks import Steps
-from penstock.rows import RowType
+from penstock.kernels.marks import Steps
+from penstock.rows.chunk import Chunk, Ints
+from penstock.rows.records import RowType
 
 SCHEMA = pa.schema([("task", pa.int32()), ("frame", pa.binary())])
 DDL = "task int, frame binary"
-_ROWS_KEY = b"penstock.rows"
+_ROWS_KEY = b"penstock.rows.records"
 _HEADER = struct.Struct("<iiiiq8x")
 """Level, target, edge, kind and position; its length keeps the payload aligned."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.clock import waiting_time
-from penstock.keys import SHARDS
+from penstock.rows.keys import SHARDS
 
 PATIENCE_SECONDS = 60.0
 """How long executors that were asked for are waited for before the number is looked at again."""

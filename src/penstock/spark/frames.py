@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.clock import as_measured, waiting_time
+from penstock.connectors.read import Frame
 from penstock.errors import CheckpointError, FlowError, SourceError
-from penstock.graph import SourceNode
-from penstock.plan import Plan
-from penstock.read import Frame
-from penstock.rows import normalize_schema
+from penstock.plan.graph import SourceNode
+from penstock.plan.plan import Plan
+from penstock.rows.records import normalize_schema
 from penstock.spark.batches import BatchPlaces, batch_places
 from penstock.spark.places import PLACE
 

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.connectors.feeds import Feed, FileFeed
+from penstock.connectors.read import Files, Frame
 from penstock.errors import CheckpointError
-from penstock.ingress.feeds import Feed, FileFeed
 from penstock.kernels.intake import SourceMarks, raise_idle
 from penstock.kernels.taking import Taken, Taker
-from penstock.plan import Plan
-from penstock.read import Files, Frame
+from penstock.plan.plan import Plan
+from penstock.rows.timing import BEFORE, FOREVER, Ticks
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
 from penstock.spark.staging import Staging, is_staged
 from penstock.spark.tables import SparkTables
 from penstock.store.checkpoint import Position
 from penstock.store.keeper import Keeper
-from penstock.timing import BEFORE, FOREVER, Ticks
 
 IDLE_SECONDS = 0.05
 

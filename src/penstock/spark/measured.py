@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.keys import SHARDS
-from penstock.plan import Plan
+from penstock.plan.plan import Plan
+from penstock.rows.keys import SHARDS
 from penstock.spark.parts import TaskReport
 from penstock.spark.passage import Waited
 from penstock.spark.spent import operator_seconds

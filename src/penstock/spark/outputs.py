@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.connectors.joined_files import join_files
+from penstock.connectors.partitions import check_partitions
+from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 from penstock.errors import CheckpointError, FlowError
-from penstock.graph import SinkNode
-from penstock.pe.joined_files import join_files
-from penstock.pe.partitions import check_partitions
-from penstock.plan import Plan
-from penstock.rows import Row
+from penstock.plan.graph import SinkNode
+from penstock.plan.plan import Plan
+from penstock.rows.records import Row
 from penstock.spark.parts import Part, frame_staging, read_payload
 from penstock.store import documents
 from penstock.store.checkpoint import Checkpoint, Position
@@ -21,7 +22,6 @@ from penstock.store.objects import Store, open_store
 from penstock.store.publication import OWNER, Publication, SinkFiles, epochs_in, own, owner_of
 from penstock.store.retention import retention_of
 from penstock.store.rolling import Target
-from penstock.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 
 
 def check_directories(plan: Plan, checkpoint: str | None) -> None:
@@ -267,7 +267,7 @@ def staged_frame(session: Any, where: str, slices: list[int]) -> Any:
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from penstock.ingress.paths import open_path
+    from penstock.connectors.paths import open_path
 
     files = [f"{where}/part-{number:05d}.parquet" for number in slices]
     with open_path(files[0]) as file:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph import SinkNode
-from penstock.pe.chunk import Chunk
-from penstock.pe.failures import Failure
-from penstock.pe.part_files import SinkBatches, kind_of, write_parts
-from penstock.rows import RowType
+from penstock.connectors.part_files import SinkBatches, format_of, write_parts
+from penstock.connectors.write import Directory, FrameCallback, PartFile
+from penstock.kernels.failures import Failure
+from penstock.plan.graph import SinkNode
+from penstock.rows.chunk import Chunk
+from penstock.rows.records import RowType
+from penstock.rows.timing import Ticks
 from penstock.spark.stages import EpochSpec
 from penstock.store.keeper import FRAMES
 from penstock.store.rolling import staged_name
-from penstock.timing import Ticks
-from penstock.write import Directory, FrameCallback, PartFile
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _write_files(
     files = write_parts(node.name, writer, where, number, lambda: batches.read(chunks()))
     rows = sum(file[1] for file in files)
     schema = batches.schema if row is None and rows else None
-    kind = 0 if schema is None else kind_of(schema)
+    kind = 0 if schema is None else format_of(schema)
     return Part(
         node.name,
         number,

@@ -15,17 +15,17 @@ import numpy as np
 
 from penstock.clock import perf_counter, process_time
 from penstock.errors import PenstockError, operator_error
-from penstock.graph import Edge, KeyedNode, Node, SinkNode
+from penstock.kernels.chains import Chain
+from penstock.kernels.failures import Failure, Failures
+from penstock.kernels.fitting import in_columns
+from penstock.kernels.row_keys import key_shards
+from penstock.kernels.stateless import Outputs, run_stateless, waiting_caller
+from penstock.kernels.waiting import shared_window
 from penstock.operators.calling import Calling
 from penstock.operators.lookup import Lookup
 from penstock.operators.stateless import PerRow
-from penstock.pe.chains import Chain
-from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.failures import Failure, Failures
-from penstock.pe.fitting import in_columns
-from penstock.pe.row_keys import key_shards
-from penstock.pe.stateless import Outputs, run_stateless, waiting_caller
-from penstock.pe.waiting import shared_window
+from penstock.plan.graph import Edge, KeyedNode, Node, SinkNode
+from penstock.rows.chunk import Chunk, Ints
 from penstock.spark.envelope import Envelope, Kind, pack
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages

@@ -20,9 +20,9 @@ from penstock.elastic.epochs import (
 )
 from penstock.elastic.journal import Journal
 from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
-from penstock.keys import SHARDS
 from penstock.operators.stateless import PerRow, Unasked, most_in_flight
-from penstock.plan import Plan
+from penstock.plan.plan import Plan
+from penstock.rows.keys import SHARDS
 from penstock.spark.executors import Executors
 from penstock.spark.frames import is_streaming, takes_all
 from penstock.spark.measured import is_telling

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from penstock.connectors.read import Frame, Items
+from penstock.connectors.write import Callback, FrameCallback
 from penstock.errors import FlowError
-from penstock.graph import Node
 from penstock.operators.base import Sink, Source
 from penstock.operators.lookup import Lookup
-from penstock.plan import Plan
-from penstock.positions import own_width
-from penstock.read import Frame, Items
-from penstock.write import Callback, FrameCallback
+from penstock.plan.graph import Node
+from penstock.plan.plan import Plan
+from penstock.plan.positions import own_width
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _adding = threading.Lock()

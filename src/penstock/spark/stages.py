@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from penstock.connectors.feeds import Slice
+from penstock.connectors.splits import Split
+from penstock.connectors.write import Directory, FrameCallback
 from penstock.errors import FlowError
-from penstock.graph import Edge, KeyedNode, Node, SinkNode
-from penstock.ingress.feeds import Slice
-from penstock.ingress.splits import Split
+from penstock.kernels.chains import Chain, find_chains, make_chain
 from penstock.kernels.intake import SourceMarks
 from penstock.operators.base import Keyed, Sink
 from penstock.operators.calling import Calling, open_calling
-from penstock.pe.chains import Chain, find_chains, make_chain
-from penstock.plan import Plan, takes_marks
+from penstock.plan.graph import Edge, KeyedNode, Node, SinkNode
+from penstock.plan.plan import Plan, takes_marks
+from penstock.rows.timing import Ticks
 from penstock.spark.batches import BatchPlaces
 from penstock.store.checkpoint import ShardIndex
-from penstock.timing import Ticks
-from penstock.write import Directory, FrameCallback
 
 Grid = tuple[Ticks, Ticks, Ticks]
 """(period, offset, delay): marks matter where (mark - delay - offset) reaches the next multiple of the period."""

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
+from penstock.connectors.feeds import Feed, Json, Slice
+from penstock.connectors.parted import PartedFeed
+from penstock.connectors.paths import absolute, list_files, open_path
+from penstock.connectors.read import Files
+from penstock.connectors.splits import Split
 from penstock.errors import CheckpointError
-from penstock.ingress.feeds import Feed, Json, Slice
-from penstock.ingress.parted import PartedFeed
-from penstock.ingress.paths import absolute, list_files, open_path
-from penstock.ingress.splits import Split
-from penstock.plan import Plan
-from penstock.read import Files
+from penstock.plan.plan import Plan
 from penstock.spark.batches import place_order
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
 from penstock.spark.places import PLACE

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.options import Options, Spark
-from penstock.plan import Plan
+from penstock.plan.plan import Plan
 from penstock.spark.engine import SparkEngine
 from penstock.spark.job import SparkBackend
 from penstock.spark.outputs import check_directories

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from penstock.connectors.refreshing import Refreshing, lookups, read_table
 from penstock.errors import CheckpointError
-from penstock.graph import Node
-from penstock.ingress.refreshing import Refreshing, lookups, read_table
 from penstock.operators.lookup import Lookup
-from penstock.plan import Plan
+from penstock.plan.graph import Node
+from penstock.plan.plan import Plan
 from penstock.store.checkpoint import Position
 from penstock.store.keeper import Keeper
 from penstock.store.tables import is_kept, put_table, read_kept

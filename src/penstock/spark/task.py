@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import perf_counter, thread_time
+from penstock.connectors.splits import Piece, read_split
 from penstock.errors import PenstockError, StorageError
-from penstock.graph import KeyedNode, Node, SinkNode, SourceNode
-from penstock.ingress.splits import Piece, read_split
+from penstock.kernels.failures import Failure
 from penstock.kernels.intake import (
     LATE,
     UNREADABLE,
@@ -33,24 +33,24 @@ from penstock.kernels.intake import (
     source_steps,
     steps_at,
 )
-from penstock.pe.chunk import Chunk, Ints
-from penstock.pe.failures import Failure
-from penstock.pe.keyed import KeyedRunner
-from penstock.pe.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
-from penstock.pe.merge import CHUNK_ROWS, Run, merged
-from penstock.pe.pausing import PausingRunner
-from penstock.pe.running import new_states
-from penstock.pe.source_rows import no_time_failure, no_time_letters, untimed
-from penstock.pe.state_columns import ColumnStates
+from penstock.kernels.keyed import KeyedRunner
+from penstock.kernels.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
+from penstock.kernels.merge import CHUNK_ROWS, SortedRun, merged
+from penstock.kernels.pausing import PausingRunner
+from penstock.kernels.running import new_states
+from penstock.kernels.source_rows import no_time_failure, no_time_letters, untimed
+from penstock.kernels.state_columns import ColumnStates
+from penstock.plan.graph import KeyedNode, Node, SinkNode, SourceNode
+from penstock.rows.chunk import Chunk, Ints
+from penstock.rows.timing import BEFORE
 from penstock.spark.batches import FrameRows
-from penstock.spark.deltas import FileReader
 from penstock.spark.envelope import Envelope, Kind, Spool, pack_steps, unpack, unpack_steps
 from penstock.spark.parts import TaskReport, write_part
 from penstock.spark.passage import Passage, Passages, count
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import CACHE, OperatorShards, write_state
-from penstock.timing import BEFORE
+from penstock.store.state_files import FileReader
 
 COLUMN_ROWS = 524_288
 """Rows that go by columns at once: what each shard costs then counts for little, and they take 20 bytes or so each."""
@@ -241,14 +241,14 @@ class Task:
         finally:
             spool.close()
 
-    def _runs(self, node: Node, spool: Spool) -> list[Run]:
+    def _runs(self, node: Node, spool: Spool) -> list[SortedRun]:
         """Return the runs of rows that were sent to an operator."""
         runs = []
         for number, edge in enumerate(self._stages.edges):
             if edge.target == node.name:
                 row = self._plan.nodes[edge.source.node].types[edge.source.index]
                 runs += [
-                    Run(position, edge.port, _Loader(spool, place, row, self._spent))
+                    SortedRun(position, edge.port, _Loader(spool, place, row, self._spent))
                     for position, place in spool.data.get(number, ())
                 ]
         return runs
@@ -377,8 +377,8 @@ def _shards(chunk: Chunk) -> Ints:
     return chunk.positions.pop()
 
 
-def _ordered(runs: list[Run]) -> Iterator[Chunk]:
-    from penstock.pe.chunk import concat
+def _ordered(runs: list[SortedRun]) -> Iterator[Chunk]:
+    from penstock.rows.chunk import concat
 
     for group, _ in merged(runs):
         yield concat([chunk for _, chunk in group]).sorted()

@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.graph import KeyedNode
-from penstock.keys import hash_value
-from penstock.pe.hot_keys import HotKeys
-from penstock.pe.running import new_states
-from penstock.pe.shards import Shard
-from penstock.pe.state_columns import ColumnStates
-from penstock.spark.deltas import Block, FileReader, apply_block, make_block, write_file
+from penstock.kernels.hot_keys import HotKeys
+from penstock.kernels.running import new_states
+from penstock.kernels.shards import Shard
+from penstock.kernels.state_columns import ColumnStates
+from penstock.plan.graph import KeyedNode
+from penstock.rows.keys import hash_value
+from penstock.rows.timing import Ticks
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, StatePointers
-from penstock.timing import Ticks
+from penstock.store.state_files import Block, FileReader, apply_block, make_block, write_file
 
 CACHE_BYTES = 512 << 20
 HOT_PART = 0.1

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 
 from penstock.errors import CheckpointError, LeaseError
+from penstock.rows.timing import Ticks
 from penstock.store import documents
 from penstock.store.documents import DamagedError, Json
 from penstock.store.identity import FORMAT
 from penstock.store.objects import Store, open_store
-from penstock.timing import Ticks
 
 RETAIN = 10
 """How many epochs back state can be read."""

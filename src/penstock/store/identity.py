@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from penstock.connectors.write import Directory
 from penstock.errors import CheckpointError, FlowError
-from penstock.graph import KeyedNode, Node, Port, SourceNode
 from penstock.operators.base import Keyed, Sink, Source
 from penstock.operators.expiring import Expiring
 from penstock.operators.lookup import Lookup
 from penstock.operators.timed_join import TimedJoin
-from penstock.plan import Plan
+from penstock.plan.graph import KeyedNode, Node, Port, SourceNode
+from penstock.plan.plan import Plan
+from penstock.rows.timing import arrival
 from penstock.store.documents import Json
-from penstock.timing import arrival
-from penstock.write import Directory
 
 FORMAT = 3
 READABLE = (1, 2, 3)

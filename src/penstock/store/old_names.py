@@ -6,7 +6,15 @@ import io
 import pickle
 from typing import Any
 
-MOVED: dict[str, str] = {}
+MOVED: dict[str, str] = {
+    "penstock.demo.": "penstock.lab.demo.",
+    "penstock.keys": "penstock.rows.keys",
+    "penstock.ranges": "penstock.rows.ranges",
+    "penstock.row_types": "penstock.rows.row_types",
+    "penstock.rows": "penstock.rows.records",
+    "penstock.timing": "penstock.rows.timing",
+    "penstock.workloads.": "penstock.lab.workloads.",
+}
 """Modules by the names that they had once; with a dot at the end, all of a package. A name stays here for as long as
 there may be checkpoints that hold it."""
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.clock import waiting_time
+from penstock.connectors.write import PartFile
 from penstock.errors import CheckpointError
 from penstock.store import documents
 from penstock.store.documents import DamagedError, Json
@@ -31,7 +32,6 @@ from penstock.store.rolling import (
     roll_name,
     staged_name,
 )
-from penstock.write import PartFile
 
 OWNER = f"{OWN}/owner.json"
 AT_ONCE = Target("", 1, 1, 0.0)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.ingress.paths import list_files, locate
+from penstock.connectors.paths import list_files, locate
+from penstock.connectors.write import Directory, Retain
 from penstock.store.objects import Store
-from penstock.write import Directory, Retain
 
 REMOVED = "_penstock/removed"
 """Where what is removed is hidden first, so that it is gone at once and whole."""

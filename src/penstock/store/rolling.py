@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.connectors.retries import retried
+from penstock.connectors.write import Directory
 from penstock.errors import StorageError
-from penstock.ingress.retries import retried
 from penstock.store.documents import Json
-from penstock.write import Directory
 
 OWN = "_penstock"
 STAGING = f"{OWN}/staging"

@@ -19,19 +19,19 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.paths import exists, list_files, locate, open_path
+from penstock.connectors.read import Files
+from penstock.connectors.retries import retried
+from penstock.connectors.splits import Split, read_split
+from penstock.connectors.text import first_schema
+from penstock.connectors.write import NO_VALUE
 from penstock.errors import CheckpointError, FlowError, PenstockError, StorageError
-from penstock.ingress.paths import exists, list_files, locate, open_path
-from penstock.ingress.retries import retried
-from penstock.ingress.splits import Split, read_split
-from penstock.ingress.text import first_schema
-from penstock.read import Files
-from penstock.rows import RowType
+from penstock.rows.records import RowType
 from penstock.store.checkpoint import Checkpoint, Position
 from penstock.store.documents import DamagedError, Json
 from penstock.store.objects import Store, open_store
 from penstock.store.publication import owner_of, rolls_of
 from penstock.store.rolling import staged_name
-from penstock.write import NO_VALUE
 
 LOOKS = 20
 """How often a reader looks again because files came and went."""
@@ -40,7 +40,7 @@ _FILE = re.compile(r"(.+=.*)/part-(\d{9})-\d{5}\.(\w+)")
 
 
 @dataclass
-class Unit:
+class SinkUnit:
     """Files of one partition that appear at once, or wait: the rows up to an epoch."""
 
     epoch: int
@@ -52,7 +52,7 @@ class Unit:
 class Listing:
     """What is committed, by partition ("" without any), in order."""
 
-    units: dict[str, list[Unit]]
+    units: dict[str, list[SinkUnit]]
     format: str
     header: bool
     schema: pa.Schema | None
@@ -78,7 +78,7 @@ def _list(path: str) -> Listing:
     owner = owner_of(store)
     position = None if owner is None else _position(owner)
     sink = None if owner is None else owner["sink"]
-    units: dict[str, dict[int, Unit]] = {}
+    units: dict[str, dict[int, SinkUnit]] = {}
     root = locate(path)[1].rstrip("/")
     form = (owner or {}).get("format")
     visible = set()
@@ -115,11 +115,11 @@ class _Changed(Exception):
     """Files came or went while they were listed or read."""
 
 
-def _unit(units: dict[str, dict[int, Unit]], label: str, epoch: int) -> Unit:
-    return units.setdefault(label, {}).setdefault(epoch, Unit(epoch))
+def _unit(units: dict[str, dict[int, SinkUnit]], label: str, epoch: int) -> SinkUnit:
+    return units.setdefault(label, {}).setdefault(epoch, SinkUnit(epoch))
 
 
-def _add_roll(store: Store, units: dict[str, dict[int, Unit]], roll: Json, visible: set[str]) -> None:
+def _add_roll(store: Store, units: dict[str, dict[int, SinkUnit]], roll: Json, visible: set[str]) -> None:
     """Add what was committed to appear and has not yet, from where it is."""
     moved = {target: source for source, target in roll["moves"]}
     appears = {f"{roll['target']}/{name}": f"{roll['source']}/{name}" for name in roll["names"]} or moved
@@ -131,7 +131,7 @@ def _add_roll(store: Store, units: dict[str, dict[int, Unit]], roll: Json, visib
             _unit(units, label, roll["epoch"]).paths.append(store.path(where))
 
 
-def _add_waiting(path: str, units: dict[str, dict[int, Unit]], waiting: Json) -> None:
+def _add_waiting(path: str, units: dict[str, dict[int, SinkUnit]], waiting: Json) -> None:
     for epoch, fence, parts in waiting["parts"]:
         for name, *_ in parts:
             unit = _unit(units, name.rpartition("/")[0], epoch)

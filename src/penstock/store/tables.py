@@ -10,9 +10,9 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
+from penstock.connectors.paths import open_path
+from penstock.connectors.retries import retried
 from penstock.errors import CheckpointError
-from penstock.ingress.paths import open_path
-from penstock.ingress.retries import retried
 from penstock.store.checkpoint import TABLES
 from penstock.store.objects import Store
 

@@ -7,7 +7,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.rows import Record, Row, any_getter
+from penstock.rows.records import Record, Row, any_getter
 
 
 def exact(value: Any) -> Any:

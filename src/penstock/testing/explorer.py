@@ -25,8 +25,8 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from penstock.order.stepped import Step
-from penstock.order.stepped_threads import SteppedThread, World
+from penstock.testing.stepped import AtomicStep
+from penstock.testing.stepped_threads import SteppedThread, World
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Report:
 class _Node:
     """A decision on the current path: what could go on, what was tried, what is still to be tried."""
 
-    steps: dict[int, Step]
+    steps: dict[int, AtomicStep]
     sleep: set[int]
     todo: list[int]
     used: int
@@ -121,7 +121,7 @@ class _Search:
             self.path.pop()
         return False
 
-    def _open(self, steps: dict[int, Step], state: Hashable) -> _Node | None:
+    def _open(self, steps: dict[int, AtomicStep], state: Hashable) -> _Node | None:
         last, used, sleep = None, 0, set()
         if self.path:
             parent = self.path[-1]
@@ -144,7 +144,7 @@ class _Search:
         return _Node(steps, earlier & sleep, todo, used, last) if todo else None
 
     def _open_bounded(
-        self, steps: dict[int, Step], state: Hashable, order: list[int], used: int, last: int | None
+        self, steps: dict[int, AtomicStep], state: Hashable, order: list[int], used: int, last: int | None
     ) -> _Node | None:
         fewest = self._fewest.get((state, last))
         if fewest is not None and fewest <= used:

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
+from penstock.connectors.read import Items
+from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
-from penstock.operators.base import OnError, Sink, Source
+from penstock.operators.base import OnError, Operator, Sink, Source
 from penstock.options import On, Sequential
-from penstock.read import Items
-from penstock.rows import Row
+from penstock.rows.records import Row
+from penstock.rows.timing import Duration
 from penstock.run import run
-from penstock.timing import Duration
-from penstock.write import as_writer
 
 Tested = Flow | Callable[..., Any]
 """A flow, or a stage: a function from streams to a stream, or to several."""
@@ -54,15 +54,14 @@ def with_rows(flow: Flow, rows: Rows | None = None) -> Flow:
     """
     sources = [node.name for node in flow.nodes.values() if isinstance(node.operator, Source)]
     given = {} if rows is None else _by_name(rows, sources)
-    made = Flow(flow.name)
+    changed: dict[str, Operator] = {}
     for name, node in flow.nodes.items():
         operator = node.operator
         if isinstance(operator, Source) and rows is not None:
-            operator = dataclasses.replace(operator, reader=Items(tuple(given[name])))
+            changed[name] = dataclasses.replace(operator, reader=Items(tuple(given[name])))
         elif isinstance(operator, Sink):
-            operator = dataclasses.replace(operator, writer=as_writer(None))
-        made._nodes[name] = dataclasses.replace(node, operator=operator)
-    return made
+            changed[name] = dataclasses.replace(operator, writer=as_writer(None))
+    return flow.changed(changed)
 
 
 def around_stage(stage: Callable[..., Any], rows: Rows, options: SourceOptions) -> Flow:

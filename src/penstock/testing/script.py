@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.connectors.feeds import Feed, make_feed
+from penstock.connectors.read import Generated
+from penstock.connectors.sequence import InputSequence
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.ingress.feeds import Feed, make_feed
-from penstock.ingress.sequence import InputSequence
-from penstock.plan import make_plan
-from penstock.read import Generated
-from penstock.rows import Row
+from penstock.plan.plan import make_plan
+from penstock.rows.records import Row
+from penstock.rows.timing import time_to_ticks
 from penstock.sequential import SequentialEngine
 from penstock.testing.flows import one_or_all, with_rows
-from penstock.timing import time_to_ticks
 
 _ALL = 1 << 40
 

@@ -11,15 +11,15 @@ import random
 from collections.abc import Callable
 from typing import Any, Unpack
 
+from penstock.connectors.refreshing import loaded
+from penstock.connectors.sequence import Order, order_of
 from penstock.errors import FlowError, OperatorError, PenstockError
-from penstock.ingress.refreshing import loaded
-from penstock.ingress.sequence import Order, order_of
-from penstock.pe.settings import Settings
-from penstock.plan import Plan, make_plan
+from penstock.plan.plan import Plan, make_plan
 from penstock.sequential import SequentialEngine
 from penstock.testing.exact import assert_same
 from penstock.testing.flows import Rows, SourceOptions, Tested, flow_under_test, one_or_all
 from penstock.testing.trial import InputRows, Outcome, Trial, cuts, input_sequence
+from penstock.threads.settings import Settings
 
 CROWD = Settings(workers=4, partitions=3, capacity=1, quantum=0.0)
 CUTS = (

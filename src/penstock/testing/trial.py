@@ -8,23 +8,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.connectors.feeds import Slice
+from penstock.connectors.sequence import InputSequence
+from penstock.connectors.splits import Split
 from penstock.errors import PenstockError
-from penstock.ingress.feeds import Slice
-from penstock.ingress.sequence import InputSequence
-from penstock.ingress.splits import Split
-from penstock.local.ingress import Cut, Cutter
 from penstock.order.primitives import TryLock
-from penstock.order.threads import Threads
-from penstock.pe.batch import Header
-from penstock.pe.chunk import Chunk
-from penstock.pe.element import Element
-from penstock.pe.settings import Settings
-from penstock.pe.stations import StatefulStation
-from penstock.plan import Plan
-from penstock.rows import Row
+from penstock.order.threads import RealThreads
+from penstock.plan.plan import Plan
+from penstock.rows.chunk import Chunk
+from penstock.rows.records import Row
+from penstock.threads.batch import Header
+from penstock.threads.element import Element
+from penstock.threads.ingress import Cut, Cutter
+from penstock.threads.settings import Settings
+from penstock.threads.stations import StatefulStation
 
 
-class Refusing(Threads):
+class Refusing(RealThreads):
     """Primitives for real threads, with port queues that take only every other batch that is pushed.
 
     A push that does not get the producer's lock is refused just as one that finds the queue full; whoever pushes must

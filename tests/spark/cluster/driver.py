@@ -41,7 +41,7 @@ def main(sources: str, work: Path) -> None:
     """Run the flow to its end."""
     sys.path.insert(0, sources)
     import penstock as ps
-    from penstock.keys import SHARDS
+    from penstock.rows.keys import SHARDS
     from penstock.spark.executors import Executors
     from penstock.spark.session import make_session
 

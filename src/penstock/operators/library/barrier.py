@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.rows import Record, Row, RowType, make_record
+from penstock.rows.records import Record, Row, RowType, make_record
 
 
 class Barrier(Operator):

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock import checks
 from penstock.errors import FlowError, PenstockError
-from penstock.flow import Flow, Stream
-from penstock.graph import Port
+from penstock.flow import Flow, Stream, checks
+from penstock.flow.naming import free_name
 from penstock.operators.base import Context, Emits, Key, Keyed, Logic, Position, Sink, Source
 from penstock.operators.coroutine import CoroutineLogic
-from penstock.plan import Plan, make_plan
-from penstock.rows import Row, RowType
+from penstock.plan.graph import Port
+from penstock.plan.plan import Plan, make_plan
+from penstock.rows.records import Row, RowType
+from penstock.rows.timing import FOREVER, Ticks, TimeKind
 from penstock.sequential import Item, SequentialEngine
-from penstock.timing import FOREVER, Ticks, TimeKind
 
 MOST_BACK = 100_000
 """How many rows may be fed back for one row before it is taken for a loop without end."""
@@ -38,7 +38,7 @@ def feedback(body: Callable[..., tuple[Stream, ...]], *streams: Stream, name: st
     if not streams or not all(isinstance(stream, Stream) for stream in streams):
         raise FlowError(f"feedback({body!r}) needs the streams that it reads, each without key_by, got {streams!r}")
     flow = streams[0].flow
-    name = flow._free_name(name, body, "feedback")
+    name = free_name(flow, name, body, "feedback")
     checks.is_callable(body, name, "a function of streams")
     checks.one_flow(streams, name)
     times = {stream.time for stream in streams}
@@ -46,7 +46,7 @@ def feedback(body: Callable[..., tuple[Stream, ...]], *streams: Stream, name: st
     plan, types = _inside(body, name, [stream.type for stream in streams], time)
     ports = ("out",) if len(types) == 1 else tuple(f"out{index}" for index in range(len(types)))
     region = Keyed(Region(plan, types, len(streams)), None, outputs=ports)
-    flow._add(name, region, tuple(stream.port for stream in streams), types, time)
+    flow.add(name, region, tuple(stream.port for stream in streams), types, time)
     made = tuple(Stream(flow, Port(name, index)) for index in range(len(types)))
     return made[0] if len(made) == 1 else made
 
@@ -56,8 +56,8 @@ def _inside(
 ) -> tuple[Plan, tuple[RowType | None, ...]]:
     """Build the flow of a region; return its plan, and the types of what leaves it."""
     flow = Flow(f"{name[:100]} region")
-    sources = [flow._add(_input(port), Source(), (), (row,), time) for port, row in enumerate(inputs)]
-    made = body(*sources, flow._add(_BACK, Source(), (), (None,), time))
+    sources = [flow.add(_input(port), Source(), (), (row,), time) for port, row in enumerate(inputs)]
+    made = body(*sources, flow.add(_BACK, Source(), (), (None,), time))
     if not isinstance(made, tuple) or len(made) < 2 or not all(isinstance(stream, Stream) for stream in made):
         raise FlowError(
             f"operator {name!r}: the body of a feedback returns the streams that leave it and, last, the one that is "
@@ -65,8 +65,8 @@ def _inside(
         )
     checks.one_flow((*sources, *made), name)
     for port, stream in enumerate(made[:-1]):
-        flow._add(_output(port), Sink(), (stream.port,), (), time)
-    flow._add(_output(-1), Sink(), (made[-1].port,), (), time)
+        flow.add(_output(port), Sink(), (stream.port,), (), time)
+    flow.add(_output(-1), Sink(), (made[-1].port,), (), time)
     plan = make_plan(flow)
     _check(plan, name)
     return plan, tuple(stream.type for stream in made[:-1])
@@ -149,8 +149,8 @@ class _Held:
         if self.engine is None:
             self.engine = _Engine(plan)
             if self.saved is not None:
-                self.engine._keyed, self.engine._marks = self.saved
-        self.saved = self.engine._keyed, self.engine._marks
+                self.engine.remembered = self.saved
+        self.saved = self.engine.remembered
         return self.engine
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.rows import Row, RowType
+from penstock.rows.records import Row, RowType
 
 DATA, CONTROL = 0, 1
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import FlowError
-from penstock.keys import as_key, has_null
 from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.rows import Row, any_getter
+from penstock.rows.keys import as_key, has_null
+from penstock.rows.records import Row, any_getter
 
 By = str | Callable[[Row], Any]
 

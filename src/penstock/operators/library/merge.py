@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.ranges import order_place
-from penstock.rows import Row, RowType, any_getter
+from penstock.rows.ranges import order_place
+from penstock.rows.records import Row, RowType, any_getter
 
 
 class Merge(Operator):

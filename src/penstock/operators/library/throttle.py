@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from penstock.errors import FlowError
 from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.rows import RowType
-from penstock.timing import Duration, TimeKind, Unit, ticks, time_to_ticks, unit_of
+from penstock.rows.records import RowType
+from penstock.rows.timing import Duration, TimeKind, Unit, ticks, time_to_ticks, unit_of
 
 
 class Throttle(Operator):

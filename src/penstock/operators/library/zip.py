@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.rows import Row
+from penstock.rows.records import Row
 
 
 class Zip(Operator):

@@ -1,0 +1,253 @@
+"""Write rows to part files: Parquet, JSON lines or CSV; of one partition each, where a sink has partitions."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from penstock.connectors.partitions import check_partitions, partitions
+from penstock.connectors.paths import locate
+from penstock.connectors.read import FileFormat
+from penstock.connectors.retries import remove_quietly, retried
+from penstock.connectors.write import Directory
+from penstock.errors import FlowError, OperatorError
+from penstock.plan.graph import Node
+from penstock.rows.chunk import Chunk
+from penstock.rows.records import RowType
+from penstock.rows.row_types import infer_row_type
+
+GROUP_ROWS = 131_072
+"""Rows of a row group of Parquet, at least, but for the last one."""
+
+
+def part_name(number: int, form: FileFormat) -> str:
+    """Return the name of the file of a slice."""
+    return f"part-{number:05d}.{form}"
+
+
+def format_of(schema: pa.Schema) -> int:
+    """Return a number that tells the fields of files apart that may be joined from those that may not."""
+    return zlib.crc32(str(schema.remove_metadata()).encode())
+
+
+def sync_written(system: Any, path: str) -> None:
+    """Bring a file that was written down to the disk, where it is on one; its name is synced by others."""
+    if system.type_name == "local":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sink_columns(
+    node: Node, chunk: Chunk, row: RowType | None, known: pa.Schema | None
+) -> tuple[pa.RecordBatch, pa.Schema]:
+    """Return a chunk's columns; where the rows are not declared, by the schema that the first rows gave."""
+    if row is not None:
+        return chunk.get_columns(), row.schema
+    rows = chunk.get_rows()
+    plain = [_as_dict(item) for item in rows]
+    if known is None:
+        guess = infer_row_type(plain)
+        if guess is None or None in plain:
+            raise FlowError(
+                f"sink {node.name!r}: rows such as {rows[0]!r} have no fields to write; return dicts, or declare "
+                f"the row type with an annotation or schema="
+            )
+        known = guess.schema
+    try:
+        return RowType(known, "record").lenient().encode(plain), known
+    except Exception as error:
+        above = node.inputs[0].node
+        raise OperatorError(
+            above,
+            f"{error}; the type was taken from the first rows that reached sink {node.name!r}, so "
+            f"declare it with an annotation or schema=",
+            "",
+            repr(rows[0]),
+        ) from None
+
+
+class SinkBatches:
+    """The rows of a sink as columns, and the schema that they turn out to have."""
+
+    def __init__(self, node: Node, row: RowType | None, known: pa.Schema | None, by: tuple[str, ...]) -> None:
+        self._node, self._row, self._known, self._by = node, row, known, by
+        self.schema: pa.Schema | None = None
+
+    def read(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
+        """Return the columns, from the first row on."""
+        self.schema = None
+        for chunk in chunks:
+            yield self.encode(chunk)
+
+    def encode(self, chunk: Chunk) -> pa.RecordBatch:
+        """Return the columns of the next rows."""
+        known = self._known if self.schema is None else self.schema
+        batch, found = sink_columns(self._node, chunk, self._row, known)
+        if self.schema is None:
+            check_partitions(self._node.name, self._by, batch.schema)
+            self.schema = found
+        return batch
+
+
+def write_parts(
+    sink: str, writer: Directory, where: str, number: int, batches: Callable[[], Iterable[pa.RecordBatch]]
+) -> list[tuple[str, int, int]]:
+    """Write rows to one file, or one for each partition, below a directory; return names, rows and bytes.
+
+    `batches` gives the rows from the beginning each time that it is called. Without rows there is no file.
+    """
+    name = part_name(number, writer.format)
+
+    def write(label: str, some: Callable[[], Iterable[pa.RecordBatch]]) -> list[tuple[str, int, int]]:
+        path = f"{label}/{name}" if label else name
+        rows, size = retried(
+            lambda: _write_part(f"{where}/{path}", some(), writer), f"sink {sink!r}: writing", f"{where}/{path}"
+        )
+        return [(path, rows, size)] if rows else []
+
+    if not writer.partition_by:
+        return write("", batches)
+    found = partitions(batches(), writer.partition_by)
+    return [file for label, some in found for file in write(label, partial(iter, some))]
+
+
+def _write_part(path: str, batches: Iterable[pa.RecordBatch], writer: Directory) -> tuple[int, int]:
+    """Write a file; return its rows and bytes.
+
+    Each attempt writes a file of its own; the rename picks one, and they are alike.
+    """
+    system, target = locate(path)
+    directory, _, name = target.rpartition("/")
+    temporary, rows = f"{directory}/.{name.partition('.')[0]}.{uuid.uuid4().hex}", 0
+    with FileWriter(system, temporary, writer.format, writer.header) as file:
+        for batch in batches:
+            file.write(batch)
+            rows += batch.num_rows
+    if rows == 0:
+        return 0, 0
+    if system.type_name != "local":
+        system.move(temporary, target)
+        return rows, int(system.get_file_info(target).size)
+    os.replace(temporary, target)
+    sync_written(system, target)  # the name is synced by the driver, once for all parts, before it is used
+    return rows, os.stat(target).st_size
+
+
+def _as_dict(row: Any) -> dict[str, Any] | None:
+    if isinstance(row, dict):
+        return row
+    fields = getattr(row, "_fields", None)
+    if fields is not None:
+        return dict(zip(fields, row, strict=True))
+    return dict(vars(row)) if hasattr(row, "__dataclass_fields__") else None
+
+
+class FileWriter:
+    """Write record batches to one file, which is made with the first of them, and removed again where writing fails.
+
+    So is the directory around it: where there are no rows, nothing is left behind.
+    """
+
+    def __init__(self, system: Any, path: str, form: FileFormat, header: bool) -> None:
+        self._system, self._path, self._form, self._header = system, path, form, header
+        self._out: Any = None
+        self._writer: Any = None
+        self._waiting: list[pa.RecordBatch] = []
+        """What is to be one row group: many small ones take longer to write, and to read."""
+        self._rows = 0
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        if self._out is None:
+            self._open(batch.schema)
+        if self._form == "parquet":
+            self._waiting.append(batch)
+            self._rows += batch.num_rows
+            if self._rows >= GROUP_ROWS:
+                self._write_group()
+        elif self._form == "csv":
+            self._writer.write(batch)
+        else:
+            self._out.write(_json_lines(batch))
+
+    def write_text(self, text: bytes) -> None:
+        """Add lines of text, as they are to stand in the file."""
+        if self._out is None:
+            self._create()
+        self._out.write(text)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._close(failed=False)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Close the file; one that failed is removed, because nothing is to see it."""
+        try:
+            self._close(failed=kind is not None)
+        except Exception:
+            if kind is None:
+                remove_quietly(self._system, self._path)
+                raise
+        if kind is not None:
+            remove_quietly(self._system, self._path)
+
+    def _create(self) -> None:
+        self._system.create_dir(os.path.dirname(self._path), recursive=True)
+        self._out = self._system.open_output_stream(self._path)
+
+    def _open(self, schema: pa.Schema) -> None:
+        self._create()
+        if self._form == "parquet":
+            self._writer = pq.ParquetWriter(
+                self._out, schema, compression="zstd", compression_level=1, use_dictionary=_dictionary_columns(schema)
+            )
+        elif self._form == "csv":
+            options = pa.csv.WriteOptions(include_header=self._header)
+            self._writer = pa.csv.CSVWriter(self._out, schema, write_options=options)
+
+    def _write_group(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+        self._waiting, self._rows = [], 0
+
+    def _close(self, failed: bool) -> None:
+        try:
+            if self._writer is not None:
+                if self._waiting and not failed:
+                    self._write_group()
+                self._writer.close()
+        finally:
+            if self._form == "parquet" and self._writer is not None:
+                self._writer.is_open = False  # it would try once more when it is collected, and print what happens
+            if self._out is not None:
+                self._out.close()
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str] | bool:
+    """Use dictionaries for text only: numbers of a stream seldom repeat, and trying costs more than it saves."""
+    text = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    return text or False
+
+
+def _json_lines(batch: pa.RecordBatch) -> bytes:
+    import json
+
+    encode = json.JSONEncoder(default=_json_value, separators=(",", ":")).encode
+    return "".join(encode(row) + "\n" for row in batch.to_pylist()).encode()
+
+
+def _json_value(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

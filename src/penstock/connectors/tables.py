@@ -1,0 +1,177 @@
+"""Tables for lookups: what they can be, and how they are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.clock import monotonic
+from penstock.connectors.feeds import make_feed
+from penstock.connectors.read import Files, Frame, Items, reader_type
+from penstock.connectors.splits import read_split
+from penstock.errors import FlowError, PenstockError, RowTypeError
+from penstock.rows.records import RowType, record_type
+from penstock.rows.row_types import infer_row_type, row_type
+
+_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+_MANY = 1 << 40
+"""More rows than a table has."""
+
+
+@dataclass(frozen=True, eq=False)
+class LookupTable:
+    """A table that a user gave: a dict, rows, files, a DataFrame, or a function that returns one of them."""
+
+    given: Any
+    keys: tuple[str, ...]
+    """What the keys of a dict are called."""
+    type: RowType
+
+    @property
+    def at_hand(self) -> bool:
+        """Tell whether all rows are in memory, so that they can be looked at before anything runs."""
+        return isinstance(self.given, (Mapping, list, tuple, pa.Table, pa.RecordBatch))
+
+    def read(self, name: str) -> pa.Table:
+        """Read all rows, for the operator of that name."""
+        return _read(_once(self.given, name), self.keys, self.type, name)
+
+
+def make_table(given: Any, keys: tuple[str, ...], schema: Any, name: str) -> LookupTable:
+    """Make a table of what a user gave, with the type of its rows, or refuse it."""
+    if schema is not None and _reads(given):
+        kind = row_type(schema, name)
+    else:
+        found = _once(given, name)
+        kind = row_type(schema, name) if schema is not None else _type_of(found, keys, name)
+    if kind is None:
+        raise FlowError(
+            f"operator {name!r}: the fields of the table are not known; give schema=, or rows that are dicts, "
+            f"dataclasses or NamedTuples of one class"
+        )
+    return LookupTable(given, keys, record_type(kind.schema).lenient())
+
+
+def _reads(given: Any) -> bool:
+    """Tell whether a table is a function that reads it."""
+    return callable(given) and not isinstance(given, type) and not hasattr(given, "isStreaming")
+
+
+def _once(given: Any, name: str) -> Any:
+    """Return what a table is, calling a function that reads it."""
+    if _reads(given):
+        try:
+            given = given()
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise FlowError(
+                f"operator {name!r}: the function that reads its table failed: {type(error).__name__}: {error}"
+            ) from error
+    if isinstance(given, (str, Path)):
+        path = str(given)
+        return Files(path, _FORMATS.get(Path(path).suffix.lower(), "parquet"))  # type: ignore[arg-type]
+    if hasattr(given, "isStreaming"):
+        given = Frame(given)
+    if isinstance(given, Frame) and given.streaming:
+        raise FlowError(
+            f"operator {name!r}: its table is a streaming DataFrame; make it a source of the flow, and look rows up in "
+            f"that stream"
+        )
+    if isinstance(given, Files) and given.follow:
+        raise FlowError(
+            f"operator {name!r}: its table is read with follow=True; leave that out and give refresh=, or make it a "
+            f"source of the flow, and look rows up in that stream"
+        )
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
+        return pa.Table.from_pandas(given, preserve_index=False)
+    if isinstance(given, Items):
+        given = given.items
+    good = isinstance(given, (Mapping, Files, Frame, pa.Table)) or (
+        isinstance(given, Iterable) and not isinstance(given, (bytes, Iterator))
+    )
+    if not good:
+        raise FlowError(
+            f"operator {name!r}: {given!r} is no table; give a dict, a list of rows, the path of Parquet files, "
+            f"ps.read.csv(...) or the like, a Spark, pandas or Arrow table, a function that returns one of these, or a "
+            f"stream"
+        )
+    return given
+
+
+def _type_of(found: Any, keys: tuple[str, ...], name: str) -> RowType | None:
+    if isinstance(found, (Files, Frame)):
+        return reader_type(found, name)
+    if isinstance(found, pa.Table):
+        return record_type(found.schema)
+    return infer_row_type(_rows(found, keys, name))
+
+
+def _rows(found: Any, keys: tuple[str, ...], name: str) -> list[Any]:
+    """List the rows of a dict, each with its key, or of a list."""
+    if not isinstance(found, Mapping):
+        return list(found)
+    rows = []
+    for key, value in found.items():
+        values = key if len(keys) > 1 else (key,)
+        if not isinstance(values, tuple) or len(values) != len(keys):
+            raise FlowError(
+                f"operator {name!r}: the key {key!r} of its table is no tuple of {len(keys)} values, one for each of "
+                f"{', '.join(keys)}"
+            )
+        fields, named = _fields(value), dict(zip(keys, values, strict=True))
+        other = [each for each in keys if each in fields and fields[each] != named[each]]
+        if other:
+            raise FlowError(
+                f"operator {name!r}: the table has {fields[other[0]]!r} in the field {other[0]!r} of the row whose key "
+                f"is {key!r}, and on= calls the key so, too; give the key another name: on={{field of the row: name}}"
+            )
+        rows.append({**fields, **named})
+    return rows
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a value in a dict; one that is no row is a field `value`."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    return {"value": value}
+
+
+def _read(found: Any, keys: tuple[str, ...], kind: RowType, name: str) -> pa.Table:
+    if isinstance(found, Files):
+        batches = list(_batches(found, kind, name))
+        return pa.Table.from_batches(batches, kind.schema)
+    if isinstance(found, Frame):
+        found = found.collect()
+    if isinstance(found, pa.Table):
+        missing = [field for field in kind.names if field not in found.schema.names]
+        if missing:
+            raise FlowError(f"operator {name!r}: its table has no field {missing[0]!r} any more; it had when it began")
+        try:
+            return found.select(kind.names).cast(kind.schema)
+        except (pa.ArrowException, ValueError) as error:
+            raise FlowError(f"operator {name!r}: its table does not fit its schema: {error}") from None
+    try:
+        return pa.Table.from_batches([kind.encode(_rows(found, keys, name))])
+    except RowTypeError as error:
+        raise FlowError(f"operator {name!r}: a row of its table does not fit: {error}; give schema=") from None
+
+
+def _batches(reader: Files, kind: RowType, name: str) -> Iterator[pa.RecordBatch]:
+    feed = make_feed(reader, name, monotonic)
+    while (found := feed.poll(_MANY)) is not None:
+        for split in found.splits:
+            for piece in read_split(reader, kind, split, name):
+                yield kind.encode(piece.rows or []) if piece.columns is None else piece.columns
+    feed.close()

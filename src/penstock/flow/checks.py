@@ -1,0 +1,318 @@
+"""Check a flow while it is built; each error names the operator and the fix."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.errors import FlowError, did_you_mean
+from penstock.operators.aggregate_values import TakenValues
+from penstock.operators.aggregation import Aggregation
+from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
+from penstock.plan.graph import Graph, Node
+from penstock.rows.records import RowType
+from penstock.rows.row_types import return_annotation, row_type, type_from_annotation
+from penstock.rows.timing import Ticks, TimeKind
+
+if TYPE_CHECKING:
+    from penstock.flow import Stream
+
+_NAME = re.compile(r"[\w .:+-]{1,120}")
+MOST_SHARDS = 1 << 16
+"""A shard's number goes from task to task in two bytes."""
+
+
+class DeadLetter(NamedTuple):
+    """A row that an operator failed on, with what was raised and where."""
+
+    operator: str
+    error: str
+    where: str
+    row: str
+    attempts: int = 1
+    """How often the call was made; once, but for functions with `retries=`."""
+
+
+DEAD_LETTER = typing.cast(RowType, type_from_annotation(DeadLetter))
+
+
+def flow_name(name: str) -> None:
+    """Refuse a flow name that cannot name a directory."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise FlowError(f"a flow's name must be 1 to 120 letters, digits, spaces or . : + - _, not {name!r}")
+
+
+def number_of_shards(name: str, count: int) -> None:
+    """Refuse a number of shards that a flow cannot have."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_SHARDS:
+        raise FlowError(f"flow {name!r}: shards={count!r}; give a whole number from 1 to {MOST_SHARDS:,}")
+
+
+def operator_name(nodes: Mapping[str, Node], name: str) -> None:
+    """Refuse an empty name, or one that the flow has already."""
+    if not isinstance(name, str) or not name:
+        raise FlowError(f"an operator's name must be text, not {name!r}")
+    if name in nodes:
+        where = f", the first made at {nodes[name].where}" if nodes[name].where else ""
+        raise FlowError(f"the flow has two operators named {name!r}{where}; give one of them another name=")
+
+
+def wrap(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    """Convert an argument, naming the operator if that fails."""
+    try:
+        return convert(value)
+    except TypeError as error:
+        raise FlowError(f"operator {name!r}: {error}") from None
+
+
+def is_callable(function: Any, name: str, what: str) -> None:
+    """Refuse something that is no function."""
+    if not callable(function):
+        raise FlowError(f"operator {name!r} takes {what}, not {function!r}")
+
+
+def field(row: RowType | None, name: str, operator: str, option: str) -> pa.Field | None:
+    """Find a field, or say which there are; None where the type is not known."""
+    if row is None:
+        return None
+    if name not in row.names:
+        raise FlowError(
+            f"operator {operator!r}: {option} names the field {name!r}, but the rows have "
+            f"{', '.join(map(repr, row.names)) or 'no fields'}{did_you_mean(name, row.names)}"
+        )
+    return row.schema.field(name)
+
+
+def fields_of_key(row: RowType | None, names: Sequence[str], operator: str) -> None:
+    """Check the fields of a key: they exist, they differ, and their values can be hashed alike everywhere."""
+    distinct(names, operator, "key_by")
+    for name in names:
+        found = field(row, name, operator, "key_by")
+        if found is not None and pa.types.is_nested(found.type):
+            raise FlowError(
+                f"operator {operator!r}: key_by names the field {name!r} of type {found.type}, which cannot "
+                f"be a key; use numbers, strings, dates, or a function that returns a tuple of them"
+            )
+
+
+def distinct(names: Sequence[str], operator: str, what: str) -> None:
+    """Refuse two fields of one name."""
+    twice = [name for index, name in enumerate(names) if name in names[:index]]
+    if twice:
+        raise FlowError(f"operator {operator!r}: {what} gives two fields the name {twice[0]!r}; rename one")
+
+
+def arrival_alone(source: str, by_arrival: bool, **options: Any) -> None:
+    """Refuse what makes no sense where rows arrive at their time: they are neither behind it nor silent."""
+    for option, value in options.items():
+        if by_arrival and value:
+            raise FlowError(
+                f"source {source!r}: {option}={value!r} is for times that rows bring along; with time=ps.arrival leave "
+                f"it out"
+            )
+
+
+def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
+    """Refuse a slack below nothing, which would make every row late."""
+    if amount < 0:
+        raise FlowError(f"operator {operator!r}: {option}={value!r} is negative; give 0 or more")
+
+
+def seconds_given(value: Any, operator: str, option: str) -> None:
+    """Refuse a time by the wall clock that is no positive number of seconds."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+        raise FlowError(f"operator {operator!r}: {option}={value!r}; give a positive number of seconds, or None")
+
+
+def orderable(row: RowType | None, name: str, operator: str) -> None:
+    """Refuse an order_by whose values have no order as integers."""
+    if row is None:
+        raise FlowError(f"source {operator!r}: order_by={name!r} needs to know the type of that field; give schema=")
+    kind = row.schema.field(name).type
+    good = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+    )
+    if not good:
+        raise FlowError(
+            f"source {operator!r}: order_by={name!r} is of type {kind}; it must be a number, a date or a "
+            f"timestamp, so convert it in the source, or use sort() on an event time"
+        )
+
+
+def known_type(row: RowType | None, operator: str, what: str) -> RowType:
+    """Refuse an operator that needs columns on a stream whose type is not known."""
+    if row is None:
+        raise FlowError(
+            f"operator {operator!r}: {what} needs to know the rows' type; annotate what the function before "
+            f"it returns (a dataclass, NamedTuple or TypedDict), or give schema="
+        )
+    return row
+
+
+def called_with(function: Any, operator: str, arguments: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with these; of some of C's nobody knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        given = ", ".join(arguments)
+        raise FlowError(
+            f"operator {operator!r} calls its function with ({given}), and {name}{signature} does not take that"
+        ) from None
+
+
+def returns(
+    function: Any,
+    schema: Any,
+    operator: str,
+    *,
+    takes: tuple[str, ...] = ("row",),
+    pair: bool = False,
+    item: bool = False,
+) -> RowType | None:
+    """Find the type of the rows that a function returns: as declared, or from its annotation."""
+    is_callable(function, operator, "a function")
+    called_with(function, operator, takes)
+    if schema is not None:
+        return row_type(schema, operator)
+    annotation = return_annotation(function)
+    for wanted in ([tuple] if pair else []) + ([Iterable] if item else []):
+        inside = typing.get_args(annotation)
+        if wanted is tuple:
+            annotation = inside[1] if typing.get_origin(annotation) is tuple and len(inside) == 2 else None
+        else:
+            annotation = inside[0] if inside else None
+    return None if annotation is None else type_from_annotation(annotation)
+
+
+def options_or_results(
+    kind: type | tuple[type, ...], name: Any, on_error: Any, results: dict[str, Any]
+) -> tuple[str | None, OnError, dict[str, Any]]:
+    """Tell the options of an operator from computed fields that are called as they are."""
+    named: dict[str, Any] = {}
+    if isinstance(name, kind):
+        named["name"], name = name, None
+    if isinstance(on_error, kind):
+        named["on_error"], on_error = on_error, "fail"
+    return name, on_error, {**named, **results} if named else results
+
+
+def all_named(unnamed: Sequence[Any]) -> None:
+    """Refuse aggregates without the names that their fields get."""
+    if unnamed:
+        raise FlowError(
+            "aggregate() needs a name for each result: aggregate(n=ps.agg.count(), spent=ps.agg.sum(field))"
+        )
+
+
+def aggregate_fields(bundle: Aggregation, row: RowType | None, operator: str, others: Sequence[str]) -> None:
+    """Check the fields that aggregates read, and that their names are not those of the key or window."""
+    distinct((*others, *bundle.names), operator, "aggregate()")
+    for name, aggregate in zip(bundle.names, bundle.aggregates, strict=True):
+        value = aggregate.value
+        for each in value.fields if isinstance(value, TakenValues) else [value] if isinstance(value, str) else []:
+            field(row, each, operator, f"{name}={aggregate.label}(...)")
+
+
+def window_results(names: Sequence[str], bounds: Sequence[str], operator: str) -> None:
+    """Refuse a result under the name of a field that tells the window."""
+    for name in names:
+        if name in bounds:
+            raise FlowError(
+                f"operator {operator!r}: aggregate({name}=...) has the name of a field that tells the window; give the "
+                f"result another name, for example first_{name}="
+            )
+
+
+def has_time(stream: Stream, operator: str, what: str) -> None:
+    """Refuse an operator of event time on a stream that has none."""
+    if stream.time is None:
+        raise FlowError(
+            f"operator {operator!r}: {what} needs event time, and the rows of {stream.node.name!r} have none; "
+            f"give time= to every source above it, with the same kind of field"
+        )
+
+
+def unit_mismatch(operator: str, option: str, value: Any, kind: TimeKind | None) -> str:
+    """Say that a duration and the time field have different units."""
+    if kind == "integer":
+        return (
+            f"operator {operator!r}: {option}={value!r} is a duration, but the time field is an integer of "
+            f"unknown unit; give an integer in its unit, or make the field a timestamp"
+        )
+    if kind is not None:
+        return (
+            f"operator {operator!r}: {option}={value!r} is a bare number, but the time field is a timestamp; "
+            f'write for example "10 min" or a timedelta'
+        )
+    return f"operator {operator!r}: {option}={value!r} needs event time; give time= to every source above it"
+
+
+def one_flow(streams: Sequence[Stream], operator: str) -> None:
+    """Refuse to join streams of different flows."""
+    names = {id(stream.flow): stream.flow.name for stream in streams}
+    if len(names) > 1:
+        raise FlowError(
+            f"operator {operator!r} joins streams of different flows ({', '.join(names.values())}); make all "
+            f"sources on one Flow"
+        )
+
+
+def same_time(left: Stream, right: Stream, operator: str) -> None:
+    """Refuse to join streams whose times cannot be compared."""
+    if left.time != right.time:
+        raise FlowError(
+            f"operator {operator!r} joins streams whose times differ: {left.node.name!r} has {left.time} and "
+            f"{right.node.name!r} has {right.time} times; give time= the same kind of field in all sources"
+        )
+
+
+def merge_time(graph: Graph, node: str, by: str, operator: str, what: str) -> None:
+    """Check that the sources above a stream have their event time in the field that an operator names as its time."""
+    for name, other in graph.nodes.items():
+        source = other.operator
+        if isinstance(source, Source) and node in graph.below(name) and source.time != by:
+            raise FlowError(
+                f"operator {operator!r}: {what} needs time={by!r} on source {name!r}, which has time={source.time!r}"
+            )
+
+
+def joined_keys(left: Key, left_row: RowType | None, right: Key, right_row: RowType | None, operator: str) -> None:
+    """Refuse a join whose keys can never be equal, or are not spread alike."""
+    if left.ranges != right.ranges:
+        raise FlowError(f"operator {operator!r} joins keys in different ranges; give both key_by() the same ranges=")
+    if left.function or right.function or left_row is None or right_row is None:
+        return
+    if len(left.fields) != len(right.fields):
+        raise FlowError(f"operator {operator!r} joins on ({left}) and ({right}): give both sides as many key fields")
+    for mine, other in zip(left.fields, right.fields, strict=True):
+        a, b = left_row.schema.field(mine).type, right_row.schema.field(other).type
+        numeric = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in (a, b))
+        if a != b and not numeric:
+            raise FlowError(
+                f"operator {operator!r} joins {mine!r} ({a}) with {other!r} ({b}), which are never equal; "
+                f"convert one of them"
+            )
+
+
+def with_errors(operator: Any, name: str) -> tuple[Operator, tuple[RowType, ...]]:
+    """Add the error port to an operator that sends dead letters."""
+    if operator.on_error not in ERROR_POLICIES:
+        raise FlowError(f'operator {name!r}: on_error={operator.on_error!r}; use "fail", "skip" or "dead_letter"')
+    if operator.on_error != "dead_letter":
+        return operator, ()
+    return dataclasses.replace(operator, outputs=(*operator.outputs, "errors")), (DEAD_LETTER,)

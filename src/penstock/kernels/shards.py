@@ -1,0 +1,126 @@
+"""The state of a keyed operator in memory: shards, each with the state of its keys and their timers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, MutableMapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.kernels.state_columns import ColumnStates, Ints
+from penstock.operators.base import Logic
+from penstock.rows.timing import Ticks
+
+Position = tuple[int, ...]
+
+FEW_KEYS = 64
+"""As many keys may be there before anybody looks whether some of them are forgotten."""
+
+
+@dataclass
+class Forgetting:
+    """Whether an operator forgets keys: its tight loop then leaves None behind, for to look costs every row.
+
+    It is looked for when there are twice as many keys as the last time, so that a key is looked at about once. What was
+    left behind until then is no more than the state itself, and stays.
+    """
+
+    seen: bool = False
+    most_keys: int = FEW_KEYS
+
+    def look(self, states: MutableMapping[Any, Any]) -> None:
+        """Look, if it is time to."""
+        if self.seen or len(states) <= self.most_keys:
+            return
+        try:
+            found = list(states.values())
+            self.most_keys = 2 * len(found)
+            if any(state is None for state in found):
+                self.seen = True  # and never back: workers of other partitions look, too, and may have seen none
+        except RuntimeError:  # another worker added a key of its own meanwhile: the next batch will do
+            pass
+
+
+@dataclass
+class Shard:
+    """The state of one shard of one operator, as it is held in memory."""
+
+    states: MutableMapping[Any, Any] = field(default_factory=dict)
+    timers: list[tuple[Ticks, Position, int, Any]] = field(default_factory=list)
+    touched: set[Any] = field(default_factory=set)
+    all_touched: bool = False
+    """Set once tracking single keys costs more than writing the whole shard."""
+    registered: int = 0
+    rows: int = 0
+    _: KW_ONLY
+    seconds: float = 0.0
+    forgetting: Forgetting = field(default_factory=Forgetting)
+
+    def begin(self) -> None:
+        """Note no change, and count no row, so far."""
+        self.touched, self.all_touched, self.rows, self.seconds = set(), False, 0, 0.0
+        if isinstance(self.states, ColumnStates):
+            self.states.settle()
+
+    def load_timers(self, logic: Logic) -> None:
+        """Build the heap of timers from the states."""
+        self.timers = []
+        for key, state in self.states.items():
+            for fire, opened in logic.timers(state):
+                self.register(fire, opened, key)
+        heapq.heapify(self.timers)
+
+    def register(self, fire: Ticks, opened: Position, key: Any) -> None:
+        """Add a timer."""
+        self.registered += 1
+        heapq.heappush(self.timers, (fire, opened, self.registered, key))
+
+    def touch(self, keys: list[Any], start: int, stop: int) -> None:
+        """Note keys whose state changed, those from one index to another; columns note that themselves."""
+        if not self.all_touched and not isinstance(self.states, ColumnStates):
+            self.touched.update(keys[start:stop])
+            self.all_touched = 2 * len(self.touched) > len(self.states)
+
+    def forget(self, keys: list[Any], start: int, stop: int) -> None:
+        """Drop what a tight loop left behind of keys that it forgot; those from one index to another are this shard's.
+
+        Others may have the dict, too, but no key in common with it.
+        """
+        if isinstance(self.states, ColumnStates):
+            return  # whose keys are never forgotten
+        self.forgetting.look(self.states)
+        if self.forgetting.seen:
+            for key in set(keys[start:stop]):
+                if self.states.get(key) is None:
+                    self.states.pop(key, None)
+
+
+class Shards(Protocol):
+    """Where shards come from; loading one may read files."""
+
+    def get(self, shard: int) -> Shard:
+        """Return a shard, loaded."""
+
+    def due(self, mark: Ticks) -> Iterable[int]:
+        """Return the shards that may have timers at or before a mark."""
+
+
+class Partitions:
+    """The shards of some partitions, as a keyed runner asks for them."""
+
+    def __init__(self, shards: dict[int, Shard]) -> None:
+        self._shards = shards
+
+    def get(self, shard: int) -> Shard:
+        return self._shards[shard]
+
+    def due(self, mark: int) -> list[int]:
+        return [n for n, shard in self._shards.items() if shard.timers and shard.timers[0][0] <= mark]
+
+
+def shard_order(shards: Ints) -> Ints:
+    """Return the order that puts rows of one shard together, each shard's as they were."""
+    # NumPy sorts 16 bits by counting, several times as fast as 64 by merging.
+    return np.argsort(shards.astype(np.uint16), kind="stable")

@@ -1,0 +1,59 @@
+"""The traffic queries as a workload with a name: parameters are the options of `penstock run`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from penstock import read, write
+from penstock.annotated import Count, checked
+from penstock.errors import FlowError
+from penstock.flow import Flow
+from penstock.lab.workloads.traffic import car_following, queries, sumo, trace
+
+SIMULATORS = {"model": car_following.frames, "sumo": sumo.frames}
+
+
+@checked
+def traffic(
+    *,
+    vehicles: Count = 1_000,
+    ticks: Count = 250,
+    replicas: Count = 1,
+    load: str = "constant",
+    simulator: str = "model",
+    seed: int = 1,
+    data: str = "",
+    out: str = "",
+) -> Flow:
+    """Count agents per road, average and rank speeds of simulated vehicles, any number of replicas (Rebinding)."""
+    directory = Path(data) if data else _default_directory(simulator, vehicles, ticks, load, seed)
+    make_trace(directory, vehicles, ticks, load, simulator, seed)
+    reader = read.Files(str(directory), "parquet", trace.SCHEMA, by_name=True)
+    return queries.build(reader, replicas, lambda name: _writer(out, name))
+
+
+def make_trace(directory: Path, vehicles: int, ticks: int, load: str, simulator: str, seed: int) -> None:
+    """Simulate and write the trace, unless it is there."""
+    if directory.exists():
+        return
+    if simulator not in SIMULATORS:
+        raise FlowError(f"simulator={simulator!r}; there are {', '.join(SIMULATORS)}")
+    # Under another name first: a run that is cut short leaves no half trace.
+    unfinished = directory.with_name(f"{directory.name}.{os.getpid()}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    frames = SIMULATORS[simulator](vehicles, ticks, load, seed)  # type: ignore[arg-type]  # an unknown load is refused
+    trace.write(frames, unfinished)
+    unfinished.rename(directory)
+
+
+def _default_directory(*parts: object) -> Path:
+    return Path(tempfile.gettempdir()) / "penstock-traffic" / "-".join(map(str, parts))
+
+
+def _writer(out: str, name: str) -> Any:
+    """Write Parquet to a directory for each query; without one show a few rows of each batch."""
+    return write.parquet(os.path.join(out, name)) if out else write.console(limit=2)

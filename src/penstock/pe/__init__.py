@@ -1,1 +1,0 @@
-"""Inside a processing element: chunks of rows through operators, in order."""

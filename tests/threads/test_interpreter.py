@@ -1,0 +1,58 @@
+"""Without the GIL nothing that the engine needs turns it on, and what does is named."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.threads import interpreter
+
+FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+FLOW = """
+import json, sys
+import penstock as ps
+flow = ps.Flow("f")
+flow.source("numbers", ps.read.items([{"n": 1}, {"n": 2}])).key_by("n").aggregate(total=ps.agg.sum("n")).sink(
+    "out", ps.write.memory()
+)
+run = ps.run(flow, on=ps.Threads(workers=2))
+print(json.dumps([len(run.results["out"]), sys._is_gil_enabled()]))
+"""
+
+
+@pytest.mark.skipif(not FREE, reason="this Python has a GIL")
+def test_the_engine_leaves_the_gil_off() -> None:
+    made = subprocess.run([sys.executable, "-c", FLOW], capture_output=True, text=True, check=True)
+    assert json.loads(made.stdout) == [2, False]
+    assert "GIL" not in made.stderr
+
+
+def test_a_module_that_turns_it_on_is_named() -> None:
+    def find(names: Sequence[str]) -> str:
+        return names[1]
+
+    assert interpreter.reason(False, ["good", "bad"], find) == "the import of bad"
+    assert "PYTHON_GIL" in interpreter.reason(True, ["good", "bad"], find)
+
+
+def test_modules_that_are_no_python_code_are_known_in_their_order() -> None:
+    import pyarrow  # noqa: F401
+
+    found = interpreter.loaded_extensions()
+    assert "pyarrow.lib" in found
+    assert "pyarrow" not in found
+    assert found.index("numpy._core._multiarray_umath") < found.index("pyarrow.lib")
+
+
+def test_where_threads_are_free_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """A Python that always has a GIL is as its user chose it; one without has nothing to warn of."""
+    interpreter.warn_of_gil.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        interpreter.warn_of_gil()
+    assert not caplog.records
