@@ -65,7 +65,7 @@ def test_a_run_that_is_not_of_its_side_is_refused(monkeypatch):
 
     monkeypatch.setattr(traffic.ps, "start", without_binding)
     live = traffic.Live(*traffic.recorded(20, 4, "constant", 1), None)
-    with pytest.raises(AssertionError, match="built with a Binding, not a BarrierBinding"):
+    with pytest.raises(AssertionError, match="built with a BindingTable, not a BarrierBinding"):
         traffic.go(live, traffic.SIDES["barrier"], defaults(traffic, replicas=1))
 
 

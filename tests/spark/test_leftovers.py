@@ -40,7 +40,7 @@ def test_on_a_cluster_shuffle_files_go_with_their_epoch_and_anchors_with_the_run
     # One anchor for each number of tasks: two of the keyed stage, one of the sink.
     assert {epoch["cached"] for epoch in epochs} == {2}, "on a fixed cluster tasks are anchored"
     # Those of the anchors' own shuffles, and of the epoch just done at the most.
-    assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES
+    assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["fixed"]
     assert ended == {"when": "ended", "files": 0, "cached": 0, "executors": 2}
 
 
@@ -54,5 +54,5 @@ def test_with_dynamic_allocation_nothing_holds_executors(tmp_path):
 def test_in_local_mode_the_shuffle_files_of_a_streaming_frame_go_with_their_epoch(tmp_path):
     *epochs, ended = run(tmp_path, "frame")
     assert len(epochs) >= driver.EPOCHS
-    assert max(epoch["files"] for epoch in epochs) <= 2
+    assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["frame"]
     assert (ended["files"], ended["cached"]) == (0, 0)
