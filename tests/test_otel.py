@@ -48,11 +48,11 @@ def test_a_span_per_epoch_and_metrics_that_add_up(on, request):
     run = ps.run(shop(), on=on, on_epoch=Telemetry("shop", tracer_provider=told.tracers, meter_provider=told.meters))
     spans = told.spans.get_finished_spans()
     assert [span.name for span in spans] == [f"epoch {epoch.epoch}" for epoch in run.epochs]
-    assert sum(span.attributes["penstock.rows.records.in"] for span in spans) == 100
+    assert sum(span.attributes["penstock.rows.in"] for span in spans) == 100
     assert all(span.start_time <= span.end_time for span in spans)
     totals = told.totals()
-    assert totals["penstock.rows.records.in", ""] == 100
-    assert totals["penstock.rows.records.out", "out"] == 99
+    assert totals["penstock.rows.in", ""] == 100
+    assert totals["penstock.rows.out", "out"] == 99
     assert totals["penstock.epochs", ""] == sum(epoch.epochs for epoch in run.epochs)
     if run.epochs[0].operators:  # the sequential engine tells of the flow alone
         assert totals["penstock.operator.rows", "divide"] == 100

@@ -28,14 +28,14 @@ class Telemetry:
         meter = metrics.get_meter("penstock", meter_provider=meter_provider)
         self._epochs = meter.create_counter("penstock.epochs", "{epoch}", "Epochs committed; reports, with threads")
         self._seconds = meter.create_histogram("penstock.epoch.duration", "s", "How long an epoch took")
-        self._rows_in = meter.create_counter("penstock.rows.records.in", "{row}", "Rows read from all sources")
-        self._rows_out = meter.create_counter("penstock.rows.records.out", "{row}", "Rows written to a sink")
+        self._rows_in = meter.create_counter("penstock.rows.in", "{row}", "Rows read from all sources")
+        self._rows_out = meter.create_counter("penstock.rows.out", "{row}", "Rows written to a sink")
         self._operator_rows = meter.create_counter("penstock.operator.rows", "{row}", "Rows into an operator")
         self._operator_seconds = meter.create_counter("penstock.operator.time", "s", "Seconds spent in an operator")
         self._operator_errors = meter.create_counter("penstock.operator.errors", "{row}", "Rows that were passed over")
         self._backlog = meter.create_gauge("penstock.backlog", "{row}", "Rows that are known to wait at the sources")
         self._tasks = meter.create_gauge("penstock.tasks", "{task}", "Tasks of the keyed stages, or workers")
-        self._state = meter.create_gauge("penstock.store.reader.size", "By", "Bytes of state of all operators")
+        self._state = meter.create_gauge("penstock.state.size", "By", "Bytes of state of all operators")
 
     def __call__(self, stats: FlowStats) -> None:
         """Tell what an epoch did. Called by the engine's thread, once the epoch is committed."""
@@ -69,8 +69,8 @@ class Telemetry:
         return {
             **self._flow,
             "penstock.epoch": stats.epoch,
-            "penstock.rows.records.in": stats.rows_in,
-            "penstock.rows.records.out": sum(stats.rows_out.values()),
+            "penstock.rows.in": stats.rows_in,
+            "penstock.rows.out": sum(stats.rows_out.values()),
             "penstock.tasks": stats.tasks,
             "penstock.attempts": stats.attempts,
             **backlog,

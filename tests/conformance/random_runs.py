@@ -273,7 +273,7 @@ def run_on_spark(drawn: Whole, directory: Path, grown: Grown, session: Any) -> d
         if watch.done:
             break
         watch.begin(life.after if life.ends else None)
-        with mock.patch("penstock.spark.engine.check_names"):  # those that Penstock gives are the same each time
+        with mock.patch("penstock.spark.starting.check_names"):  # those that Penstock gives are the same each time
             run = ps.start(
                 drawn.flow(directory, keep=keep, session=session),
                 on=ps.Spark(session, tasks=life.tasks, epoch_rows=life.epoch_rows),

@@ -23,7 +23,7 @@ from penstock.rows.records import RowType
 
 SCHEMA = pa.schema([("task", pa.int32()), ("frame", pa.binary())])
 DDL = "task int, frame binary"
-_ROWS_KEY = b"penstock.rows.records"
+_ROWS_KEY = b"penstock.rows"
 _HEADER = struct.Struct("<iiiiq8x")
 """Level, target, edge, kind and position; its length keeps the payload aligned."""
 
