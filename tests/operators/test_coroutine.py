@@ -803,7 +803,7 @@ class TestFeedback:
         assert (first.type.names, second.type.names) == (["t", "v"], ["v"])
 
     def test_rows_that_go_round_for_ever(self, monkeypatch):
-        monkeypatch.setattr("penstock.operators.library.cycle.MOST_BACK", 20)
+        monkeypatch.setattr("penstock.operators.cycle.MOST_BACK", 20)
 
         class Again(Operator):
             inputs, control = 2, (1,)
