@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import read
+from penstock import Operator, Process, agg, operate, read, sliding
 from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.rows.records import RowType, make_record
@@ -191,6 +191,75 @@ class TestOutputsThatAreTheState:
         stream = first.key_by("k").reduce(step)
         stream.sink("out")
         run_all(stream.flow, ALIASED)
+
+
+class Counting(Process):
+    def on_row(self, row: Any, context: Any) -> None:
+        context.state = context.state or {"n": 0}
+        context.state["n"] += 1
+        context.emit(context.state)
+
+
+class Looping(Operator):
+    async def process(self, ctx: Any) -> None:
+        state = ctx.state.setdefault("held", {"n": 0})
+        while await ctx.wait_for_all({0: 1}):
+            ctx.pop(0)
+            state["n"] += 1
+            await ctx.emit(state)
+
+
+def counted(state: dict[str, int], row: Any) -> Any:
+    state["n"] = state.get("n", 0) + 1
+    return state
+
+
+def folded(stream: Any) -> Any:
+    return stream.aggregate(at=agg.fold(dict, counted)).map(lambda row: row.at)
+
+
+OWN_STATE: dict[str, Callable[[Any], Any]] = {
+    "scan": lambda stream: stream.scan(lambda state, row: (counted(state, row), state), dict),
+    "inside": lambda stream: stream.scan(lambda s, row: (counted(s, row), (row.i, s)), dict).map(lambda row: row[1]),
+    "flat_scan": lambda stream: stream.flat_scan(lambda state, row: (counted(state, row), [state]), dict),
+    "reduce": lambda stream: stream.map(lambda row: {"n": 1}).reduce(counted),
+    "process": lambda stream: stream.process(Counting),
+    "coroutine": lambda stream: operate(Looping(), stream),
+    "fold": folded,
+}
+
+
+class TestUndeclaredOutputsThatAreTheState:
+    """So it is where nothing says what rows are: each is as it was when it was given away, however rows are cut."""
+
+    @pytest.mark.parametrize("name", OWN_STATE)
+    def test_stay_as_they_were(self, name: str) -> None:
+        stream = OWN_STATE[name](Flow("forms").source("in", read.items(ALIASED, schema=INPUT)))
+        stream.sink("out")
+        for engine in (REFERENCE, *ENGINES):
+            rows = engine.run(stream.flow, whole({"in": ALIASED}))["out"]
+            assert rows == [{"n": n + 1} for n in range(40)], engine.name
+
+    @pytest.mark.parametrize("window", [sliding(8, 4), None])
+    def test_the_row_that_a_reduce_begins_with_is_not_changed(self, window: Any) -> None:
+        rows = Flow("forms").source("in", read.items(ALIASED, schema=INPUT), time="i").map(lambda row: {"n": row.i})
+        into = rows if window is None else rows.window(window)
+        into.reduce(counted, name="changed").map(lambda row: 0).sink("out")
+        rows.sink("rows")
+        for engine in (REFERENCE, *ENGINES):
+            found = engine.run(rows.flow, whole({"in": ALIASED}))["rows"]
+            assert found == [{"n": i} for i in range(40)], engine.name
+
+    @pytest.mark.parametrize("windowed", [False, True])
+    def test_a_reduce_of_records_may_return_a_dict_of_their_fields(self, windowed: bool) -> None:
+        texts = [{"i": i, "k": "k", "text": "text"} for i in range(4)]
+        stream = Flow("forms").source("in", read.items(texts, schema={"i": int, "k": str, "text": str}), time="i")
+        into = stream.window(100) if windowed else stream
+        into.reduce(lambda one, row: {"i": row.i, "k": row.k, "text": one.text + "!"}, name="longer").sink("out")
+        meant = [(i, "k", "text" + "!" * i) for i in range(4)]
+        for engine in (REFERENCE, *ENGINES):
+            found = engine.run(stream.flow, whole({"in": texts}))["out"]
+            assert found == (meant[-1:] if windowed else meant), engine.name
 
 
 VALUES = st.tuples(st.integers(-5, 5) | st.none(), st.integers(-5, 5), st.floats(-1, 1), st.sampled_from(["", "é"]))

@@ -199,6 +199,15 @@ def returns(
     return None if annotation is None else type_from_annotation(annotation)
 
 
+def combines_to(function: Any, schema: Any, operator: str, row: RowType | None) -> RowType | None:
+    """Find the type of what a function combines rows to: that of the rows where nothing else is said."""
+    found = returns(function, schema, operator, takes=("accumulated", "row"))
+    if found is not None or row is None:
+        return found
+    # Only a source may leave fields out.
+    return dataclasses.replace(row, optional=frozenset()) if row.form == "record" else row
+
+
 def options_or_results(
     kind: type | tuple[type, ...], name: Any, on_error: Any, results: dict[str, Any]
 ) -> tuple[str | None, OnError, dict[str, Any]]:

@@ -84,7 +84,7 @@ class Stateful(Generic[RowT_co]):
         """Combine rows: `function(accumulated, row)`, from the first row on; emits the running value."""
         stream = self._keyed_rows
         name = free_name(stream.flow, name, function, "reduce")
-        returns = checks.returns(function, schema, name, takes=("accumulated", "row"))
+        returns = checks.combines_to(function, schema, name, stream.type)
         return remembering(stream, name, Reduce(function, returns), stream.key, on_error, ttl=ttl)
 
     def aggregate(

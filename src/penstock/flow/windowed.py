@@ -109,9 +109,8 @@ class WindowedStream(Generic[RowT_co]):
     ) -> Stream[OutT]:
         """Combine the rows of each window: `function(accumulated, row)`, beginning with the first row."""
         name = free_name(self.stream.flow, name, function, "window")
-        return self._close(
-            name, ReduceFold(function, checks.returns(function, schema, name, takes=("accumulated", "row"))), on_error
-        )
+        returns = checks.combines_to(function, schema, name, self.stream.type)
+        return self._close(name, ReduceFold(function, returns), on_error)
 
     def apply(
         self,

@@ -14,6 +14,7 @@ from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.aggregates import Agg, identity
 from penstock.operators.expressions import is_expression
 from penstock.rows.records import Row, RowType
+from penstock.rows.snapshots import snapshot
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,12 @@ class Aggregation:
         for index in sorted(range(len(before)), key=self._in_place.__contains__):
             aggregate = self.aggregates[index]
             after[index] = aggregate.step(before[index], values[index])
-            results[index] = aggregate.result(after[index])
+            results[index] = _result(aggregate, after[index])
         return after, results
 
     def results(self, state: list[Any]) -> list[Any]:
         """Return the value of each aggregate."""
-        return [aggregate.result(value) for aggregate, value in zip(self.aggregates, state, strict=True)]
+        return [_result(aggregate, value) for aggregate, value in zip(self.aggregates, state, strict=True)]
 
     def fields(self, row: RowType | None) -> list[pa.Field] | None:
         """Return the fields of the results, or None where a type is unknown."""
@@ -101,6 +102,11 @@ class Aggregation:
         """List the user's functions."""
         found = [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
         return found + [f for a in self.aggregates if isinstance(a.value, TakenValues) for f in a.value.functions()]
+
+
+def _result(aggregate: Agg, state: Any) -> Any:
+    # A function of the user's may give its state itself, and change it with the next row.
+    return snapshot(aggregate.result(state)) if aggregate.own else aggregate.result(state)
 
 
 def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) -> Aggregation:

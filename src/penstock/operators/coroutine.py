@@ -22,6 +22,7 @@ from penstock.operators.port_buffer import IN_MEMORY, PortBuffer
 from penstock.operators.port_waits import Wait, checked_wait, no_port
 from penstock.operators.restarts import doubt
 from penstock.rows.records import Row, RowType
+from penstock.rows.snapshots import snapshot
 from penstock.rows.timing import FOREVER, Ticks, TimeKind
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class OperatorContext:
         if not 0 <= port < len(types):
             raise PenstockError(f"emit(..., port={port}): the operator has {len(types)} output ports, counted from 0")
         declared = types[port]
-        self._context.emit(row if declared is None else declared.normalize(row), port=port)
+        self._context.emit(snapshot(row) if declared is None else declared.detach(row), port=port)
         self._sending.awaited = False
         return self._sending
 

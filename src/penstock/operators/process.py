@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from penstock.errors import FlowError
 from penstock.operators.base import Context, Emits, Key, Logic, Position
 from penstock.rows.records import Row, RowType
+from penstock.rows.snapshots import snapshot
 from penstock.rows.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
 
 
@@ -78,7 +79,7 @@ class ProcessContext:
 
     def emit(self, row: Row) -> None:
         """Send a row downstream."""
-        self._context.emit(row)
+        self._context.emit(snapshot(row))
 
     def set_timer(self, time: Any) -> Any:
         """Ask for `on_timer` when the watermark is at a time; return the time it fires at, to cancel it by.

@@ -17,6 +17,7 @@ from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.stateless import refuse_row
 from penstock.rows.records import Row, RowType, record_class
+from penstock.rows.snapshots import is_fixed, snapshot
 from penstock.rows.timing import TimeKind
 
 
@@ -42,14 +43,16 @@ class Scan(Logic):
             return
         function, initial, get, append = self.function, self.initial, states.get, out.append
         result: Any = None
+        loose = self.returns is None
         try:
             for key, row in zip(keys, rows, strict=True):
                 state = get(key)
                 if state is None:
                     state = initial()
                 result = function(state, row)
-                states[key], output = result
-                append(output)
+                state, output = result
+                states[key] = state
+                append(snapshot(output) if loose and not is_fixed(state) else output)
         except (TypeError, ValueError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise no_pair(result, "output") from None  # here, not in the user's function
@@ -88,7 +91,7 @@ class Scan(Logic):
                 raise no_pair(result, "output") from None
             cls = type(output)
             if cls is plain:
-                append(detach(output) if can_change and output is state else output)
+                append(detach(output) if can_change and not is_fixed(state) else output)
             elif cls is data and read_data is not None:
                 append(read_data(output))
             elif cls is dict and read_dict is not None and len(output) == width:
@@ -112,7 +115,7 @@ class Scan(Logic):
             state, output = result
         except (TypeError, ValueError):
             raise no_pair(result, "output") from None
-        context.emit(output if self.returns is None else self.returns.normalize(output))
+        context.emit(snapshot(output) if self.returns is None else self.returns.detach(output))
         return state
 
     def output_type(
@@ -144,11 +147,9 @@ class FlatScan(Logic):
     ) -> None:
         function, initial, get, extend, count = self.function, self.initial, states.get, out.extend, counts.append
         returns = self.returns
-        detach = (
-            None
-            if returns is None or (returns.form in ("scalar", "tuple") and not returns.has_nested)
-            else returns.detach
-        )
+        detach: Callable[[Row], Row] | None = snapshot if returns is None else returns.detach
+        if returns is not None and returns.form in ("scalar", "tuple") and not returns.has_nested:
+            detach = None
         plain = None if careful or returns is None or returns.has_nested or returns.form != "record" else tuple
         held = len(out)
         for key, row in zip(keys, rows, strict=True):
@@ -179,7 +180,7 @@ class FlatScan(Logic):
             raise no_pair(result, "outputs") from None
         refuse_row(outputs)
         for output in list(outputs):
-            context.emit(output if self.returns is None else self.returns.normalize(output))
+            context.emit(snapshot(output) if self.returns is None else self.returns.detach(output))
         return state
 
     def output_type(
@@ -199,6 +200,12 @@ def keep_first(seen: Any, row: Row) -> tuple[bool, tuple[Row, ...]]:
     return True, () if seen else (row,)
 
 
+def combined(function: Callable[[Any, Row], Any], returns: RowType | None, state: Any, row: Row) -> Any:
+    """Take one row into what rows were combined to; the first is copied, since the function may change what it has."""
+    value = snapshot(row) if state is None else function(state, row)
+    return value if returns is None else returns.normalize(value)
+
+
 @dataclass(frozen=True)
 class Reduce(Logic):
     """Combine rows by `function(accumulated, row)`, beginning with the first row; emit the running value."""
@@ -210,23 +217,14 @@ class Reduce(Logic):
     def fold(
         self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
-        step, get, append, returns = self.step, states.get, out.append, self.returns
-        # The function may change what it has, and that was the output of the row before.
-        detach = None if returns is None or returns.form not in ("dict", "dataclass") else returns.detach
-        if returns is not None and returns.has_nested:
-            detach = returns.detach
+        get, append = states.get, out.append
         for key, row in zip(keys, rows, strict=True):
-            states[key] = state = step(get(key), row)
-            append(state if detach is None else detach(state))
-
-    def step(self, state: Any, row: Row) -> Any:
-        """Take one row in."""
-        value = row if state is None else self.function(state, row)
-        return value if self.returns is None else self.returns.normalize(value)
+            states[key] = state = combined(self.function, self.returns, get(key), row)
+            append(snapshot(state))  # the function may change what it has with the next row
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
-        state = self.step(state, row)
-        context.emit(state)
+        state = combined(self.function, self.returns, state, row)
+        context.emit(snapshot(state))
         return state
 
     def output_type(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.errors import FlowError, PenstockError
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic, Position
-from penstock.operators.scan import aggregate_type
+from penstock.operators.scan import aggregate_type, combined
 from penstock.rows.records import Row, RowType, record_class
 from penstock.rows.timing import FOREVER, Duration, Ticks, TimeKind, Unit, same_unit, ticks, time_type
 
@@ -130,8 +130,7 @@ class ReduceFold:
     returns: RowType | None
 
     def add(self, state: Any, row: Row) -> Any:
-        value = row if state is None else self.function(state, row)
-        return value if self.returns is None else self.returns.normalize(value)
+        return combined(self.function, self.returns, state, row)
 
     def close(self, state: Any, window: Window) -> list[Row]:
         return [state]
