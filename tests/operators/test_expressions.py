@@ -121,6 +121,17 @@ def test_large_whole_numbers_become_the_nearest_float(text):
     assert value("a > 0.5", a=(1 << 60) + 1) is True
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("i + 1", 1 << 31), ("i * b", (1 << 31) * 200 - 200), ("-c - b", -300), ("abs(c * b)", 20_000)],
+)
+def test_small_whole_numbers_are_computed_as_large_ones(text, expected):
+    row = record_type(pa.schema([("i", pa.int32()), ("b", pa.uint8()), ("c", pa.int8())]))
+    made, kind = bound(ps.expr(text), row, "it", "a test")
+    assert kind == pa.int64()
+    assert value_column(row.encode([((1 << 31) - 1, 200, 100)]), made).to_pylist() == [expected]
+
+
 def test_a_null_divided_by_nothing_is_null():
     assert value("a % b", a=None, b=0) is None
 
@@ -149,6 +160,9 @@ def test_a_null_divided_by_nothing_is_null():
         ("s > a", 3, "'>' does not take what it is given: string and int64"),
         ("lower(s, s)", 1, "'lower()' takes 1 values, not 2"),
         ("contains(s, s)", 1, "'contains()' takes a text in quotes"),
+        ("matches(s, '(')", 1, "missing )"),
+        ("at > timestamp('2024-03-01')", 4, "'>' compares times with a zone with times without one"),
+        ("at in (timestamp('2024-03-01'))", 4, "'in' compares times with a zone"),
         ("timestamp('soon')", 1, "does not take what it is given"),
         ("(" * 150 + "a" + ")" * 150, 101, "brackets are inside one another"),
         ("+".join(["a"] * 200), 398, "parts are inside one another"),

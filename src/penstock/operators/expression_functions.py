@@ -156,6 +156,15 @@ def _float(value: Value) -> Value:
     return Value(value.made.cast(pa.float64(), safe=False), pa.float64(), value.part)
 
 
+def _wide(values: Sequence[Value]) -> list[Value]:
+    """Make int64 of smaller whole numbers: Arrow would compute in the smallest type, which is soon too small."""
+    small = [pa.types.is_integer(value.type) and value.type.bit_width < 64 for value in values]
+    return [
+        Value(value.made.cast(pa.int64()), pa.int64(), value.part) if is_small else value
+        for value, is_small in zip(values, small, strict=True)
+    ]
+
+
 def _cast(value: Value, kind: pa.DataType) -> Value:
     """Give a null a type; leave others as they are."""
     return Value(value.made.cast(kind), kind, value.part) if pa.types.is_null(value.type) else value
@@ -171,6 +180,26 @@ def _decimal(value: Value) -> Value:
 
 def _call(name: str) -> Make:
     return lambda values: pc.Expression._call(name, [value.made for value in values])
+
+
+def _computed(name: str) -> Make:
+    """Make the call of a function that computes with whole numbers."""
+    return lambda values: _call(name)(_wide(values))
+
+
+def _compared(name: str) -> Make:
+    """Make the call of a comparison; Arrow finds only with the first row that times are of two kinds."""
+
+    def make(values: Sequence[Value]) -> pc.Expression:
+        zones = {value.type.tz is None for value in values if pa.types.is_timestamp(value.type)}
+        if len(zones) > 1:
+            raise _Refusal(
+                "compares times with a zone with times without one, which are not in one order; with a zone, "
+                "write timestamp('2024-03-01T12:00:00Z')"
+            )
+        return _call(name)(values)
+
+    return make
 
 
 def _text_call(name: str, **fixed: Any) -> Make:
@@ -189,6 +218,11 @@ def _pattern(name: str) -> Make:
     return lambda values: getattr(pc, name)(_text(values[0]).made, values[1].constant(str, "a text in quotes"))
 
 
+def _regex(values: Sequence[Value]) -> pc.Expression:
+    pc.match_substring_regex(pa.array([""]), values[1].constant(str, "a text in quotes"))  # a bad one is refused here
+    return _pattern("match_substring_regex")(values)
+
+
 def _truth(values: Sequence[Value]) -> Sequence[Value]:
     values = [_cast(value, pa.bool_()) for value in values]
     for value in values:
@@ -204,7 +238,7 @@ def _logic(name: str) -> Make:
 def _plus(values: Sequence[Value]) -> pc.Expression:
     if any(pa.types.is_string(value.type) for value in values):
         return _concat(values)
-    return _call("add_checked")(values)
+    return _computed("add_checked")(values)
 
 
 def _concat(values: Sequence[Value]) -> pc.Expression:
@@ -227,7 +261,7 @@ def _division(operation: str) -> Make:
 
 
 def _in(values: Sequence[Value]) -> pc.Expression:
-    equal = [_call("equal")(_decimals([values[0], each])) for each in values[1:]]
+    equal = [_compared("equal")(_decimals([values[0], each])) for each in values[1:]]
     while len(equal) > 1:  # a tree of little depth
         pairs = [equal[n : n + 2] for n in range(0, len(equal), 2)]
         equal = [pair[0] if len(pair) == 1 else pc.Expression._call("or_kleene", pair) for pair in pairs]
@@ -236,7 +270,9 @@ def _in(values: Sequence[Value]) -> pc.Expression:
 
 def _between(values: Sequence[Value]) -> pc.Expression:
     value, low, high = values
-    return pc.Expression._call("and_kleene", [_call("greater_equal")([value, low]), _call("less_equal")([value, high])])
+    return pc.Expression._call(
+        "and_kleene", [_compared("greater_equal")([value, low]), _compared("less_equal")([value, high])]
+    )
 
 
 def _round(values: Sequence[Value]) -> pc.Expression:
@@ -290,18 +326,18 @@ def _extreme(name: str) -> Make:
 _OF_ONE_TYPE = {*"+-*/%<>=", "//", "!=", "<=", ">=", "in", "between", "coalesce()", "greatest()", "least()", "power()"}
 CALLS: dict[str, tuple[int, int | None, Make]] = {
     "+": (2, 2, _plus),
-    "-": (2, 2, _call("subtract_checked")),
-    "*": (2, 2, _call("multiply_checked")),
+    "-": (2, 2, _computed("subtract_checked")),
+    "*": (2, 2, _computed("multiply_checked")),
     "/": (2, 2, _divide),
     "//": (2, 2, _division("floor_divide")),
     "%": (2, 2, _division("modulo")),
-    "negative": (1, 1, _call("negate_checked")),
-    "=": (2, 2, _call("equal")),
-    "!=": (2, 2, _call("not_equal")),
-    "<": (2, 2, _call("less")),
-    "<=": (2, 2, _call("less_equal")),
-    ">": (2, 2, _call("greater")),
-    ">=": (2, 2, _call("greater_equal")),
+    "negative": (1, 1, _computed("negate_checked")),
+    "=": (2, 2, _compared("equal")),
+    "!=": (2, 2, _compared("not_equal")),
+    "<": (2, 2, _compared("less")),
+    "<=": (2, 2, _compared("less_equal")),
+    ">": (2, 2, _compared("greater")),
+    ">=": (2, 2, _compared("greater_equal")),
     "and": (2, 2, _logic("and_kleene")),
     "or": (2, 2, _logic("or_kleene")),
     "not": (1, 1, _logic("invert")),
@@ -309,7 +345,7 @@ CALLS: dict[str, tuple[int, int | None, Make]] = {
     "in": (2, None, _in),
     "between": (3, 3, _between),
     "like": (2, 2, _pattern("match_like")),
-    "abs()": (1, 1, _call("abs_checked")),
+    "abs()": (1, 1, _computed("abs_checked")),
     "ceil()": (1, 1, _call("ceil")),
     "coalesce()": (1, None, _call("coalesce")),
     "concat()": (1, None, _concat),
@@ -331,10 +367,10 @@ CALLS: dict[str, tuple[int, int | None, Make]] = {
     "ln()": (1, 1, _call("ln")),
     "log10()": (1, 1, _call("log10")),
     "lower()": (1, 1, _text_call("utf8_lower")),
-    "matches()": (2, 2, _pattern("match_substring_regex")),
+    "matches()": (2, 2, _regex),
     "minute()": (1, 1, _call("minute")),
     "month()": (1, 1, _call("month")),
-    "power()": (2, 2, _call("power_checked")),
+    "power()": (2, 2, _computed("power_checked")),
     "replace()": (3, 3, _replace),
     "reverse()": (1, 1, _text_call("utf8_reverse")),
     "round()": (1, 2, _round),
