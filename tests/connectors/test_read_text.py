@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.connectors import text as reading
 from penstock.errors import SourceError
 
 from ..how import how
@@ -51,3 +54,45 @@ def test_a_file_that_is_named_is_read_wherever_it_is(tmp_path):
     assert lines_of(hidden / "a.log") == ["one"]
     assert lines_of(hidden) == ["one"]
     assert lines_of(hidden / ".." / ".." / ".data" / "_in" / "a.log") == ["one"]
+
+
+class TestRecordsOfSeveralLines:
+    """A value of CSV in quotes may go over several lines."""
+
+    TEXTS = ("a\nb", 'say "x"\n\n,y', "plain", "", '5" pipe', "\n")
+
+    def source(self, path: Path, **options: Any) -> ps.Stream:
+        return ps.Flow("csv").source("in", ps.read.csv(str(path), schema={"n": int, "s": str}), **options)
+
+    @pytest.mark.parametrize("size", [1, 2, 7, 64])
+    def test_wherever_the_file_is_cut(self, tmp_path, monkeypatch, size):
+        monkeypatch.setattr(reading, "BLOCK_BYTES", size)
+        rows = [(n, self.TEXTS[n % 6]) for n in range(30)]
+        quoted = [f'{n},"{s.replace(chr(34), chr(34) * 2)}"' for n, s in rows]
+        (tmp_path / "a.csv").write_text("n,s\n" + "\n".join(quoted) + "\n")
+        assert ps.run(self.source(tmp_path).sink("out"), on=ps.Sequential()).results["out"] == rows
+
+    def test_one_that_cannot_be_read_is_one_dead_letter(self, tmp_path):
+        (tmp_path / "a.csv").write_text('n,s\n1,"a\nb"\nx,"c\n9,d"\n3,5" pipe\ny,z\n4,"e"\n')
+        stream = self.source(tmp_path, on_error="dead_letter")
+        stream.errors.sink("errors")
+        found = ps.run(stream.sink("out"), on=ps.Sequential()).results
+        assert found["out"] == [(1, "a\nb"), (3, '5" pipe'), (4, "e")]
+        assert [(each.where.rpartition(", ")[2], each.row) for each in found["errors"]] == [
+            ("line 4", 'x,"c\n9,d"'),
+            ("line 7", "y,z"),
+        ]
+
+
+def test_days_in_json(tmp_path):
+    (tmp_path / "a.json").write_text('{"d": "2024-02-29", "l": ["2024-03-01"]}\n{"d": null}\n{"d": "soon"}\n')
+    schema = {"d": dt.date, "l": list[dt.date]}
+    stream = ps.Flow("days").source("in", ps.read.json(str(tmp_path), schema=schema), on_error="skip")
+    day = dt.date(2024, 2, 29)
+    assert ps.run(stream.sink("out"), on=ps.Sequential()).results["out"] == [(day, [dt.date(2024, 3, 1)]), (None, None)]
+
+
+@pytest.mark.parametrize(("form", "kind"), [("json", dt.timedelta), ("csv", list[int])])
+def test_what_no_text_can_be_read_as(tmp_path, form, kind):
+    with pytest.raises(ps.FlowError, match=f"source 'in': {form} has no form for the field 'p'"):
+        ps.Flow("no form").source("in", getattr(ps.read, form)(str(tmp_path), schema={"n": int, "p": kind}))

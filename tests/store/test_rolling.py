@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import random
 from pathlib import Path
@@ -401,6 +402,21 @@ class TestRefusals:
     def test_fields(self, data, tmp_path, engine, by, message):
         flow = plain(data, tmp_path / "out", partition_by=by)
         with pytest.raises(ps.FlowError, match=rf"sink 'out': partition_by names '{by}'.*{message}"):
+            run_inline(flow, tmp_path / "ck") if engine == "inline" else ps.run(flow, **how("threads"))
+
+    @pytest.mark.parametrize("engine", ["inline", "threads"])
+    @pytest.mark.parametrize(
+        ("form", "kind", "options", "message"),
+        [
+            ("json", bytes, {}, r"json has no form for the field 'p' \(binary\); write Parquet"),
+            ("csv", list[int], {}, "csv has no form for the field 'p'"),
+            ("parquet", dt.timedelta, {"partition_by": "p"}, "no good names of directories"),
+        ],
+    )
+    def test_values_without_a_form(self, tmp_path, engine, form, kind, options, message):
+        rows = ps.Flow("forms").source("rows", ps.read.items([], schema={"n": int, "p": kind}))
+        flow = rows.sink("out", getattr(ps.write, form)(str(tmp_path / "out"), **options))
+        with pytest.raises(ps.FlowError, match=f"sink 'out': .*{message}"):
             run_inline(flow, tmp_path / "ck") if engine == "inline" else ps.run(flow, **how("threads"))
 
     def test_other_partitions_in_the_same_directory(self, data, tmp_path):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.connectors.partitions import check_partitions, partitions
+from penstock.connectors.partitions import check_fields, partitions
 from penstock.connectors.paths import locate
 from penstock.connectors.read import FileFormat
 from penstock.connectors.retries import remove_quietly, retried
@@ -80,8 +80,8 @@ def sink_columns(
 class SinkBatches:
     """The rows of a sink as columns, and the schema that they turn out to have."""
 
-    def __init__(self, node: Node, row: RowType | None, known: pa.Schema | None, by: tuple[str, ...]) -> None:
-        self._node, self._row, self._known, self._by = node, row, known, by
+    def __init__(self, node: Node, row: RowType | None, known: pa.Schema | None, writer: Directory) -> None:
+        self._node, self._row, self._known, self._writer = node, row, known, writer
         self.schema: pa.Schema | None = None
 
     def read(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +95,7 @@ class SinkBatches:
         known = self._known if self.schema is None else self.schema
         batch, found = sink_columns(self._node, chunk, self._row, known)
         if self.schema is None:
-            check_partitions(self._node.name, self._by, batch.schema)
+            check_fields(self._node.name, self._writer, batch.schema)
             self.schema = found
         return batch
 
@@ -180,7 +180,7 @@ class FileWriter:
             if self._rows >= GROUP_ROWS:
                 self._write_group()
         elif self._form == "csv":
-            self._writer.write(batch)
+            self._write_csv(batch)
         else:
             self._out.write(_json_lines(batch))
 
@@ -218,6 +218,14 @@ class FileWriter:
         elif self._form == "csv":
             options = pa.csv.WriteOptions(include_header=self._header)
             self._writer = pa.csv.CSVWriter(self._out, schema, write_options=options)
+
+    def _write_csv(self, batch: pa.RecordBatch) -> None:
+        if len(batch.schema) > 1 or not batch.column(0).null_count:
+            self._writer.write(batch)
+            return
+        # The line of a null would be empty, and an empty line is no row for whoever reads it.
+        for number, is_null in enumerate(batch.column(0).is_null().to_pylist()):
+            self._out.write(b'""\n') if is_null else self._writer.write(batch.slice(number, 1))
 
     def _write_group(self) -> None:
         self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)

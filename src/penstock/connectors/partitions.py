@@ -10,21 +10,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.write import NO_VALUE
+from penstock.connectors.write import NO_VALUE, Directory
 from penstock.errors import FlowError
 
+_NO_NAMES = (pa.types.is_floating, pa.types.is_binary, pa.types.is_duration, pa.types.is_time)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
-def check_partitions(sink: str, by: Iterable[str], schema: pa.Schema) -> None:
-    """Refuse partitions by fields that are not there, have no plain values, or are all that there is."""
+def check_fields(sink: str, writer: Directory, schema: pa.Schema) -> None:
+    """Refuse fields that a format cannot hold, and partitions by those that are not there or have no plain values."""
+    for field in schema:
+        nested = pa.types.is_nested(field.type) and writer.format == "csv"
+        if writer.format != "parquet" and (nested or pa.types.is_binary(field.type)):
+            raise FlowError(
+                f"sink {sink!r}: {writer.format} has no form for the field {field.name!r} ({field.type}); write "
+                f"Parquet, or make a text of it first"
+            )
+    by = writer.partition_by
     for name in by:
         if name not in schema.names:
             raise FlowError(
                 f"sink {sink!r}: partition_by names {name!r}, and the rows have the fields {', '.join(schema.names)}"
             )
         kind = schema.field(name).type
-        if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_binary(kind):
+        if pa.types.is_nested(kind) or any(unfit(kind) for unfit in _NO_NAMES):
             raise FlowError(
                 f"sink {sink!r}: partition_by names {name!r}, whose values ({kind}) make no good names of directories; "
                 f"add a field of text or whole numbers"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 import pyarrow as pa
 
 from penstock.connectors.paths import absolute
+from penstock.connectors.text import refuse_types
 from penstock.errors import FlowError
 from penstock.public import makers
 from penstock.rows.records import RowType
@@ -242,7 +243,7 @@ def sink(
 
     where = absolute(str(path))
     found = list_sink(where)
-    options = {"header": found.header if header is None else header, "delimiter": ","}
+    options = {"header": found.header if header is None else header, "delimiter": ",", "own": True}
     declared = schema if schema is not None or found.units.keys() - {""} else found.schema
     return SinkFiles(where, found.format, declared, follow, options, by_name=True)  # type: ignore[arg-type]
 
@@ -325,7 +326,10 @@ def reader_type(reader: Reader, name: str) -> RowType | None:
 
         return row_type(frame_schema(reader.frame), name)
     if reader.schema is not None:
-        return row_type(reader.schema, name)
+        declared = row_type(reader.schema, name)
+        if declared is not None and isinstance(reader, Files) and reader.format in ("json", "csv"):
+            refuse_types(reader.format, declared.schema, name)
+        return declared
     if isinstance(reader, Files):
         from penstock.connectors.schemas import infer_schema
 

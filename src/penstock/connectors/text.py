@@ -6,11 +6,13 @@ parsed at once; only one that cannot be is halved until the lines are found that
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
+from penstock.errors import FlowError
+
 BLOCK_BYTES = 4 << 20
+_LONGEST_QUOTED = 1 << 20
+"""Bytes of CSV without a newline outside of quotes, after which a quote counts as a mistake."""
 _SHOWN = 2000
 """Characters of an unreadable line that are kept."""
 # Arrow crashes on a null that stands where a record should, so no such line may reach it. Nearly all lines begin with
@@ -65,22 +71,30 @@ def read_text(
 ) -> Iterator[TextRows]:
     """Read a file from its start. `fit` brings a table to the schema, or raises `pa.ArrowInvalid`."""
     number, parse = 1, _parser(format, options, schema)
-    for lines in _blocks(file):
+    split = partial(_split_csv, options.get("delimiter", ",")) if format == "csv" else _split
+    for lines in _blocks(file, format):
         if format == "text":
             yield TextRows(_plain(lines, schema))
         elif parse is None:
             parse, skipped, rest = _after_header(options, schema, lines)
             if parse is not None and rest.strip():
-                yield from _rows(rest, number + skipped, parse, schema, fit)
+                yield from _rows(rest, number + skipped, parse, schema, fit, split)
         elif lines.strip():
-            yield from _rows(lines, number, parse, schema, fit)
+            yield from _rows(lines, number, parse, schema, fit, split)
         number += lines.count(b"\n") + 1
 
 
-def _blocks(file: Any) -> Iterator[bytes]:
+def _blocks(file: Any, format: str) -> Iterator[bytes]:
     """Return the lines of a file, many at once, without the newline after the last of them."""
     begun = b""
     while block := file.read(BLOCK_BYTES):
+        if format == "csv" and b'"' in block + begun:
+            begun += block
+            ends = _ends_of_records(begun)
+            if len(ends):
+                yield begun[: ends[-1]]
+                begun = begun[ends[-1] + 1 :]
+            continue
         whole, newline, rest = block.rpartition(b"\n")
         if newline:
             yield begun + whole
@@ -91,19 +105,33 @@ def _blocks(file: Any) -> Iterator[bytes]:
         yield begun
 
 
+def _ends_of_records(lines: bytes) -> Any:
+    """Return the places of the newlines of CSV that are not in quotes; all where a quote seems to be open for long."""
+    content = np.frombuffer(lines, np.uint8)
+    newlines = np.flatnonzero(content == ord("\n"))
+    outside = newlines[np.searchsorted(np.flatnonzero(content == ord('"')), newlines) % 2 == 0]
+    tail = len(lines) - (outside[-1] if len(outside) else 0)
+    return newlines if tail > _LONGEST_QUOTED else outside
+
+
 def first_schema(format: str, options: Mapping[str, Any], file: Any) -> pa.Schema:
     """Return the schema that the first lines of a file of JSON or CSV have."""
-    lines = next(_blocks(file), b"")
+    lines = next(_blocks(file, format), b"")
     return _parse_json(lines, None).schema if format == "json" else _parse_csv(lines, options, None, None).schema
 
 
 def _rows(
-    lines: bytes, first: int, parse: Parse, schema: pa.Schema, fit: Callable[[pa.Table], pa.Table]
+    lines: bytes,
+    first: int,
+    parse: Parse,
+    schema: pa.Schema,
+    fit: Callable[[pa.Table], pa.Table],
+    split: Callable[[bytes, int], list[_Line]],
 ) -> Iterator[TextRows]:
     try:
         table = fit(parse(lines))
     except pa.ArrowInvalid:
-        yield from _one_by_one(_split(lines, first), parse, schema, fit)
+        yield from _one_by_one(split(lines, first), parse, schema, fit)
         return
     for batch in table.combine_chunks().to_batches():
         yield TextRows(batch)
@@ -112,6 +140,22 @@ def _rows(
 def _split(lines: bytes, first: int) -> list[_Line]:
     found = (_Line(first + index, line) for index, line in enumerate(lines.split(b"\n")))
     return [line for line in found if line.content.strip()]
+
+
+def _split_csv(delimiter: str, lines: bytes, first: int) -> list[_Line]:
+    """Take lines together that a value in quotes goes over, where they are one record."""
+    if b'"' not in lines:
+        return _split(lines, first)
+    found, at = list[_Line](), 0
+    for end in [*_ends_of_records(lines).tolist(), len(lines)]:
+        record, at = lines[at:end], end + 1
+        inside = record.count(b"\n")
+        whole = inside and len(
+            list(csv.reader(io.StringIO(record.decode("utf-8", "replace"), ""), delimiter=delimiter))
+        )
+        found += [_Line(first, record)] if whole == 1 else _split(record, first)
+        first += inside + 1
+    return found
 
 
 def _one_by_one(
@@ -181,8 +225,35 @@ def _parse_json(lines: bytes, schema: pa.Schema | None) -> pa.Table:
     if b"null" in lines and _may_have_bare_null(lines):
         _refuse_null(lines)
     read = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    parse = None if schema is None else pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    parse = None
+    if schema is not None:
+        asked = pa.schema([each.with_type(_in_json(each.type)) for each in schema])
+        parse = pa.json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore")
     return pa.json.read_json(io.BytesIO(lines), read_options=read, parse_options=parse)
+
+
+def _in_json(kind: pa.DataType) -> pa.DataType:
+    """Return the type by which Arrow reads a value; of days it would take the number since 1970 alone."""
+    if pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_in_json(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_json(each.type)) for each in kind])
+    return kind
+
+
+def refuse_types(format: str, schema: pa.Schema, source: str) -> None:
+    """Refuse fields that no value in files of JSON or CSV can be read as."""
+    for field_ in schema:
+        try:
+            only = pa.schema([field_])
+            _parse_json(b"{}", only) if format == "json" else _parse_csv(b'""', {}, only, [field_.name])
+        except pa.ArrowNotImplementedError:
+            raise FlowError(
+                f"source {source!r}: {format} has no form for the field {field_.name!r} ({field_.type}); declare it as "
+                f"str, and convert it in a map, or read Parquet"
+            ) from None
 
 
 def _may_have_bare_null(lines: bytes) -> bool:
@@ -207,5 +278,13 @@ def _refuse_null(lines: bytes) -> None:
 def _parse_csv(lines: bytes, options: Mapping[str, Any], schema: pa.Schema | None, names: list[str] | None) -> pa.Table:
     read = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
     parse = pa.csv.ParseOptions(delimiter=options.get("delimiter", ","))
-    convert = None if schema is None else pa.csv.ConvertOptions(column_types=schema, include_columns=schema.names)
+    # What Penstock wrote tells null (nothing) from an empty text (quotes), and NaN from both; in a file of one column
+    # nulls have quotes as well.
+    own: dict[str, Any] = {}
+    if options.get("own"):
+        several = schema is not None and len(schema) > 1
+        own = {"null_values": [""], "strings_can_be_null": several, "quoted_strings_can_be_null": not several}
+    convert = (
+        None if schema is None else pa.csv.ConvertOptions(column_types=schema, include_columns=schema.names, **own)
+    )
     return pa.csv.read_csv(io.BytesIO(lines), read, parse, convert)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.joined_files import join_files
-from penstock.connectors.partitions import check_partitions
+from penstock.connectors.partitions import check_fields
 from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
 from penstock.errors import CheckpointError, FlowError
 from penstock.plan.graph import SinkNode
@@ -53,7 +53,7 @@ def _directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
             )
         row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
         if row is not None:
-            check_partitions(node.name, writer.partition_by, row.schema)
+            check_fields(node.name, writer, row.schema)
         found[writer.path] = (node, writer)
     return list(found.values())
 

@@ -125,7 +125,7 @@ def _write_files(
     writer: Directory,
     where: str,
 ) -> Part:
-    batches = SinkBatches(node, row, _known_schema(node, spec), writer.partition_by)
+    batches = SinkBatches(node, row, _known_schema(node, spec), writer)
     files = write_parts(node.name, writer, where, number, lambda: batches.read(chunks()))
     rows = sum(file[1] for file in files)
     schema = batches.schema if row is None and rows else None

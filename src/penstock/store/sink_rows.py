@@ -23,7 +23,7 @@ from penstock.connectors.paths import exists, list_files, locate, open_path
 from penstock.connectors.read import Files
 from penstock.connectors.retries import retried
 from penstock.connectors.splits import Split, read_split
-from penstock.connectors.text import first_schema
+from penstock.connectors.text import first_schema, refuse_types
 from penstock.connectors.write import NO_VALUE
 from penstock.errors import CheckpointError, FlowError, PenstockError, StorageError
 from penstock.rows.records import RowType
@@ -229,7 +229,7 @@ def _open(path: str, decode: Decode, label: str) -> Iterator[pa.RecordBatch]:
 def _decoder(listing: Listing, header: bool | None, given: pa.Schema | None) -> Decode:
     """Return what reads a file, and adds the fields of its partition."""
     schema = given if given is not None else listing.schema
-    options = {"header": listing.header if header is None else header, "delimiter": ","}
+    options = {"header": listing.header if header is None else header, "delimiter": ",", "own": True}
     by = [segment.partition("=")[0] for segment in next(iter(listing.units), "").split("/") if segment]
     types = {name: _type(schema, name, index, listing) for index, name in enumerate(map(unquote, by))}
 
@@ -241,6 +241,7 @@ def _decoder(listing: Listing, header: bool | None, given: pa.Schema | None) -> 
             inside = None if schema is None else pa.schema([each for each in schema if each.name not in types])
             if inside is None:
                 inside = first_schema(listing.format, options, file)
+        refuse_types(listing.format, inside, path)
         reader: Files[Any] = Files(path, listing.format, inside, options=options)  # type: ignore[arg-type]
         for piece in read_split(reader, RowType(inside, "record"), Split(0, 0, 0, path), "sink"):
             assert piece.columns is not None

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.clock import waiting_time
 from penstock.connectors.joined_files import join_files
 from penstock.connectors.part_files import SinkBatches, write_parts
-from penstock.connectors.partitions import check_partitions
+from penstock.connectors.partitions import check_fields
 from penstock.connectors.paths import locate
 from penstock.connectors.retries import retried
 from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
@@ -126,7 +126,7 @@ class _DirectorySink:
         if system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
         if declared is not None:
-            check_partitions(node.name, writer.partition_by, declared.schema)
+            check_fields(node.name, writer, declared.schema)
         refuse_file(node.name, writer)
         self._store = LocalStore(path, owner=f"sink {node.name!r}")
         names = self._store.names("", hidden=True)
@@ -137,7 +137,7 @@ class _DirectorySink:
                 f"it; remove it, or write elsewhere"
             )
         self._name, self._writer = node.name, replace(writer, path=path)
-        self._columns = SinkBatches(node, declared, None, writer.partition_by)
+        self._columns = SinkBatches(node, declared, None, writer)
         # Another run may have found the directory empty at the same time: each writes to places of its own.
         self._run = uuid.uuid4().int >> 66
         self._epoch, self._bytes = 0, 0
