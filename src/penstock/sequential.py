@@ -39,6 +39,8 @@ class Item:
     row: Row
     time: Ticks
     mark: bool = False
+    clock: Ticks = BEFORE
+    """The time of day that a mark brings along."""
 
 
 Delivery = tuple[Edge, Item]
@@ -68,14 +70,17 @@ class SequentialEngine:
         self._marks: dict[str, list[Ticks]] = {
             name: [BEFORE] * max(1, len(node.inputs)) for name, node in plan.nodes.items()
         }
+        self._clocks = {name: list(ports) for name, ports in self._marks.items()}
+        """The time of day at each input port, as ingress has logged it; it does not wait for event time."""
         self._keyed = {node.name: _KeyedState() for node in plan.keyed}
         self._parts: dict[str, dict[int, Ticks]] = {node.name: {} for node in plan.sources}
         """The watermark of each part of a source that is known."""
         self._idle: set[tuple[str, int]] = set()
         self._now: Ticks = 0
-        """When rows arrive, where that is their time."""
+        """When rows arrive, where something goes by that."""
         self._functions: dict[str, Callable[[Row], Any]] = {}
         self._callings: dict[str, Calling | None] = {}
+        self.clock(0)
 
     def row(self, source: str, row: Row, part: int = 0) -> None:
         """Take the next row of the input sequence, of some part of its source, through the whole graph."""
@@ -126,8 +131,8 @@ class SequentialEngine:
     def clock(self, now: Ticks) -> None:
         """Take the time of day at which the following rows arrive, as ingress has logged it."""
         self._now = max(self._now, now)
-        for node in self.plan.by_arrival:
-            self._mark(node, self._now)
+        for node in self.plan.clocked:
+            self._mark(node, clock=self._now)
 
     def mark(self, source: str, mark: Ticks) -> None:
         """Take word that a source will give nothing earlier."""
@@ -135,7 +140,7 @@ class SequentialEngine:
 
     def end(self, source: str) -> None:
         """Take the end of a source: its final mark."""
-        self._mark(self.plan.nodes[source], FOREVER)
+        self._mark(self.plan.nodes[source], FOREVER, FOREVER)
 
     def table(self, operator: str, content: pa.Table) -> None:
         """Take what a lookup's table has from here on."""
@@ -154,11 +159,11 @@ class SequentialEngine:
     @property
     def remembered(self) -> Any:
         """All that rows have left behind: the state of keyed operators, and the watermarks."""
-        return self._keyed, self._marks
+        return self._keyed, self._marks, self._clocks
 
     @remembered.setter
     def remembered(self, kept: Any) -> None:
-        self._keyed, self._marks = kept
+        self._keyed, self._marks, self._clocks = kept
 
     def state(self, operator: str) -> dict[Any, Any]:
         return dict(self._keyed[operator].states)
@@ -176,10 +181,13 @@ class SequentialEngine:
             self._drain(self._failed(node, operator.on_error, no_time(operator.time, value), Item(row, 0)))
             return None
 
-    def _mark(self, node: Node, mark: Ticks) -> None:
-        if mark > self._marks[node.name][0]:
-            self._marks[node.name][0] = mark
-            self._drain(self._leave_all(node, mark))
+    def _mark(self, node: Node, mark: Ticks = BEFORE, clock: Ticks = BEFORE) -> None:
+        """Raise how far a source has come: in event time, by the time of day, or both."""
+        marks, clocks = self._marks[node.name], self._clocks[node.name]
+        if mark > marks[0] or clock > clocks[0]:
+            marks[0], clocks[0] = max(mark, marks[0]), max(clock, clocks[0])
+            times = clocks if node.name in self.plan.by_arrival else marks
+            self._drain(self._leave_all(node, times[0], clocks[0]))
 
     def _settle_marks(self) -> None:
         """Raise the watermarks of sources to the lowest of their parts, where those have risen.
@@ -213,14 +221,14 @@ class SequentialEngine:
             if edge.source.index == port:
                 yield edge, item
 
-    def _leave_all(self, node: Node, mark: Ticks) -> Iterator[Delivery]:
+    def _leave_all(self, node: Node, mark: Ticks, clock: Ticks) -> Iterator[Delivery]:
         for edge in self._edges[node.name]:
-            yield edge, Item(None, mark, mark=True)
+            yield edge, Item(None, mark, mark=True, clock=clock)
 
     def _arrive(self, edge: Edge, item: Item) -> Iterator[Delivery]:
         node = self.plan.nodes[edge.target]
         if item.mark:
-            return self._arrive_mark(node, edge, item.time)
+            return self._arrive_mark(node, edge, item)
         if self.plan.is_cut(edge):
             item = self._typed(edge, item)
         operator = node.operator
@@ -294,6 +302,8 @@ class SequentialEngine:
     def _keyed_row(self, node: Node, operator: Keyed, port: int, item: Item) -> Iterator[Delivery]:
         held = self._keyed[node.name]
         context = self._context(node, held)
+        if operator.by_arrival:
+            item = Item(item.row, context.watermark)
         context.time = item.time
         held.arrivals += 1
         context.position = held.arrivals
@@ -305,22 +315,24 @@ class SequentialEngine:
             return
         yield from self._settle(node, held, context, state)
 
-    def _arrive_mark(self, node: Node, edge: Edge, mark: Ticks) -> Iterator[Delivery]:
+    def _arrive_mark(self, node: Node, edge: Edge, item: Item) -> Iterator[Delivery]:
         """Raise one port's mark; when the lowest of all rises, fire what is due and pass the mark on."""
-        ports = self._marks[node.name]
-        before = min(ports)
+        ports, clocks = self._marks[node.name], self._clocks[node.name]
+        before, told = min(ports), min(clocks)
+        mark = item.clock if node.name in self.plan.by_arrival else item.time
+        clocks[edge.port] = max(clocks[edge.port], item.clock)
         closes = ports[edge.port] < FOREVER == mark
         ports[edge.port] = max(ports[edge.port], mark)
         now = min(ports)
         operator = node.operator
         if closes and now < FOREVER and isinstance(operator, Keyed) and operator.logic.waits:
             yield from self._close(node, operator, edge.port, before)
-        if now == before:
+        if (now, min(clocks)) == (before, told):
             return
         if isinstance(operator, Keyed):
             yield from self._fire(node, operator, before, now)
             now = now if now == FOREVER else now - operator.logic.mark_delay
-        yield from self._leave_all(node, now)
+        yield from self._leave_all(node, now, min(clocks))
 
     def _fire(self, node: Node, operator: Keyed, before: Ticks, mark: Ticks) -> Iterator[Delivery]:
         held = self._keyed[node.name]

@@ -87,3 +87,11 @@ def await_end(family: dict[int, str], seconds: float) -> list[int]:
     while (left := [pid for pid, birth in family.items() if born(pid) == birth]) and time.monotonic() < until:
         time.sleep(0.02)  # they are not our children, so nothing tells when they end
     return left
+
+
+def resident(pid: int) -> int:
+    """Return the bytes that a process holds in memory; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

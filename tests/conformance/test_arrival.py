@@ -7,7 +7,7 @@ import datetime as dt
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from penstock.threads.engine import LocalEngine, LocalOptions
 
 from .inline import Arriving, CutFeed, InlineBackend
 
-KIND = {"k": int, "n": int}
+KIND = {"k": int, "n": int, "at": dt.datetime}
 BEGAN = 1_700_000_000
 Log = list[tuple[int, dict[str, list[Any]]]]
 """What ingress logs: a moment, and the rows of each source that arrive then."""
@@ -72,20 +72,63 @@ def flow_of(sources: dict[str, Any], sink: Any = None) -> ps.Flow:
     return flow
 
 
+def beside(sources: dict[str, Any], sink: Any = None) -> ps.Flow:
+    """Go by event time and by the time of day in one flow: apart, one after the other, and together again."""
+    flow = ps.Flow("arrivals")
+    streams = [flow.source(name, reader, time="at", slack="1 s") for name, reader in sources.items()]
+    whole = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
+    keyed = whole.key_by("k")
+    counts = keyed.window("2 s", by=ps.arrival).aggregate(rows=ps.agg.collect("n"), name="windows")
+    counts.sink("counts", sink)
+    by_event = keyed.window("2 s").aggregate(rows=ps.agg.collect("n"), name="by event")
+    by_event.late.sink("late")
+    counts.union(by_event, name="together").sink("both")
+    keyed.process(Quiet, name="waiting", by=ps.arrival).sink("quiet")
+    keyed.process(Quiet, name="waiting by event").sink("quiet by event")
+    keyed.window(ps.session("1 s"), by=ps.arrival).count(name="in sessions").sink("sessions")
+    counts.key_by("k").window("4 s").count(name="after windows").sink("after")
+    by_event.key_by("k").window("4 s", by=ps.arrival).count(name="after events").sink("events after")
+    mixed = counts.map(lambda row: row.k).union(whole.map(lambda row: row.k), name="mixed")
+    mixed.window("3 s").apply(lambda window, rows: (str(window.start), rows), name="in mixed").sink("mixed windows")
+    keyed.process(Quiet, name="forgetful", by=ps.arrival, ttl="1 s").sink("forgotten")
+    if len(streams) > 1:
+        left, right = (stream.key_by("k") for stream in streams)
+        left.connect(right, Both, name="connected", by=ps.arrival).sink("of both")
+    return flow
+
+
+class Both(ps.Process):
+    """Tell what came last from the right within a second of the day."""
+
+    def on_left(self, row: Any, context: ps.ProcessContext) -> None:
+        context.emit((row.n, context.state, str(context.time)))
+
+    def on_right(self, row: Any, context: ps.ProcessContext) -> None:
+        context.state = row.n
+        context.set_timer(context.time + dt.timedelta(seconds=1))
+
+    def on_timer(self, time: Any, context: ps.ProcessContext) -> None:
+        context.state = None
+
+
+Making = Callable[..., ps.Flow]
+FLOWS = pytest.mark.parametrize("making", [flow_of, beside])
+
+
 def pair(left: Any, right: Any) -> tuple[int, int | None]:
     return (left.n, right and right.n)
 
 
-def expected(sources: dict[str, Any], log: Log, end: bool = True) -> dict[str, list[Any]]:
+def expected(making: Making, sources: dict[str, Any], log: Log, end: bool = True) -> dict[str, list[Any]]:
     """Run what was logged, row by row."""
-    engine = SequentialEngine(make_plan(flow_of(sources)))
+    engine = SequentialEngine(make_plan(making(sources)))
     for now, arrived in log:
         engine.clock(now)
         for name in sources:
-            for row in arrived.get(name, ()):
+            for each in arrived.get(name, ()):
                 kind = engine.plan.nodes[name].types[0]
                 assert kind is not None
-                engine.row(name, kind.roundtrip(row))
+                engine.row(name, kind.roundtrip(each))
     for name in sources if end else ():
         engine.end(name)
     return engine.results
@@ -95,21 +138,25 @@ def drawn(seed: int, names: str) -> dict[str, list[list[Any]]]:
     """Draw what each source gives when it is asked: often nothing."""
     draw, numbers = random.Random(seed), itertools.count()
     return {
-        name: [
-            [{"k": draw.randrange(3), "n": next(numbers)} for _ in range(draw.choice([0, 0, 0, 1, 2, 5]))]
-            for _ in range(25)
-        ]
+        name: [[row(draw, next(numbers)) for _ in range(draw.choice([0] * 8 + [1, 2, 5, 5, 40]))] for _ in range(25)]
         for name in names
     }
 
 
+def row(draw: random.Random, number: int) -> dict[str, Any]:
+    """Make a row whose event time has nothing to do with when it arrives, and may be late."""
+    at = dt.datetime.fromtimestamp(BEGAN + number * 0.25 + draw.choice([0, 0, 0.5, -2]), dt.UTC)
+    return {"k": draw.randrange(3), "n": number, "at": at}
+
+
+@FLOWS
 @pytest.mark.parametrize("names", ["a", "ab"])
 @pytest.mark.parametrize("seed", range(4))
-def test_on_the_spark_engine(tmp_path: Path, seed: int, names: str) -> None:
+def test_on_the_spark_engine(tmp_path: Path, seed: int, names: str, making: Making) -> None:
     given, log = drawn(seed, names), Log()
     sources = {name: going(epochs) for name, epochs in given.items()}
     engine = SparkEngine(
-        make_plan(flow_of(sources)),
+        make_plan(making(sources)),
         InlineBackend(3, seed, 2),
         Options(on=ps.Spark(tasks=3), checkpoint=str(tmp_path / "ck")),
     )
@@ -124,7 +171,7 @@ def test_on_the_spark_engine(tmp_path: Path, seed: int, names: str) -> None:
     engine.run()
     assert engine.outputs is not None
     assert any(not any(arrived.values()) for _, arrived in log[:-1])  # some epochs were for the time of day alone
-    assert_same(dict(engine.outputs.results), expected(sources, log))
+    assert_same(dict(engine.outputs.results), expected(making, sources, log))
 
 
 def going(epochs: list[list[Any]]) -> Arriving:
@@ -139,26 +186,27 @@ def rows_of(spec: Any, name: str) -> list[Any]:
     return [row for split in sorted(splits, key=lambda each: each.start) for row in pickle.loads(split.payload)]
 
 
+@FLOWS
 @pytest.mark.parametrize("names", ["a", "ab"])
 @pytest.mark.parametrize("seed", range(4))
-def test_on_threads(seed: int, names: str) -> None:
+def test_on_threads(seed: int, names: str, making: Making) -> None:
     given, log = drawn(seed, names), Log()
     sources = {name: going(epochs) for name, epochs in given.items()}
-    engine = LocalEngine(make_plan(flow_of(sources)), LocalOptions(2, settings=Settings(workers=2, partitions=3)))
+    engine = LocalEngine(make_plan(making(sources)), LocalOptions(2, settings=Settings(workers=2, partitions=3)))
     engine._feeds = lambda: {name: CutFeed(epochs, 2) for name, epochs in given.items()}  # type: ignore[method-assign,misc]
     engine._brakes.active = False
     cutter = engine._cutter
     cutter.time_of_day, made = Clock(seed), cutter._made
 
-    def making(pieces: Any, ends: Any) -> Any:
+    def noting(pieces: Any, ends: Any) -> Any:
         cut = made(pieces, ends)
         log.append((cutter._now, {each.name: each.chunk.get_rows() for each in pieces}))
         return cut
 
-    cutter._made = making  # type: ignore[method-assign]
+    cutter._made = noting  # type: ignore[method-assign]
     engine.run()
     ends = log.pop() if not any(log[-1][1].values()) else None
-    results = expected(sources, [*log, *([ends] if ends else [])])
+    results = expected(making, sources, [*log, *([ends] if ends else [])])
     assert_same(dict(engine.results), results)
 
 
@@ -170,7 +218,7 @@ def test_by_hand() -> None:
     for seconds, numbers in [(0.5, [1, 2]), (1.5, [3]), (1.2, [4]), (2, []), (2.5, [5])]:
         engine.clock(at + int(seconds * 1_000_000))
         for n in numbers:
-            engine.row("a", kind.roundtrip({"k": 0, "n": n}))
+            engine.row("a", kind.roundtrip({"k": 0, "n": n, "at": None}))
     assert [row.rows for row in engine.results["counts"]] == [[1, 2, 3, 4]]
     engine.clock(at + 4_499_999)
     assert engine.results["quiet"] == []
@@ -182,16 +230,17 @@ class Crash(Exception):
     """Stands for the end of a process."""
 
 
+@FLOWS
 @pytest.mark.parametrize("seed", range(3))
-def test_an_epoch_that_is_run_again_has_the_same_time(tmp_path: Path, seed: int) -> None:
+def test_an_epoch_that_is_run_again_has_the_same_time(tmp_path: Path, seed: int, making: Making) -> None:
     """Each life ends before or after some commit; the clock of the next may even be behind."""
     draw = random.Random(seed)
-    rows = [{"k": n % 3, "n": n} for n in range(30)]
+    rows = [row(draw, n) for n in range(30)]
     reader = ps.read.items(rows, schema=KIND)
     seen: dict[int, tuple[int, dict[str, list[Any]]]] = {}
     ended = False
     while not ended:
-        flow = flow_of({"a": reader}, ps.write.parquet(str(tmp_path / "out")))
+        flow = making({"a": reader}, ps.write.parquet(str(tmp_path / "out")))
         engine = SparkEngine(
             make_plan(flow),
             InlineBackend(2, seed),
@@ -202,7 +251,7 @@ def test_an_epoch_that_is_run_again_has_the_same_time(tmp_path: Path, seed: int)
     log = [seen[epoch] for epoch in sorted(seen)]
     assert [now for now, _ in log] == sorted(now for now, _ in log)
     found = [row["rows"] for path in sorted((tmp_path / "out").glob("epoch=*/*.parquet")) for row in read_rows(path)]
-    assert found == [list(row.rows) for row in expected({"a": reader}, log)["counts"]]
+    assert found == [list(row.rows) for row in expected(making, {"a": reader}, log)["counts"]]
 
 
 def run_for_a_while(engine: SparkEngine, draw: random.Random, seen: dict[int, Any]) -> bool:
@@ -248,11 +297,15 @@ def test_refusals() -> None:
     ]:
         with pytest.raises(FlowError, match=problem):
             ps.Flow("f").source("in", reader, time=ps.arrival, **options)
-    flow = ps.Flow("f")
-    flow.source("a", reader, time=ps.arrival).sink("one")
-    flow.source("b", reader, time="at").sink("two")
-    with pytest.raises(FlowError, match=r"'a' has time=ps.arrival and source 'b' has time='at'"):
-        make_plan(flow)
+    stream = ps.Flow("f").source("a", reader, time="at")
+    with pytest.raises(FlowError, match="by='at'; leave it out for event time"):
+        stream.window(2, by="at").count()  # type: ignore[arg-type]
+    with pytest.raises(FlowError, match="a count window goes by no time"):
+        stream.window(ps.count_window(2), by=ps.arrival).count()
+    with pytest.raises(FlowError, match="is a bare number, but the time field is a timestamp"):
+        stream.window(2, by=ps.arrival).count()
+    with pytest.raises(FlowError, match="the rows of 'daily' have the time of day"):
+        stream.merge(stream.window("1 day", by=ps.arrival).count(name="daily"), by="at")
 
 
 def test_a_checkpoint_by_another_time_is_refused(tmp_path: Path) -> None:
@@ -282,12 +335,16 @@ def test_on_spark(spark: Any, tmp_path: Path) -> None:
     """Windows close while nothing comes any more, because the source goes on; then a restart."""
     (tmp_path / "in").mkdir()
     for life in range(2):
-        lines = [json.dumps({"k": n % 2, "n": n}) + "\n" for n in range(20 * life, 20 * life + 20)]
+        at = dt.datetime.fromtimestamp(BEGAN, dt.UTC).isoformat()
+        lines = [json.dumps({"k": n % 2, "n": n, "at": at}) + "\n" for n in range(20 * life, 20 * life + 20)]
         (tmp_path / "in" / f"{life}.json").write_text("".join(lines))
         found: list[int] = []
         reader = ps.read.json(str(tmp_path / "in"), schema=KIND, follow=True)
-        source = ps.Flow("f").source("in", reader, time=ps.arrival)
-        counts = source.key_by("k").window("100 ms").count(name="windows")
+        source = ps.Flow("f").source("in", reader, time="at")
+        source.key_by("k").window("1 s").count(name="by event").sink(
+            "never", lambda batch, epoch: pytest.fail(f"{batch} came out")
+        )
+        counts = source.key_by("k").window("100 ms", by=ps.arrival).count(name="windows")
         sums = counts.scan(lambda total, row: (total + row.count,) * 2, 0, schema=int, name="sum")
         flow = sums.sink("out", lambda batch, epoch, found=found: found.extend(batch))  # type: ignore[misc]
         run = ps.start(flow, on=ps.Spark(spark, tasks=2), checkpoint=str(tmp_path / "ck"))

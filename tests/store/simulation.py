@@ -332,8 +332,10 @@ class JoinedLists:
             raise FileNotFoundError(source)
         self._rows += json.loads(content)
 
-    def close(self) -> None:
-        self._store.put(self._name, json.dumps(self._rows).encode())
+    def close(self) -> int:
+        content = json.dumps(self._rows).encode()
+        self._store.put(self._name, content)
+        return len(content)
 
     def abandon(self) -> None:
         self._store.delete(self._name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -462,3 +463,34 @@ def test_groups_keep_every_part_in_order_and_are_stable(epochs: Parts):
             before, after = group(waiting(count), target), group(waiting(count + 1), target)
             assert [each.sources for each in before[:-1]] == [each.sources for each in after[: len(before) - 1]]
             assert after[len(before) - 1].sources[: len(before[-1].sources)] == before[-1].sources
+
+
+class Counted:
+    """A file that rows are joined to, of 20 bytes each."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def add(self, source: str) -> None:
+        self._rows += 10
+
+    def close(self) -> int:
+        return 20 * self._rows
+
+    def abandon(self) -> None:
+        raise AssertionError("nothing fails here")
+
+
+def test_files_are_full_by_what_rows_take_once_they_are_joined():
+    """Parts of a few rows are mostly what Parquet says of itself: files of them were a fraction of `file_size`."""
+    rolling = Rolling("out", Target("", full=4_000, large=2_000, every=math.inf), lambda kept, path: Counted(), float)
+    sizes = []
+    waiting: dict[str, Any] = {"path": "", "format": "parquet", "parts": []}
+    for epoch in range(1, 100):
+        waiting["parts"].append([epoch, 1, [["part-00000.parquet", 10, 1_000, 0]]])
+        if rolling.is_due(waiting, 0.0):
+            sizes += [20 * each.rows for _, _, each in rolling.roll(waiting, 1)]
+            waiting["parts"] = []
+        else:
+            rolling.begin(waiting, 1)
+    assert sizes == [800, 4_000, 4_000, 4_000, 4_000]

@@ -14,11 +14,11 @@ import pyarrow as pa
 from penstock.errors import FlowError, did_you_mean
 from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.aggregation import Aggregation
-from penstock.operators.base import ERROR_POLICIES, Key, OnError, Operator, Source
+from penstock.operators.base import ERROR_POLICIES, Key, Keyed, OnError, Operator, Source
 from penstock.plan.graph import Graph, Node
 from penstock.rows.records import RowType
 from penstock.rows.row_types import return_annotation, row_type, type_from_annotation
-from penstock.rows.timing import Ticks, TimeKind
+from penstock.rows.timing import Arrival, Ticks, TimeKind
 
 if TYPE_CHECKING:
     from penstock.flow import Stream
@@ -256,6 +256,18 @@ def has_time(stream: Stream, operator: str, what: str) -> None:
         )
 
 
+def time_by(stream: Stream, by: Arrival | None, operator: str) -> TimeKind | None:
+    """Return what the times of an operator are: those of its rows, or with `by` the time of day."""
+    if by is None:
+        return stream.time
+    if not isinstance(by, Arrival):
+        raise FlowError(
+            f"operator {operator!r}: by={by!r}; leave it out for event time, which is the time= of the source, or give "
+            f"ps.arrival, the time of day at which rows arrive"
+        )
+    return "timestamp"
+
+
 def unit_mismatch(operator: str, option: str, value: Any, kind: TimeKind | None) -> str:
     """Say that a duration and the time field have different units."""
     if kind == "integer":
@@ -293,10 +305,15 @@ def same_time(left: Stream, right: Stream, operator: str) -> None:
 def merge_time(graph: Graph, node: str, by: str, operator: str, what: str) -> None:
     """Check that the sources above a stream have their event time in the field that an operator names as its time."""
     for name, other in graph.nodes.items():
-        source = other.operator
-        if isinstance(source, Source) and node in graph.below(name) and source.time != by:
+        above = other.operator
+        if isinstance(above, Source) and node in graph.below(name) and above.time != by:
             raise FlowError(
-                f"operator {operator!r}: {what} needs time={by!r} on source {name!r}, which has time={source.time!r}"
+                f"operator {operator!r}: {what} needs time={by!r} on source {name!r}, which has time={above.time!r}"
+            )
+        if isinstance(above, Keyed) and above.by_arrival and node in graph.below(name):
+            raise FlowError(
+                f"operator {operator!r}: {what} needs event time, and the rows of {name!r} have the time of day, by "
+                f"by=ps.arrival; use sort()"
             )
 
 

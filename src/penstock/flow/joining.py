@@ -17,7 +17,7 @@ from penstock.operators.timed_join import Interval, TimedJoin
 from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
 from penstock.rows.records import Row, RowType
 from penstock.rows.row_types import row_type
-from penstock.rows.timing import Duration, TimeKind, unit_of
+from penstock.rows.timing import Arrival, Duration, TimeKind, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.keyed import KeyedStream
@@ -103,6 +103,7 @@ def connect(
     name: str | None,
     on_error: OnError,
     ttl: Duration | None,
+    by: Arrival | None,
 ) -> Stream:
     """Give the rows of two keyed streams to one process."""
     stream, other = left.stream, right.stream
@@ -110,9 +111,10 @@ def connect(
     name = free_name(stream.flow, name, type(process), "connect")
     checks.one_flow((stream, other), name)
     checks.joined_keys(left.key, stream.type, right.key, other.type, name)
-    checks.same_time(stream, other, name)
+    if by is None:
+        checks.same_time(stream, other, name)
     logic = process_logic(process, row_type(schema, name), name, ("on_left", "on_right"))
-    return remembering(stream, name, logic, left.key, on_error, other=other, other_key=right.key, ttl=ttl)
+    return remembering(stream, name, logic, left.key, on_error, other=other, other_key=right.key, ttl=ttl, by=by)
 
 
 def _windows(window: WindowSpec | Duration, how: How, left: KeyedStream, name: str) -> TimeWindows:

@@ -14,7 +14,7 @@ from penstock.operators.join import How
 from penstock.operators.process import ProcessLike
 from penstock.operators.windows import WindowSpec
 from penstock.rows.row_types import OutT, RowT_co, Schema
-from penstock.rows.timing import Duration
+from penstock.rows.timing import Arrival, Duration
 
 Result = TypeVar("Result")
 
@@ -70,10 +70,11 @@ class KeyedStream(Stateful[RowT_co]):
         name: str | None = None,
         on_error: OnError = "fail",
         ttl: Duration | None = None,
+        by: Arrival | None = None,
     ) -> Stream[OutT]:
         """Give the rows of two keyed streams to one class of your own, with one state and timers for each key.
 
         Rows of this stream go to its `on_left`, rows of the other to its `on_right`, in the order of both.
         """
         refuse_without_key(other, "connect()", self.stream.node.name)
-        return connect(self, other, process, schema=schema, name=name, on_error=on_error, ttl=ttl)
+        return connect(self, other, process, schema=schema, name=name, on_error=on_error, ttl=ttl, by=by)

@@ -20,7 +20,7 @@ from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
 from penstock.operators.windows import WindowSpec
 from penstock.rows.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
-from penstock.rows.timing import Duration
+from penstock.rows.timing import Arrival, Duration
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -132,13 +132,17 @@ class Stateful(Generic[RowT_co]):
         name: str | None = None,
         on_error: OnError = "fail",
         ttl: Duration | None = None,
+        by: Arrival | None = None,
     ) -> Stream[OutT]:
-        """Run a class of your own with state and timers; see `penstock.Process`."""
+        """Run a class of your own with state and timers; see `penstock.Process`.
+
+        With `by=ps.arrival` its time, timers and `ttl` go by the time of day, whatever event time the rows have.
+        """
         stream = self._keyed_rows
         process = process() if isinstance(process, type) else process
         name = free_name(stream.flow, name, type(process), "process")
         logic = process_logic(process, row_type(schema, name), name, ("on_row",))
-        return remembering(stream, name, logic, stream.key, on_error, ttl=ttl)
+        return remembering(stream, name, logic, stream.key, on_error, ttl=ttl, by=by)
 
     def pattern(
         self,
@@ -161,6 +165,9 @@ class Stateful(Generic[RowT_co]):
         options: dict[str, Any] = {"time": time, "strict": strict, "overlap": overlap}
         return pattern(self._keyed_rows, steps, within, combine, **options, schema=schema, name=name, on_error=on_error)
 
-    def window(self, spec: WindowSpec | Duration) -> WindowedStream[RowT_co]:
-        """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles."""
-        return WindowedStream(self._keyed_rows, self._keyed_rows.key, spec)
+    def window(self, spec: WindowSpec | Duration, *, by: Arrival | None = None) -> WindowedStream[RowT_co]:
+        """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles.
+
+        With `by=ps.arrival` windows go by the time of day at which rows arrive, whatever event time they have.
+        """
+        return WindowedStream(self._keyed_rows, self._keyed_rows.key, spec, by)

@@ -28,7 +28,7 @@ from penstock.operators.windows import (
 )
 from penstock.plan.graph import marks_keep_up
 from penstock.rows.row_types import OutT, Returned, RowT_co, Schema
-from penstock.rows.timing import Duration, unit_of
+from penstock.rows.timing import Arrival, Duration, unit_of
 
 if TYPE_CHECKING:
     from penstock.flow.stream import Stream
@@ -39,12 +39,15 @@ Result = TypeVar("Result")
 class WindowedStream(Generic[RowT_co]):
     """Rows grouped in windows; say what comes out of each."""
 
-    def __init__(self, stream: Stream[RowT_co], key: Key | None, spec: WindowSpec | Duration) -> None:
-        self.stream, self.key, self.spec = stream, key, as_spec(spec)
+    def __init__(
+        self, stream: Stream[RowT_co], key: Key | None, spec: WindowSpec | Duration, by: Arrival | None = None
+    ) -> None:
+        self.stream, self.key, self.spec, self.by = stream, key, as_spec(spec), by
 
     def __repr__(self) -> str:
         rows = self.stream if self.key is None else self.stream.with_key(self.key)
-        return f"{repr(rows).replace('<Stream', '<WindowedStream', 1)[:-1]}; in {self.spec}>"
+        by = "" if self.by is None else f" by {self.by}"
+        return f"{repr(rows).replace('<Stream', '<WindowedStream', 1)[:-1]}; in {self.spec}{by}>"
 
     if not TYPE_CHECKING:
 
@@ -135,13 +138,18 @@ class WindowedStream(Generic[RowT_co]):
         return tuple(_numbered(name, number) for name in names)
 
     def _close(self, name: str, fold: Fold, on_error: OnError) -> Stream:
-        in_time = marks_keep_up(self.stream.flow.nodes, self.stream.port)
+        time = checks.time_by(self.stream, self.by, name)
+        in_time = self.by is not None or marks_keep_up(self.stream.flow.nodes, self.stream.port)
         logic, unit = window_logic(self.spec, fold, self.key, name, in_time)
+        late = ("late",) if unit else ()
         if unit is not None:
-            checks.has_time(self.stream, name, "a time window")
-            if unit != unit_of(self.stream.time):
-                raise FlowError(checks.unit_mismatch(name, "window", self.spec, self.stream.time))
-        return remembering(self.stream, name, logic, self.key, on_error, extra_ports=("late",) if unit else ())
+            if time is None:
+                checks.has_time(self.stream, name, "a time window")
+            if unit != unit_of(time):
+                raise FlowError(checks.unit_mismatch(name, "window", self.spec, time))
+        elif self.by is not None:
+            raise FlowError(f"operator {name!r}: a count window goes by no time; leave out by=")
+        return remembering(self.stream, name, logic, self.key, on_error, extra_ports=late, by=self.by)
 
 
 def _numbered(name: str, number: int) -> str:

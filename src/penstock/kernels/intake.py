@@ -16,12 +16,13 @@ from penstock.connectors.text import Unreadable
 from penstock.errors import SourceError
 from penstock.flow.checks import DEAD_LETTER, DeadLetter
 from penstock.kernels.failures import Failure
-from penstock.kernels.marks import Steps, lowest, rises
+from penstock.kernels.marks import Steps, joined, lowest, rises
 from penstock.kernels.order import Key, climb
 from penstock.kernels.source_rows import order_column, row_times
 from penstock.operators.base import Source
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan
+from penstock.plan.positions import clock_of
 from penstock.rows.chunk import Chunk, Ints, sorting_order
 from penstock.rows.timing import BEFORE, FOREVER, Ticks
 from penstock.sequential import late_row_message
@@ -192,10 +193,6 @@ class SourceMarks:
         for part in parts:
             self.parts.setdefault(part, BEFORE)
 
-    def reach(self, now: Ticks) -> None:
-        """Have all parts come to a moment: rows that arrive from now on are not before it."""
-        self.parts = dict.fromkeys(self.parts or {0}, now)
-
     def start(self, part: int) -> Ticks:
         """Return what a row's mark must be above to be told of; a part that does not count must be heard of first."""
         return BEFORE if part in self.idle else self.parts.get(part, BEFORE)
@@ -279,9 +276,32 @@ def steps_at(rows: Chunk, index: Ints, marks: Ints) -> Steps:
     return Steps(positions, marks[index])
 
 
-def end_step(position: tuple[int, ...]) -> Steps:
-    """Return the mark at the end of a source."""
-    return Steps([np.array([component], np.int64) for component in position], np.array([FOREVER], np.int64))
+def one_step(position: tuple[int, ...], mark: Ticks = FOREVER) -> Steps:
+    """Return one mark, by default that at the end of a source."""
+    return Steps([np.array([component], np.int64) for component in position], np.array([mark], np.int64))
+
+
+def clock_marks(plan: Plan, marks: Mapping[str, SourceMarks], reached: Ticks) -> dict[str, Ticks]:
+    """Return how far the time of day has come where sources begin; one that has ended holds nobody back."""
+    return {clock_of(node.name): FOREVER if marks[node.name].water == FOREVER else reached for node in plan.clocked}
+
+
+def clock_steps(
+    plan: Plan, now: Ticks, marks: Mapping[str, Ticks], ends: Mapping[str, tuple[int, ...]]
+) -> dict[str, Steps]:
+    """Return how the time of day goes on in an epoch or a batch: to one moment before all of it, and behind an end.
+
+    `marks` has how far it had come before, as `clock_marks` tells.
+    """
+    steps = {}
+    for node in plan.clocked:
+        clock = clock_of(node.name)
+        found = [one_step(plan.layout.clock_place(plan.sources.index(node)), now)] if now > marks[clock] else []
+        found += [one_step(ends[node.name])] if node.name in ends else []
+        together = joined(found)
+        if together is not None:
+            steps[clock] = together
+    return steps
 
 
 def behind_row(position: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,8 @@ class KeyedRunner:
             return folding.run(chunk, numbers)
         self._emitted = {}
         self._before = watermark
+        if self._operator.by_arrival:
+            group = [(port, self._arrived(chunk, marks, watermark), shards) for port, chunk, shards in group]
         made: dict[int, Chunk] = {}
         many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
         if not (many and self._by_column(group, marks, watermark, made)):
@@ -133,6 +135,10 @@ class KeyedRunner:
                 chunk = chunk.only_columns()  # its values were columns before
             made[port] = concat([made[port], chunk]).sorted() if port in made else chunk
         return made
+
+    def _arrived(self, chunk: Chunk, marks: Steps, watermark: Ticks) -> Chunk:
+        """Give rows the time of day as their time: it is the watermark of an operator that goes by it."""
+        return replace(chunk, times=self._watermarks(chunk.widened(self._width).positions, marks, watermark))
 
     def _by_column(
         self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]

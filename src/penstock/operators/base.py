@@ -131,6 +131,8 @@ class Keyed(Operator):
 
     logic: Logic = None  # type: ignore[assignment]
     keys: tuple[Key, ...] | None = None
+    by_arrival: bool = False
+    """Whether it goes by the time of day that ingress has logged, whatever times its rows have."""
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]

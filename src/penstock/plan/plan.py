@@ -66,9 +66,15 @@ class Plan:
         )
 
     @cached_property
-    def by_arrival(self) -> list[SourceNode]:
-        """Return the sources whose rows have the time at which they arrive."""
-        return [node for node in self.sources if node.operator.by_arrival]
+    def by_arrival(self) -> frozenset[str]:
+        """Return the sources and operators that go by the time of day at which rows arrive."""
+        nodes = (node for node in self.nodes.values() if isinstance(node, (SourceNode, KeyedNode)))
+        return frozenset(node.name for node in nodes if node.operator.by_arrival)
+
+    @cached_property
+    def clocked(self) -> list[SourceNode]:
+        """Return the sources where the time of day enters: something goes by it that their rows reach."""
+        return [node for node in self.sources if self.graph.below(node.name) & self.by_arrival]
 
     def only(self, sinks: Collection[str]) -> Plan:
         """Return the plan with some of its sinks, and what is above them."""
@@ -103,7 +109,6 @@ def make_plan(flow: Flow) -> Plan:
     _check_connected(plan)
     _check_reaches_sink(plan)
     _check_order_by(plan)
-    _check_clocks(plan)
     check_hints(plan.nodes.values())
     return plan
 
@@ -124,16 +129,6 @@ def _check_reaches_sink(plan: Plan) -> None:
                 f"the rows of operator {name!r} reach no sink; end the stream with .sink(name, writer), or "
                 f"remove the operator"
             )
-
-
-def _check_clocks(plan: Plan) -> None:
-    """Refuse two clocks in one flow: the times of rows and those at which they arrive say nothing of each other."""
-    named = [node for node in plan.sources if node.operator.time is not None]
-    if plan.by_arrival and named:
-        raise FlowError(
-            f"source {plan.by_arrival[0].name!r} has time=ps.arrival and source {named[0].name!r} has "
-            f"time={named[0].operator.time!r}; give all sources of a flow one kind of time, or none"
-        )
 
 
 def _check_order_by(plan: Plan) -> None:

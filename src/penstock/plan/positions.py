@@ -11,6 +11,7 @@ index of the edge that it took, and `LAST` elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -41,6 +42,7 @@ class MarkRoute:
     """Tell how the marks of one source arrive at an operator: how much later, and at which path."""
 
     source: str
+    """The source, or the name of its clock (`clock_of`)."""
     delay: Ticks
     path: tuple[int, ...]
     """The components behind the source's own."""
@@ -56,6 +58,8 @@ class Shape:
     marks: tuple[MarkRoute, ...]
     ports: tuple[tuple[MarkRoute, ...], ...] = ()
     """The same for each input port alone, where the operator wants to know which of them have ended."""
+    clock: tuple[MarkRoute, ...] = ()
+    """How the time of day arrives."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,13 @@ class Layout:
 
     def before_all(self, number: int) -> tuple[int, ...]:
         """Return the position of a mark of source `number` that is before all rows."""
+        return self._at_first(MAX_SOURCES + number)
+
+    def clock_place(self, number: int) -> tuple[int, ...]:
+        """Return the position of the time of day where source `number` begins: before all marks and rows."""
+        return self._at_first(number)
+
+    def _at_first(self, number: int) -> tuple[int, ...]:
         return (*[FIRST] * self.order, FIRST + number, *[0] * (self.base - self.order - 1))
 
     def behind_all(self, number: int) -> tuple[int, ...]:
@@ -110,6 +121,11 @@ class Layout:
     def edge_width(self, edge: Edge) -> int:
         """Return the number of components of the rows on an edge."""
         return self.shapes[edge.source.node].out_width + (edge.source.node in self.fanouts)
+
+
+def clock_of(source: str) -> str:
+    """Name the marks that are the time of day where a source begins; no source is named so."""
+    return f"\0{source}"
 
 
 def timed_width(width: int) -> int:
@@ -139,7 +155,8 @@ def layout(graph: Graph) -> Layout:
     for name, node in graph.nodes.items():
         operator = node.operator
         if isinstance(operator, Source):
-            shapes[name] = Shape(base, base, (MarkRoute(name, 0, ()),))
+            marks, clock = ((MarkRoute(each, 0, ()),) for each in (name, clock_of(name)))
+            shapes[name] = Shape(base, base, clock if operator.by_arrival else marks, clock=clock)
             continue
         widths = [shapes[e.source.node].out_width + (e.source.node in fanouts) for e in incoming[name]]
         width = max(widths, default=base)
@@ -150,25 +167,33 @@ def layout(graph: Graph) -> Layout:
             out += 1
         elif isinstance(operator, Keyed) and operator.logic.emits == "timed":
             out += timed_width(width)
-        edges, behind = incoming[name], width - base
+        edges, routes = incoming[name], partial(_routes, graph, shapes, fanouts, behind=width - base)
         ports = [
-            _routes(graph, shapes, fanouts, [edge for edge in edges if edge.port == port], behind=behind)
+            routes([edge for edge in edges if edge.port == port])
             for port in range(len(node.inputs) if isinstance(operator, Keyed) and operator.logic.waits else 0)
         ]
-        shapes[name] = Shape(width, out, _routes(graph, shapes, fanouts, edges, behind=behind), tuple(ports))
+        clock = routes(edges, clock=True)
+        by_arrival = isinstance(operator, Keyed) and operator.by_arrival
+        shapes[name] = Shape(width, out, clock if by_arrival else routes(edges), tuple(ports), clock)
     return Layout(order, own, sequence, shapes, fanouts)
 
 
 def _routes(
-    graph: Graph, shapes: dict[str, Shape], fanouts: frozenset[str], edges: list[Edge], *, behind: int
+    graph: Graph,
+    shapes: dict[str, Shape],
+    fanouts: frozenset[str],
+    edges: list[Edge],
+    *,
+    behind: int,
+    clock: bool = False,
 ) -> tuple[MarkRoute, ...]:
     """Merge the routes of all input ports: of equal marks the one that arrives last counts."""
     found: dict[tuple[str, Ticks], tuple[int, ...]] = {}
     for edge in edges:
         above = shapes[edge.source.node]
         operator = graph.nodes[edge.source.node].operator
-        delay = operator.logic.mark_delay if isinstance(operator, Keyed) else 0
-        for route in above.marks:
+        delay = operator.logic.mark_delay if isinstance(operator, Keyed) and not clock else 0
+        for route in above.clock if clock else above.marks:
             path = (*route.path, *[LAST] * (above.out_width - above.width))
             if edge.source.node in fanouts:
                 path = (*path, edge.index)

@@ -331,6 +331,7 @@ class SparkEngine(Engine):
             name_keys=self._options.name_keys,
             solo=choice.solo,
             now=taken.now or 0,
+            clocks=source.clocks,
             contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.connectors.feeds import Feed, FileFeed
 from penstock.connectors.read import Files, Frame
 from penstock.errors import CheckpointError
-from penstock.kernels.intake import SourceMarks, raise_idle
+from penstock.kernels.intake import SourceMarks, clock_marks, raise_idle
 from penstock.kernels.taking import Taken, Taker
 from penstock.plan.plan import Plan
 from penstock.rows.timing import BEFORE, FOREVER, Ticks
@@ -32,7 +32,7 @@ class EpochInput(Taken):
     tables: dict[str, str] = field(default_factory=dict)
     """What each lookup's table has, by the name under which it is kept."""
     now: Ticks | None = None
-    """When its rows arrive, where that is their time."""
+    """When its rows arrive, where something goes by that."""
 
     @property
     def rows(self) -> int | None:
@@ -85,6 +85,9 @@ class RunInput:
         self.marks = {node.name: SourceMarks(position.marks[node.name]) for node in plan.sources}
         for name, parts in position.intake.get("parts", {}).items():
             self.marks[name].parts = {int(part): mark for part, mark in parts.items()}
+        self._told: Ticks = position.intake.get("now", 0)
+        """The time of day that was committed last."""
+        self._read_older_clock()
         for node in filter(is_streaming, plan.sources):
             if self.marks[node.name].parts == {0: BEFORE}:
                 self.marks[node.name].parts = {}  # its rows tell which parts it has
@@ -140,21 +143,31 @@ class RunInput:
         return EpochInput(found.slices, found.ends, found.idle, handed, tables, intent.get("now"))
 
     def _reached(self) -> Ticks | None:
-        """Return the time of day, which never goes back; None where no source has it as its time."""
-        if not self._plan.by_arrival:
-            return None
-        known = [self.marks[node.name].water for node in self._plan.by_arrival]
-        return max(int(self._time_of_day() * 1e6), *(water for water in known if water < FOREVER), 0)
+        """Return the time of day, which never goes back; None where nothing goes by it."""
+        return max(int(self._time_of_day() * 1e6), self._told) if self._plan.clocked else None
+
+    @property
+    def clocks(self) -> dict[str, Ticks]:
+        """Return how far the time of day has come where each source begins."""
+        return clock_marks(self._plan, self.marks, self._told)
+
+    def _read_older_clock(self) -> None:
+        """Take the time of day from where earlier releases kept it: it was the watermark of sources that go by it."""
+        for name in self._plan.by_arrival & self.marks.keys():
+            marks = self.marks[name]
+            if BEFORE < marks.water < FOREVER:
+                self._told = max(self._told, marks.water)
+                self.marks[name] = SourceMarks(BEFORE, dict.fromkeys(marks.parts, BEFORE))
 
     def _is_due(self, now: Ticks | None) -> bool:
         """Tell whether the time of day alone makes something happen: timers that no epoch has reached yet."""
         if now is None:
             return False
-        reached = min(self.marks[node.name].water for node in self._plan.by_arrival)
+        clocks = self.clocks.keys()
         for name, index in self._position.state.items():
             routes = self._plan.layout.shapes[name].marks if name in self._plan.nodes else ()
-            delay = max((route.delay for route in routes), default=0)
-            if any(reached < due + delay <= now for due in index.due.values()):
+            delays = [route.delay for route in routes if route.source in clocks]
+            if delays and any(self._told < due + max(delays) <= now for due in index.due.values()):
                 return True
         return False
 
@@ -168,9 +181,6 @@ class RunInput:
             marks.know(taken.slices[name].parts if name in taken.slices else ())
             marks.know(taken.handed[name].places.parts() if name in taken.handed else ())
             marks.idle = frozenset(taken.idle.get(name, ()))
-        if taken.now is not None:
-            for node in self._plan.by_arrival:
-                self.marks[node.name].reach(taken.now)
 
     def raise_marks(self, taken: EpochInput, told: dict[str, dict[int, Ticks]]) -> None:
         """Note how far the parts of all sources have come, for the next epoch."""
@@ -184,6 +194,8 @@ class RunInput:
         self._position.marks = {name: marks.water for name, marks in self.marks.items()}
         parts = {name: marks.parts for name, marks in self.marks.items()}
         self._position.intake = {**self._taker.state(), "parts": parts, "tables": taken.tables}
+        if taken.now is not None:
+            self._position.intake["now"] = self._told = taken.now
 
     def offsets(self, taken: EpochInput, full: bool) -> dict[str, Any]:
         """Return the offsets to commit: of directories what is new, or all where it is to be `full`."""

@@ -82,6 +82,8 @@ class Stages:
                 continue
             grid = node.operator.logic.mark_grid
             for route in self.plan.layout.shapes[name].marks:
+                if route.source not in found:
+                    continue  # the time of day, which all tasks know
                 levels = found[route.source]
                 known = levels.setdefault(self.levels[name], [])
                 if grid is None or known is None:
@@ -223,7 +225,9 @@ class EpochSpec:
     """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
 
     now: Ticks = 0
-    """When the rows of sources arrive whose time that is."""
+    """When the rows of sources arrive, where something goes by that."""
+    clocks: dict[str, Ticks] = field(default_factory=dict)
+    """How far the time of day had come before the epoch where each source begins."""
     contents: dict[str, str] = field(default_factory=dict)
     """For each lookup, the name under which the checkpoint keeps what its table has in this epoch."""
     batches: dict[str, BatchPlaces] = field(default_factory=dict)
@@ -231,8 +235,8 @@ class EpochSpec:
 
     @property
     def waters(self) -> dict[str, Ticks]:
-        """Return the watermark of each source before the epoch."""
-        return {name: marks.water for name, marks in self.marks.items()}
+        """Return the watermark of each source before the epoch, and how far the time of day had come there."""
+        return {name: marks.water for name, marks in self.marks.items()} | self.clocks
 
     def following(self, level: int) -> int:
         """Return the number of tasks that a level's envelopes go to: those of the next level, or the driver."""

@@ -26,9 +26,10 @@ from penstock.kernels.intake import (
     LATE,
     UNREADABLE,
     SourceIntake,
-    end_step,
+    clock_steps,
     first_late,
     follow,
+    one_step,
     part_marks,
     source_steps,
     steps_at,
@@ -308,8 +309,8 @@ class Task:
                 steps[node.name] = found
         steps = follow(self._spec.marks, steps, firsts)
         for name, position in self._spec.ends.items():
-            steps[name] = _joined([*([steps[name]] if name in steps else []), end_step(position)])
-        return steps
+            steps[name] = _joined([*([steps[name]] if name in steps else []), one_step(position)])
+        return steps | clock_steps(self._plan, self._spec.now, self._spec.waters, self._spec.ends)
 
     def _run_sink(self, node: SinkNode, spool: Spool) -> Iterator[None]:
         row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]

@@ -110,6 +110,7 @@ def _describe(node: KeyedNode) -> Json:
         # A join in windows holds the same whatever comes out of it.
         "how": logic.how if isinstance(logic, TimedJoin) else None,
         "aggregates": labels,
+        "by": repr(arrival) if operator.by_arrival else None,
         "keeps_rows": not getattr(logic, "one_at_a_time", False),
     }
 
@@ -123,6 +124,7 @@ _FIXED = {
     "sizes": "window or time to live",
     "aggregates": "aggregates",
     "how": "how=",
+    "by": "by=",
 }
 """What must not change in an operator with state, and what it is called."""
 

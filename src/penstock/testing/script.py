@@ -60,7 +60,7 @@ class Script:
     def wait(self, seconds: float) -> Any:
         """Let the clock run: sources with a rate (`ps.read.rate`, `generate`) give what they have by then.
 
-        It is the time of day of sources with `time=ps.arrival`, too, and begins in 1970.
+        It is the time of day for all that goes by `ps.arrival`, too, and begins in 1970.
         """
         if seconds < 0:
             raise ValueError(f"wait({seconds}): time does not go back")

@@ -24,9 +24,11 @@ from penstock.kernels.intake import (
     SourceIntake,
     SourceMarks,
     behind_row,
-    end_step,
+    clock_marks,
+    clock_steps,
     first_late,
     follow,
+    one_step,
     part_marks,
     source_steps,
     steps_at,
@@ -105,8 +107,9 @@ class Cutter:
 
     @property
     def marks(self) -> dict[str, Ticks]:
-        """Return the watermark of each source."""
-        return {name: marks.water for name, marks in self._marks.items()}
+        """Return the watermark of each source, and how far the time of day has come there."""
+        waters = {name: marks.water for name, marks in self._marks.items()}
+        return waters | clock_marks(self.plan, self._marks, self._now)
 
     def wants(self, source: str) -> bool:
         """Tell whether a source is to be asked for rows: not while it has given what nobody could take yet.
@@ -189,7 +192,7 @@ class Cutter:
             if idle != marks.idle:
                 changed = changed or bool(idle - marks.idle)
                 marks.idle = idle
-        if changed or (self.plan.by_arrival and self._moment() - self._now >= TICK):
+        if changed or (self.plan.clocked and self._moment() - self._now >= TICK):
             yield self._made([], {})
 
     def _moment(self) -> Ticks:
@@ -197,14 +200,11 @@ class Cutter:
         return max(self._now, int(self.time_of_day() * 1e6))
 
     def _arriving(self, given: list[Given]) -> list[Given]:
-        """Give rows whose time that is the moment at which they arrive, and have their sources come to it."""
+        """Give rows whose time that is the moment at which they arrive."""
         self._now = self._moment()
-        for node in self.plan.by_arrival:
-            self._marks[node.name].reach(self._now)
-        arriving = {node.name for node in self.plan.by_arrival}
         return [
             replace(each, chunk=replace(each.chunk, times=np.full(len(each.chunk), self._now)))
-            if each.name in arriving and each.port != UNREADABLE and each.chunk.times is not None
+            if each.name in self.plan.by_arrival and each.port != UNREADABLE and each.chunk.times is not None
             else each
             for each in given
         ]
@@ -406,7 +406,7 @@ class Cutter:
     def _made(self, given: list[Given], ends: Mapping[str, tuple[int, ...]]) -> Cut:
         """Put the marks to the rows, each just before the row that raises it."""
         before, rows, passed_over = self.marks, dict[str, Rows](), dict[str, int]()
-        given = self._arriving(given) if self.plan.by_arrival else given
+        given = self._arriving(given) if self.plan.clocked else given
         raised: dict[str, dict[int, Steps]] = {}
         tops: dict[str, dict[int, Ticks]] = {}
         for each in self._usable(given, rows, passed_over):
@@ -433,9 +433,10 @@ class Cutter:
             if name in steps:
                 marks.water = max(marks.water, int(steps[name].values[-1]))
         for name, position in ends.items():
-            found = joined([*([steps[name]] if name in steps else []), end_step(position)])
+            found = joined([*([steps[name]] if name in steps else []), one_step(position)])
             assert found is not None
             steps[name], self._marks[name].water = found, FOREVER
+        steps |= clock_steps(self.plan, self._now, before, ends)
         return Cut(rows, before, steps, sum(len(each.chunk) for each in given), passed_over=passed_over)
 
 
