@@ -83,7 +83,7 @@ def main(work: Path, master: str, size: int) -> None:
     if master:
         from penstock.spark.session import make_session
 
-        settings = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": "-Dlog4j2.level=ERROR -Xmx400m"}
+        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "512m"}
         session = make_session("soak", master=master, settings=settings)
         run = ps.start(flow(work, size), on=ps.Spark(session), checkpoint=str(work / "ck"), on_epoch=tell)
     else:

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,10 @@ class Soak:
                 self.memory.append(megabytes(life.process.pid))
                 self._kill(life, draw)
                 return False
-            if self.killed == self.kills and passed > self.seconds and not told and self._all_out():
+            stop = self.work / "stop"
+            if self.killed == self.kills and passed > self.seconds and not stop.exists() and self._all_out():
                 self.memory.append(megabytes(life.process.pid))
-                (self.work / "stop").touch()
+                stop.touch()
 
     def _kill(self, life: Life, draw: random.Random) -> None:
         life.note_family()
@@ -116,11 +118,12 @@ class Soak:
             counts = ps.state.values(str(self.work / "ck"), "count")
         except ps.PenstockError:
             return False  # it changes while it is read
-        return sum(counts.values()) == sum(1 for _ in self.good())
+        return sum(counts.values()) == len(self.good)
 
-    def good(self) -> Iterator[int]:
-        """Return the numbers of the lines that can be read and are found."""
-        return (n for n in range(self.lines) if not soaker.malformed(n) and not soaker.unknown(n))
+    @cached_property
+    def good(self) -> list[int]:
+        """Return the numbers of the lines that can be read and are found, once all have come in."""
+        return [n for n in range(self.lines) if not soaker.malformed(n) and not soaker.unknown(n)]
 
     def _last_words(self) -> str:
         return f"the last lines on stderr: {(self.work / 'errors.txt').read_text()[-2000:]}"
@@ -136,7 +139,7 @@ def check(soak: Soak) -> None:
     """Compare what came out with the lines that went in."""
     counts: Counter[int] = Counter()
     expected = []
-    for n in soak.good():
+    for n in soak.good:
         key = n * 31 % soaker.KEYS
         counts[key] += 1
         expected.append((n, key, counts[key], f"name {key}"))
@@ -151,7 +154,7 @@ def check(soak: Soak) -> None:
 def closed_windows(soak: Soak) -> list[dict[str, int]]:
     """Return what the windows give that the last line's time has closed, in order."""
     groups: dict[int, dict[int, list[int]]] = {}
-    for n in soak.good():
+    for n in soak.good:
         groups.setdefault(n // 100 // soaker.WINDOW, {}).setdefault(n * 31 % soaker.KEYS, []).append(n)
     water = max(n for n in range(soak.lines) if not soaker.malformed(n)) // 100
     size = soaker.WINDOW

@@ -45,10 +45,11 @@ class JoinedFile:
             self._writer.write_text(piece)
             piece = file.read(PIECE)
 
-    def close(self) -> None:
-        """Finish the file, down to the disk."""
+    def close(self) -> int:
+        """Finish the file, down to the disk; return its bytes."""
         self._writer.close()
         sync_written(self._system, self._path)
+        return int(self._system.get_file_info(self._path).size)
 
     def abandon(self) -> None:
         """Remove the file."""

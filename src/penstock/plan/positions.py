@@ -155,8 +155,8 @@ def layout(graph: Graph) -> Layout:
     for name, node in graph.nodes.items():
         operator = node.operator
         if isinstance(operator, Source):
-            marks, clock = ((MarkRoute(each, 0, ()),) for each in (name, clock_of(name)))
-            shapes[name] = Shape(base, base, clock if operator.by_arrival else marks, clock=clock)
+            marks, day = ((MarkRoute(each, 0, ()),) for each in (name, clock_of(name)))
+            shapes[name] = Shape(base, base, day if operator.by_arrival else marks, clock=day)
             continue
         widths = [shapes[e.source.node].out_width + (e.source.node in fanouts) for e in incoming[name]]
         width = max(widths, default=base)

@@ -11,6 +11,7 @@ are not joined.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -47,8 +48,8 @@ class Joined(Protocol):
     def add(self, source: str) -> None:
         """Add the rows of a part, by its path; raises `OSError`."""
 
-    def close(self) -> None:
-        """Finish the file, down to the disk; raises `OSError`."""
+    def close(self) -> int:
+        """Finish the file, down to the disk, and return its bytes; raises `OSError`."""
 
     def abandon(self) -> None:
         """Remove the file."""
@@ -92,10 +93,11 @@ class Group:
         self.rows, self.bytes = self.rows + rows, self.bytes + size
 
 
-def group(waiting: Json, target: Target) -> list[Group]:
+def group(waiting: Json, target: Target, row_bytes: float = math.inf) -> list[Group]:
     """Return the files that what waits is to become, partition by partition and in order.
 
-    While all of it is less than a full file, more parts only add to the last group, or come after it.
+    Rows that are joined take no more than `row_bytes` each. While all of it is less than a full file, more parts only
+    add to the last group, or come after it.
     """
     labels: dict[str, list[Group]] = {}
     for epoch, fence, parts in waiting["parts"]:
@@ -105,7 +107,7 @@ def group(waiting: Json, target: Target) -> list[Group]:
             last = groups[-1] if groups else None
             if last is None or large or last.alone or last.kind != kind or last.bytes >= target.full:
                 groups.append(Group(label, kind, large))
-            groups[-1].add([f"{staged_name(epoch, fence)}/{name}"], rows, size)
+            groups[-1].add([f"{staged_name(epoch, fence)}/{name}"], rows, round(min(size, rows * row_bytes)))
     for groups in labels.values():
         if len(groups) > 1 and _is_rest(groups[-1], groups[-2], target):
             rest = groups.pop()
@@ -118,9 +120,10 @@ def _is_rest(last: Group, before: Group, target: Target) -> bool:
     return not last.alone and not before.alone and last.kind == before.kind and last.bytes < target.full // 2
 
 
-def bytes_of(waiting: Json) -> int:
-    """Return how many bytes wait."""
-    return sum(part[2] for _, _, parts in waiting["parts"] for part in parts)
+def bytes_of(waiting: Json, row_bytes: float) -> float:
+    """Return how many bytes wait, as they will be joined."""
+    sizes = (min(size, rows * row_bytes) for _, _, parts in waiting["parts"] for _, rows, size, _ in parts)
+    return float(sum(sizes))
 
 
 class Rolling:
@@ -131,6 +134,8 @@ class Rolling:
         self._since: float | None = None
         self._open: dict[str, tuple[Joined, list[str]]] = {}
         """Files under way, by name, each with the parts that it has."""
+        self._row_bytes = math.inf
+        """What a row takes in a file that parts were joined to: small parts of Parquet are mostly about themselves."""
 
     def added(self) -> None:
         """Note that there are rows."""
@@ -141,13 +146,16 @@ class Rolling:
         age = 0.0 if self._since is None else self._clock() - self._since
         return (
             age + ahead >= self._target.every
-            or bytes_of(waiting) >= self._target.full
+            or bytes_of(waiting, self._row_bytes) >= self._target.full
             or sum(len(parts) for _, _, parts in waiting["parts"]) >= MOST_PARTS
         )
 
+    def _groups(self, waiting: Json) -> list[Group]:
+        return group(waiting, self._target, self._row_bytes)
+
     def begin(self, waiting: Json, fence: int) -> None:
         """Join what waits so far; should that fail, all is joined when it is due."""
-        groups = group(waiting, self._target)
+        groups = self._groups(waiting)
         if any(each.label for each in groups):
             return  # a file for each partition would be open
         try:
@@ -157,7 +165,7 @@ class Rolling:
 
     def roll(self, waiting: Json, fence: int) -> list[tuple[str, str, Group]]:
         """Join what waits; return the files in order: where each is, its name, and what it has."""
-        groups = group(waiting, self._target)
+        groups = self._groups(waiting)
 
         def write() -> list[tuple[str, str, Group]]:
             try:
@@ -175,6 +183,7 @@ class Rolling:
     ) -> list[tuple[str, str, Group]]:
         place = roll_name(waiting["parts"][0][0], fence)
         made: list[tuple[str, str, Group]] = []
+        rows, size = 0, 0
         numbers: dict[str, int] = {}
         for each in groups:
             number = numbers[each.label] = numbers.get(each.label, -1) + 1
@@ -189,8 +198,10 @@ class Rolling:
                 joined.add(f"{waiting['path']}/{source}")
                 sources.append(source)
             if ended:
-                joined.close()
+                rows, size = rows + each.rows, size + joined.close()
             made.append((f"{place}/{name}", name, each))
+        if rows:
+            self._row_bytes = size / rows
         return made
 
     def _abandon(self) -> None:
