@@ -82,7 +82,7 @@ def make_side(spark: SparkSession, args: argparse.Namespace, work: Path, epochs:
 def epoch_of(side: PenstockSide, seen: Seen) -> None:
     """Run one epoch and note its speed and the busiest task over the mean, in processor seconds."""
     ((rows, seconds),) = side.run_epochs(1)
-    tasks = [cpu for _, cpu in side.run.epochs[-1].levels[1]]
+    tasks = [cpu for _, cpu in side.run.epochs[-1].stage_times[1]]
     seen.speeds.append(rows / seconds)
     seen.imbalance.append(max(tasks) / statistics.mean(tasks))
 

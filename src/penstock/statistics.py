@@ -265,12 +265,12 @@ class FlowStats:
     """The last epoch. What follows is of that one."""
     solo: bool = False
     """Whether one task ran it."""
-    level_tasks: tuple[int, ...] = ()
-    """The tasks of each level."""
-    levels: Mapping[int, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    """For each level, the seconds (wall, CPU) that each of its tasks spent in Python."""
-    level_seconds: Mapping[int, float] = field(default_factory=dict)
-    """From the end of one level to the end of the next: together they are the time of the job."""
+    stage_tasks: tuple[int, ...] = ()
+    """The tasks of each stage."""
+    stage_times: Mapping[int, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """For each stage, the seconds (wall, CPU) that each of its tasks spent in Python."""
+    stage_seconds: Mapping[int, float] = field(default_factory=dict)
+    """From the end of one stage to the end of the next: together they are the time of the job."""
     between: float = 0.0
     """Seconds that a source takes to give the next epoch, beside those of the epoch: a query of Spark's does."""
 

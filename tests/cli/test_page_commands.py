@@ -17,7 +17,7 @@ import pytest
 from penstock.cli import main
 from penstock.cli.page import page_line
 from penstock.dashboard.history import DISK, Bounds, HistoryFile
-from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.decisions import Decision, Recorded
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
 from .support import spawn, write
@@ -109,7 +109,7 @@ def test_a_page_at_another_port_says_why_and_the_address_can_be_copied():
 
 
 def make_history(directory: Path, limits: Bounds = DISK) -> list[tuple[float, Decision]]:
-    pilot, line = Pilot.begin("threads", ThreadLevel(high=8, initial=1), time=0.0)
+    pilot, line = Recorded.begin("threads", ThreadLevel(high=8, initial=1), time=0.0)
     lines = [line]
     for step in range(12):
         pilot, _, more = pilot.step(ThreadStatistics(1000.0 * (step + 1), 0.3, 0), time=float(step))

@@ -14,7 +14,7 @@ from penstock.clock import as_real
 from penstock.dashboard import history
 from penstock.dashboard.history import Bounds, History, HistoryFile, Timed, read_history, replayable
 from penstock.dashboard.recorder import wall_time
-from penstock.elastic.decisions import Decision, Pilot, replay, to_json
+from penstock.elastic.decisions import Decision, Recorded, replay, to_json
 from penstock.elastic.journal import Journal
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
@@ -177,7 +177,7 @@ def test_a_history_of_another_version_is_refused(tmp_path):
 
 def hot_shard() -> tuple[Decision, ...]:
     keys = (ShardKeys(0, (HotKey("ann@example.org", 0.9),)),)
-    pilot, started = Pilot.begin("track/shards", ShardBalance())
+    pilot, started = Recorded.begin("track/shards", ShardBalance())
     statistics = ShardStatistics((10.0, 0.1, 0.1, 0.1), (0, 1, 1, 0), 2, (), keys)
     return (started, *pilot.step(statistics)[2])
 

@@ -25,7 +25,7 @@ from penstock.elastic.decisions import (
     HOLD,
     START,
     Decision,
-    Pilot,
+    Recorded,
     build,
     from_json,
     plain,
@@ -125,7 +125,7 @@ def run(controllers: list[Any], steps: int = 60) -> list[Decision]:
     chance = random.Random(3)
     pilots, log = [], []
     for i, controller in enumerate(controllers):
-        pilot, line = Pilot.begin(f"pe{i}/{controller.name}", controller, time=0.0)
+        pilot, line = Recorded.begin(f"pe{i}/{controller.name}", controller, time=0.0)
         pilots.append(pilot)
         log.append(line)
     for step in range(steps):
@@ -140,7 +140,7 @@ def test_every_controller_is_in_the_catalogue_and_in_these_tests() -> None:
 
 
 def test_a_line_holds_when_what_from_to_why_and_what_was_seen() -> None:
-    pilot, _ = Pilot.begin("pe0/pool", UtilizationPool(high=4, initial=2))
+    pilot, _ = Recorded.begin("pe0/pool", UtilizationPool(high=4, initial=2))
     _, _, (line,) = pilot.step(PoolStatistics((1.0, 0.98)), time=20.0, epoch=7)
     assert json.loads(to_json(line)) == {
         "time": 20.0,
@@ -158,7 +158,7 @@ def test_a_line_holds_when_what_from_to_why_and_what_was_seen() -> None:
 
 
 def test_a_step_without_actions_is_logged_too() -> None:
-    pilot, start = Pilot.begin("pool", UtilizationPool(high=4, initial=2))
+    pilot, start = Recorded.begin("pool", UtilizationPool(high=4, initial=2))
     assert (start.what, start.step) == (START, 0)
     _, actions, (line,) = pilot.step(PoolStatistics((0.92, 0.92)))
     assert actions == ()
@@ -166,7 +166,7 @@ def test_a_step_without_actions_is_logged_too() -> None:
 
 
 def test_only_the_first_line_of_a_step_carries_the_statistics() -> None:
-    pilot, _ = Pilot.begin("shards", ShardBalance())
+    pilot, _ = Recorded.begin("shards", ShardBalance())
     statistics = ShardStatistics((90.0, 5.0, 4.0, 3.0, 3.0), (0,) * 5, 3)
     _, actions, lines = pilot.step(statistics)
     assert len(lines) == len(actions) > 1

@@ -28,7 +28,7 @@ def test_elastic_stands_on_the_standard_library_and_numpy() -> None:
             top = name.split(".")[0]
             assert top not in forbidden, (path.name, name)
             allowed = top in sys.stdlib_module_names or top == "numpy"
-            assert allowed or name.startswith(("penstock.elastic", "penstock.order", "penstock.threads.policies")), (
+            assert allowed or name.startswith(("penstock.elastic", "penstock.order", "penstock.statistics")), (
                 path.name,
                 name,
             )

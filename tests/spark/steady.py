@@ -15,7 +15,7 @@ import numpy as np
 from penstock.elastic.decisions import HOLD, START, Decision
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS
-from penstock.spark.pilot import EpochPilot, Wishes
+from penstock.spark.pilot import EpochPilot, UserLimits
 from penstock.spark.stages import Stages
 from penstock.statistics import FlowStats, OperatorStats
 
@@ -48,13 +48,13 @@ class Steady:
     """The part of the epochs that take ten times as long."""
     cores: int = 2
     seed: int = 0
-    wishes: Wishes = field(default_factory=Wishes)
+    limits: UserLimits = field(default_factory=UserLimits)
     skew: float = 0.5
 
     def __post_init__(self) -> None:
         self.stages = Stages(make_plan(scanned()))
         self.chance = random.Random(self.seed)
-        self.pilot = EpochPilot(self.stages, self.wishes, cores=self.cores, executors=None, tables={}, epoch=0)
+        self.pilot = EpochPilot(self.stages, self.limits, cores=self.cores, executors=None, tables={}, epoch=0)
         self.at, self.epoch, self.waiting = 0.0, 0, 0.0
         self.tasks: list[tuple[float, int]] = []
         """When each epoch began, and how many tasks it had; 0 is one task without shuffles."""
@@ -83,25 +83,25 @@ class Steady:
     def _epoch(self) -> None:
         rows = max(1, min(int(self.waiting), self.pilot.epoch_rows))
         self.waiting = left = max(0.0, self.waiting - rows)
-        choice = self.pilot.choose(self.wishes, rows, self.cores, self.epoch + 1, at=self.at)
+        setup = self.pilot.choose(self.limits, rows, self.cores, self.epoch + 1, at=self.at)
         self.epoch += 1
-        self.tasks.append((self.at, 0 if choice.solo else choice.levels[1]))
+        self.tasks.append((self.at, 0 if setup.solo else setup.tasks[1]))
         slow = self._noisy()
         shares = np.round(self.weights * rows).astype(int)
         noise = np.array([self.chance.gauss(1, self.noise) for _ in range(8)]).clip(0.3)
         spent = shares * self.costs.per_row * np.resize(noise, SHARDS) * slow
         loads = {shard: (int(shares[shard]), float(spent[shard])) for shard in np.flatnonzero(shares)}
-        tasks = choice.levels[1]
-        table = np.array(choice.tables.get("counted", [0] * SHARDS))
+        tasks = setup.tasks[1]
+        table = np.array(setup.tables.get("counted", [0] * SHARDS))
         sums = [float(spent[table == task].sum()) for task in range(tasks)]
         busy = max(*sums, sum(sums) / self.cores) if tasks > 1 else sums[0]
         costs = self.costs
-        if choice.solo:
-            level = {0: 0.0, 1: slow * costs.fixed + busy, 2: 0.0}
+        if setup.solo:
+            stage = {0: 0.0, 1: slow * costs.fixed + busy, 2: 0.0}
         else:
             shuffles = (costs.fixed + costs.shuffle + costs.per_task * (tasks - 1)) * slow
-            level = {0: 0.3 * shuffles, 1: 0.4 * shuffles + busy, 2: 0.3 * shuffles}
-        seconds = sum(level.values())
+            stage = {0: 0.3 * shuffles, 1: 0.4 * shuffles + busy, 2: 0.3 * shuffles}
+        seconds = sum(stage.values())
         operators = {
             name: OperatorStats(1, rows, rows, name=name, shards=loads if name == "counted" else {})
             for name in self.stages.plan.nodes
@@ -117,15 +117,15 @@ class Steady:
             backlog=int(left),
             knows_backlog=True,
             computed=sum(sums),
-            tasks=max(choice.levels),
+            tasks=max(setup.tasks),
             job_seconds=seconds,
             attempts=1,
             epoch=self.epoch,
-            solo=choice.solo,
-            level_tasks=choice.levels,
-            levels={0: [(1e-3, 1e-3)], 1: [(each, each) for each in sums], 2: [(1e-3, 1e-3)]},
-            level_seconds=level,
+            solo=setup.solo,
+            stage_tasks=setup.tasks,
+            stage_times={0: [(1e-3, 1e-3)], 1: [(each, each) for each in sums], 2: [(1e-3, 1e-3)]},
+            stage_seconds=stage,
         )
-        self.pilot.took(stats)
+        self.pilot.observe(stats)
         lines, self._known = self.pilot.journal.decisions_since(self._known)
         self.log.update(enumerate(lines, len(self.log)))

@@ -12,7 +12,7 @@ import pytest
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.elastic.shard_balance import imbalance
 from penstock.rows.keys import SHARDS
-from penstock.spark.pilot import Wishes
+from penstock.spark.pilot import UserLimits
 
 from .steady import Costs, Steady
 
@@ -25,7 +25,7 @@ LOADS: dict[str, dict[str, Any]] = {
     "worth a second task": {"rate": 120_000},
     "expensive rows": {"rate": 20_000, "costs": HEAVY},
     "four cores": {"rate": 40_000, "costs": HEAVY, "cores": 4},
-    "a latency target": {"rate": 60_000, "wishes": Wishes(latency=2.0)},
+    "a latency target": {"rate": 60_000, "limits": UserLimits(latency=2.0)},
 }
 
 
@@ -100,5 +100,5 @@ def test_a_change_of_tasks_is_one_decision_with_its_table():
 def test_while_a_run_is_young_the_table_is_made_even():
     """603,000 and 397,000 rows an epoch are 1.2 of the mean, and stayed so for ever."""
     run = Steady(lambda at: 100_000, costs=Costs(per_row=1e-5), noise=0.1, hiccups=0, skew=1.1, seed=5).run(30)
-    table = run.pilot.choose(run.wishes, 10**6, run.cores, run.epoch + 1, at=run.at).tables["counted"]
+    table = run.pilot.choose(run.limits, 10**6, run.cores, run.epoch + 1, at=run.at).tables["counted"]
     assert imbalance(tuple(run.weights), tuple(table), 2) <= 1.07

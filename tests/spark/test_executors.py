@@ -10,7 +10,7 @@ from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS
 from penstock.spark.executors import Executors
-from penstock.spark.pilot import Choice, EpochPilot, Wishes
+from penstock.spark.pilot import EpochPilot, EpochSetup, UserLimits
 from penstock.spark.stages import Stages
 from penstock.statistics import FlowStats, OperatorStats
 
@@ -93,9 +93,9 @@ class Play:
         tables: dict[str, list[int]] | None = None,
     ) -> None:
         self.cluster, self.work, self.epoch = cluster, work, 0
-        self.stages, self.wishes = Stages(make_plan(scanned())), Wishes(latency=latency)
+        self.stages, self.limits = Stages(make_plan(scanned())), UserLimits(latency=latency)
         self.pilot = EpochPilot(
-            self.stages, self.wishes, cores=self.cores, executors=cluster.executors, tables=tables or {}, epoch=0
+            self.stages, self.limits, cores=self.cores, executors=cluster.executors, tables=tables or {}, epoch=0
         )
 
     @property
@@ -103,15 +103,15 @@ class Play:
         """Return what Spark says: two before any executor has come."""
         return self.cluster.executors.cores or 2
 
-    def run(self) -> Choice:
+    def run(self) -> EpochSetup:
         self.epoch += 1
-        choice = self.pilot.choose(self.wishes, SHARDS, self.cores, self.epoch)
+        setup = self.pilot.choose(self.limits, SHARDS, self.cores, self.epoch)
         self.cluster.here = max(1, self.cluster.here)  # Spark waits for the first with the first job
-        tasks = choice.levels[1]
+        tasks = setup.tasks[1]
         seconds = 0.1 + self.work / min(tasks, self.cores)
-        levels = {0: [(0.0, 0.0)], 1: [(self.work / tasks,) * 2] * tasks, 2: [(0.0, 0.0)]}
+        stages = {0: [(0.0, 0.0)], 1: [(self.work / tasks,) * 2] * tasks, 2: [(0.0, 0.0)]}
         operators = {name: OperatorStats(rows_in=SHARDS) for name in self.stages.plan.nodes}
-        self.pilot.took(
+        self.pilot.observe(
             FlowStats(
                 float(self.epoch),
                 seconds,
@@ -121,16 +121,16 @@ class Play:
                 knows_backlog=True,
                 computed=self.work,
                 task_seconds=self.work,
-                tasks=max(choice.levels),
+                tasks=max(setup.tasks),
                 job_seconds=seconds,
                 attempts=1,
                 epoch=self.epoch,
-                level_tasks=choice.levels,
-                levels=levels,
-                level_seconds={1: seconds},
+                stage_tasks=setup.tasks,
+                stage_times=stages,
+                stage_seconds={1: seconds},
             )
         )
-        return choice
+        return setup
 
     def changes(self) -> list[tuple[object, object]]:
         """Return what was decided about executors."""
@@ -145,7 +145,7 @@ class TestPilot:
         play = Play(Cluster())
         play.run()
         play.cluster.here = 10
-        chosen = [play.run().levels[1] for _ in range(20)]
+        chosen = [play.run().tasks[1] for _ in range(20)]
         assert chosen[0] == 80  # one task a core, until more is known
         assert chosen[-1] == 80
         assert play.can_be_replayed()
@@ -153,10 +153,10 @@ class TestPilot:
     def test_executors_that_come_once_tasks_were_chosen_get_tasks_too(self):
         play = Play(Cluster(here=1))
         for _ in range(20):
-            few = play.run().levels[1]
+            few = play.run().tasks[1]
         play.cluster.here = 10
         for _ in range(30):
-            many = play.run().levels[1]
+            many = play.run().tasks[1]
         assert (few, many) == (8, 80)
         assert play.can_be_replayed()
 
@@ -175,15 +175,15 @@ class TestPilot:
 
     def test_tasks_of_a_checkpoint_are_kept_until_the_cluster_is_known(self):
         play = Play(Cluster(), tables={"counted": [shard % 64 for shard in range(SHARDS)]})
-        first, second = play.run().levels[1], play.run().levels[1]
+        first, second = play.run().tasks[1], play.run().tasks[1]
         assert (first, second) == (64, 8)
         assert play.can_be_replayed()
 
     def test_with_dynamic_allocation_there_are_tasks_for_executors_that_have_not_come(self):
         """Spark asks for executors where tasks wait for one."""
         play = Play(Cluster(here=1, **DYNAMIC))
-        assert max(play.run().levels[1] for _ in range(20)) == 16
+        assert max(play.run().tasks[1] for _ in range(20)) == 16
 
-    def test_no_level_gets_more_tasks_than_shards(self):
+    def test_no_stage_gets_more_tasks_than_shards(self):
         play = Play(Cluster(here=100, **DYNAMIC))
-        assert max(play.run().levels[1] for _ in range(20)) <= SHARDS
+        assert max(play.run().tasks[1] for _ in range(20)) <= SHARDS

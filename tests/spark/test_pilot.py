@@ -15,8 +15,8 @@ from penstock.elastic.shard_balance import imbalance
 from penstock.kernels.hot_keys import HotKeys
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS, hash_value
-from penstock.spark.measured import ShardLoads, level_seconds
-from penstock.spark.pilot import Choice, EpochPilot, Wishes
+from penstock.spark.measured import ShardLoads, stage_seconds
+from penstock.spark.pilot import EpochPilot, EpochSetup, UserLimits
 from penstock.spark.stages import Stages, even_table
 from penstock.statistics import FlowStats, OperatorStats
 
@@ -28,31 +28,31 @@ class Play:
     """Play epochs to a pilot: the time of each follows from its tasks and tables, as it would on a quiet machine."""
 
     def __init__(
-        self, wishes: Wishes | None = None, cores: int = 4, tables: dict[str, list[int]] | None = None
+        self, limits: UserLimits | None = None, cores: int = 4, tables: dict[str, list[int]] | None = None
     ) -> None:
         self.stages = Stages(make_plan(scanned()))
-        self.wishes, self.cores, self.epoch, self.at = wishes or Wishes(), cores, 0, 0.0
+        self.limits, self.cores, self.epoch, self.at = limits or UserLimits(), cores, 0, 0.0
         self.pilot = EpochPilot(
-            self.stages, self.wishes, cores=cores, executors=None, tables=tables or {}, epoch=self.epoch
+            self.stages, self.limits, cores=cores, executors=None, tables=tables or {}, epoch=self.epoch
         )
         self.row_seconds = 1e-3
         self.noise = random.Random(1)
         self.noise_width = 0.0
 
-    def choose(self, rows: int) -> Choice:
-        return self.pilot.choose(self.wishes, rows, self.cores, self.epoch + 1)
+    def choose(self, rows: int) -> EpochSetup:
+        return self.pilot.choose(self.limits, rows, self.cores, self.epoch + 1)
 
-    def run(self, rows: dict[int, int], backlog: int | None = None, **measured: dict[str, Any]) -> Choice:
+    def run(self, rows: dict[int, int], backlog: int | None = None, **measured: dict[str, Any]) -> EpochSetup:
         """Run an epoch with so many rows of each shard; for each measure, what it is of some operators."""
         total = sum(rows.values())
-        choice = self.choose(total)
+        setup = self.choose(total)
         self.epoch += 1
         loads = {s: (n, n * self.row_seconds * self._noisy()) for s, n in rows.items()}
-        tasks = [0.0] * choice.levels[1]
-        table = choice.tables.get("counted", [0] * SHARDS)
+        tasks = [0.0] * setup.tasks[1]
+        table = setup.tables.get("counted", [0] * SHARDS)
         for shard, (_, spent) in loads.items():
             tasks[table[shard]] += spent
-        levels = {level: [(1e-3, 1e-3)] for level in range(3)} | {1: [(spent, spent) for spent in tasks]}
+        stages = {stage: [(1e-3, 1e-3)] for stage in range(3)} | {1: [(spent, spent) for spent in tasks]}
         # Tasks run side by side as far as there are cores.
         busy = max(*tasks, sum(tasks) / self.cores)
         seconds = {0: 0.02, 1: (0.02 + 0.01 * len(tasks) + busy) * self._noisy(), 2: 0.02}
@@ -68,9 +68,9 @@ class Play:
             )
             for name in self.stages.plan.nodes
         }
-        cpu = [cpu for tasks in levels.values() for _, cpu in tasks]
+        cpu = [cpu for tasks in stages.values() for _, cpu in tasks]
         self.at += spent
-        self.pilot.took(
+        self.pilot.observe(
             FlowStats(
                 self.at,
                 spent,
@@ -78,18 +78,18 @@ class Play:
                 operators=operators,
                 backlog=backlog,
                 knows_backlog=backlog is not None,
-                computed=max(cpu) if choice.solo else sum(cpu),
-                tasks=max(choice.levels),
+                computed=max(cpu) if setup.solo else sum(cpu),
+                tasks=max(setup.tasks),
                 job_seconds=spent,
                 attempts=1,
                 epoch=self.epoch,
-                solo=choice.solo,
-                level_tasks=choice.levels,
-                levels=levels,
-                level_seconds=seconds,
+                solo=setup.solo,
+                stage_tasks=setup.tasks,
+                stage_times=stages,
+                stage_seconds=seconds,
             )
         )
-        return choice
+        return setup
 
     def _noisy(self) -> float:
         return 1 + self.noise_width * (2 * self.noise.random() - 1)
@@ -107,14 +107,14 @@ def skewed(seed: int, rows: int = 4000) -> dict[int, int]:
 
 
 class TestMeasures:
-    def test_the_time_of_a_job_is_divided_among_its_levels(self):
+    def test_the_time_of_a_job_is_divided_among_its_stages(self):
         ends = [(0, 101.0), (0, 102.0), (1, 104.5), (2, 104.75)]
-        timings = [{"level": level, "ended": end} for level, end in ends]
-        assert level_seconds(timings, 100.0, 5.0) == {0: 2.0, 1: 2.5, 2: 0.25}
+        timings = [{"level": stage, "ended": end} for stage, end in ends]
+        assert stage_seconds(timings, 100.0, 5.0) == {0: 2.0, 1: 2.5, 2: 0.25}
 
     def test_clocks_that_differ_give_no_negative_time(self):
         timings = [{"level": 0, "ended": 103.0}, {"level": 1, "ended": 99.0}, {"level": 2, "ended": 120.0}]
-        assert level_seconds(timings, 100.0, 5.0) == {0: 3.0, 1: 0.0, 2: 2.0}
+        assert stage_seconds(timings, 100.0, 5.0) == {0: 3.0, 1: 0.0, 2: 2.0}
 
     def test_rows_that_move_to_another_shard_count_at_once(self):
         loads = ShardLoads()
@@ -151,7 +151,7 @@ class TestMeasures:
 
 class TestTables:
     def test_skew_is_mended_behind_one_epoch_with_few_moves(self):
-        play = Play(Wishes(tasks=4))
+        play = Play(UserLimits(tasks=4))
         rows = {shard: 400 if shard < 8 else 5 for shard in range(SHARDS)}  # the hot ones all on task 0
         before = play.run(rows).tables["counted"]
         after = play.run(rows).tables["counted"]
@@ -162,7 +162,7 @@ class TestTables:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_a_permutation_of_the_keys_is_mended_behind_its_first_epoch(self, seed):
-        play = Play(Wishes(tasks=4))
+        play = Play(UserLimits(tasks=4))
         play.noise_width = 0.15
         for phase in range(4):
             rows = skewed(10 * seed + phase)
@@ -171,7 +171,7 @@ class TestTables:
             assert all(imbalance(loads, table, 4) <= 1.25 for table in tables[1:])
 
     def test_a_noisy_machine_does_not_move_shards_for_ever(self):
-        play = Play(Wishes(tasks=4))
+        play = Play(UserLimits(tasks=4))
         play.noise_width = 0.3
         for _ in range(60):
             play.run(skewed(5))
@@ -179,22 +179,22 @@ class TestTables:
 
     def test_a_table_that_the_user_set_is_left_alone(self):
         table = [0] * SHARDS
-        play = Play(Wishes(tasks=4, tables={"counted": table}))
+        play = Play(UserLimits(tasks=4, tables={"counted": table}))
         assert [play.run(skewed(1)).tables["counted"] for _ in range(5)] == [table] * 5
         assert play.moves() == []
 
     def test_small_loads_are_left_alone(self):
-        play = Play(Wishes(tasks=4))
+        play = Play(UserLimits(tasks=4))
         play.row_seconds = 1e-6
         assert {tuple(play.run(skewed(1)).tables["counted"]) for _ in range(5)} == {tuple(even_table(SHARDS, 4))}
 
     def test_more_tasks_get_their_part_and_fewer_leave_theirs(self):
-        play = Play(Wishes(tasks=2))
+        play = Play(UserLimits(tasks=2))
         rows = dict.fromkeys(range(SHARDS), 20)
         first = play.run(rows).tables["counted"]
-        play.wishes = Wishes(tasks=4)
+        play.limits = UserLimits(tasks=4)
         more = play.run(rows).tables["counted"]
-        play.wishes = Wishes(tasks=3)
+        play.limits = UserLimits(tasks=3)
         fewer = play.run(rows).tables["counted"]
         loads = (20.0,) * SHARDS
         assert imbalance(loads, tuple(more), 4) <= 1.2
@@ -204,7 +204,7 @@ class TestTables:
         assert sum(a != b for a, b in zip(more, fewer, strict=True)) <= SHARDS // 4 + 8
 
     def test_a_hot_shard_is_reported_once_with_its_hottest_keys(self):
-        play = Play(Wishes(tasks=4))
+        play = Play(UserLimits(tasks=4))
         rows = {7: 3000} | dict.fromkeys(range(20, 220), 2)
         for _ in range(4):
             play.run(rows, hot_keys={"counted": {7: [("'ann'", 0.75), ("'bob'", 0.2)]}})
@@ -229,15 +229,15 @@ class TestTasks:
             play.run(rows)
         assert [line.after for line in play.pilot.decisions if line.what == "one_task"] == [True, False, True]
 
-    def test_an_epoch_of_one_task_says_nothing_of_the_tasks_of_a_level(self):
+    def test_an_epoch_of_one_task_says_nothing_of_the_tasks_of_a_stage(self):
         play = Play()
         play.row_seconds = 2e-6
         large = dict.fromkeys(range(SHARDS), 1000)
         chosen = [play.run(rows) for _ in range(8) for rows in ({0: 100}, large)]
-        assert [choice.solo for choice in chosen] == [True, False] * 8
+        assert [setup.solo for setup in chosen] == [True, False] * 8
         for _ in range(8):
             play.run(large)
-        lines = [line for line in play.pilot.decisions if line.controller == "level 1/tasks" and line.what != START]
+        lines = [line for line in play.pilot.decisions if line.controller == "stage 1/tasks" and line.what != START]
         assert {line.statistics["rows"] for line in lines if line.statistics} == {256_000}
 
     def test_all_cores_where_it_pays_and_few_tasks_where_it_does_not(self):
@@ -246,32 +246,32 @@ class TestTasks:
         for _ in range(20):
             busy.run(dict.fromkeys(range(SHARDS), 10))
             last = light.run(dict.fromkeys(range(SHARDS), 10))
-        assert busy.choose(2560).levels[1] == 4
-        assert last.solo or last.levels[1] <= 2
+        assert busy.choose(2560).tasks[1] == 4
+        assert last.solo or last.tasks[1] <= 2
 
     def test_settles(self):
         play = Play()
         play.noise_width = 0.1
-        chosen = [play.run(dict.fromkeys(range(SHARDS), 10)).levels for _ in range(60)]
+        chosen = [play.run(dict.fromkeys(range(SHARDS), 10)).tasks for _ in range(60)]
         assert len(set(chosen[20:])) == 1
 
     def test_tasks_that_the_user_set_are_left_alone(self):
-        play = Play(Wishes(tasks=3))
+        play = Play(UserLimits(tasks=3))
         chosen = [play.run(dict.fromkeys(range(SHARDS), 10)) for _ in range(20)]
-        assert {choice.levels for choice in chosen} == {(4, 3, 3)}
-        assert not any(choice.solo for choice in chosen)
+        assert {setup.tasks for setup in chosen} == {(4, 3, 3)}
+        assert not any(setup.solo for setup in chosen)
 
     def test_goes_on_with_what_was_committed(self):
         table = [shard % 3 for shard in range(SHARDS)]
-        choice = Play(tables={"counted": table}).choose(10**6)
-        assert choice.tables == {"counted": table}
-        assert choice.levels[1] == 3
+        setup = Play(tables={"counted": table}).choose(10**6)
+        assert setup.tables == {"counted": table}
+        assert setup.tasks[1] == 3
 
     def test_on_a_smaller_machine_goes_on_with_what_it_can_use(self):
         play = Play(cores=2, tables={"counted": [shard % 64 for shard in range(SHARDS)]})
         chosen = [play.run(dict.fromkeys(range(SHARDS), 100)) for _ in range(12)]
-        assert max(choice.levels[1] for choice in chosen) <= 2
-        assert max(max(choice.tables["counted"]) for choice in chosen) <= 1
+        assert max(setup.tasks[1] for setup in chosen) <= 2
+        assert max(max(setup.tables["counted"]) for setup in chosen) <= 1
         first = next(line for line in play.pilot.decisions if line.what == "tasks")
         assert (first.epoch, first.before, first.after) == (1, 64, 2)
         assert replay(from_json(to_json(line)) for line in play.pilot.decisions).same
@@ -279,7 +279,7 @@ class TestTasks:
 
 class TestWaiting:
     def test_rows_in_flight_follow_waiting_against_computing(self):
-        play = Play(Wishes(tasks=2))
+        play = Play(UserLimits(tasks=2))
         # Of 10 ms a row computes for one: 10 in flight keep the task busy; a task's rate does not rise beyond.
         for _ in range(30):
             flying = play.choose(4000).in_flight["looked up"]
@@ -288,21 +288,21 @@ class TestWaiting:
         assert 8 <= play.choose(4000).in_flight["looked up"] <= 20
 
     def test_what_the_user_set_is_left_alone(self):
-        play = Play(Wishes(tasks=2))
+        play = Play(UserLimits(tasks=2))
         for _ in range(5):
-            choice = play.run({0: 4000}, waits={"asked": (4000, 1.0, 40.0, 4.0)})
-        assert "asked" not in choice.in_flight
+            setup = play.run({0: 4000}, waits={"asked": (4000, 1.0, 40.0, 4.0)})
+        assert "asked" not in setup.in_flight
 
     def test_a_handful_of_rows_says_nothing(self):
-        play = Play(Wishes(tasks=2))
+        play = Play(UserLimits(tasks=2))
         for _ in range(5):
-            choice = play.run({0: 100}, waits={"looked up": (20, 1.0, 1.0, 0.9)})
-        assert choice.in_flight["looked up"] == 64
+            setup = play.run({0: 100}, waits={"looked up": (20, 1.0, 1.0, 0.9)})
+        assert setup.in_flight["looked up"] == 64
 
 
 class TestIntake:
     def test_epochs_shrink_until_they_fit_the_target(self):
-        play = Play(Wishes(tasks=4, latency=1.0))
+        play = Play(UserLimits(tasks=4, latency=1.0))
         play.row_seconds = 4e-5  # 100,000 rows take a second on four cores
         sizes = []
         for _ in range(12):
@@ -313,18 +313,18 @@ class TestIntake:
         assert sizes[-1] == sizes[-2]
 
     def test_what_the_target_leaves_is_spent_on_waiting(self):
-        play = Play(Wishes(tasks=4, latency=4.0))
+        play = Play(UserLimits(tasks=4, latency=4.0))
         for _ in range(4):
             play.run({0: 100})
         assert 1.0 < play.pilot.every < 4.0
 
     def test_without_a_target_epochs_take_what_they_may(self):
-        play = Play(Wishes(tasks=4, most_rows=123, every=0.5))
+        play = Play(UserLimits(tasks=4, most_rows=123, every=0.5))
         play.run({0: 100})
         assert (play.pilot.epoch_rows, play.pilot.every) == (123, 0.5)
 
     def test_what_the_user_set_is_left_alone(self):
-        play = Play(Wishes(tasks=4, most_rows=50, every=0.25, latency=4.0))
+        play = Play(UserLimits(tasks=4, most_rows=50, every=0.25, latency=4.0))
         for _ in range(5):
             play.run({0: 40}, backlog=10**6)
         assert play.pilot.epoch_rows <= 50
@@ -339,8 +339,8 @@ class Sources:
         self.names = [f"s{number}" for number in range(len(waiting))]
         first, *others = (flow.source(name, ps.read.items([]), schema={"k": int}) for name in self.names)
         first.union(*others).sink("out") if others else first.sink("out")
-        stages, wishes = Stages(make_plan(flow)), Wishes(tasks=1, latency=2.0, most_rows=most_rows)
-        self.pilot = EpochPilot(stages, wishes, cores=2, executors=None, tables={}, epoch=0)
+        stages, limits = Stages(make_plan(flow)), UserLimits(tasks=1, latency=2.0, most_rows=most_rows)
+        self.pilot = EpochPilot(stages, limits, cores=2, executors=None, tables={}, epoch=0)
         self.waiting, self.epoch, self.at = waiting, 0, 0.0
 
     def run(self, *, counted: bool = True) -> float:
@@ -351,7 +351,7 @@ class Sources:
         seconds = 0.1 + 20e-6 * sum(given)
         self.at += seconds
         operators = {name: OperatorStats(rows_in=rows) for name, rows in zip(self.names, given, strict=True)}
-        self.pilot.took(
+        self.pilot.observe(
             FlowStats(
                 self.at,
                 seconds,
@@ -362,8 +362,8 @@ class Sources:
                 tasks=1,
                 attempts=1,
                 epoch=self.epoch,
-                level_tasks=(1,),
-                levels={0: [(0.1, 0.1)]},
+                stage_tasks=(1,),
+                stage_times={0: [(0.1, 0.1)]},
             )
         )
         return seconds
@@ -405,7 +405,7 @@ class TestSources:
 
 class TestDecisions:
     def played(self) -> Play:
-        play = Play(Wishes(latency=1.0))
+        play = Play(UserLimits(latency=1.0))
         play.noise_width = 0.2
         for epoch in range(40):
             play.run(skewed(epoch // 10), waits={"looked up": (4000, 4.0, 40.0, 1.0)})
@@ -513,4 +513,4 @@ def test_one_task_never_runs_an_epoch_of_a_frame_and_of_splits():
     """It would read the frame alone, and the rows of the splits would be committed unread."""
     play = Play()
     assert play.choose(10).solo
-    assert not play.pilot.choose(play.wishes, 10, play.cores, 2, mixed=True).solo
+    assert not play.pilot.choose(play.limits, 10, play.cores, 2, mixed=True).solo

@@ -18,7 +18,7 @@ from penstock.clock import STRETCH
 from penstock.elastic.decisions import replay
 from penstock.elastic.epochs import OneTask
 from penstock.rows.keys import SHARDS, hash_value
-from penstock.spark import sharing as tables
+from penstock.spark import levers as tables
 
 from .running import make_rows, read_back, sequential, write_files
 
@@ -81,7 +81,7 @@ def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_pa
     keys = [key for key in range(400) if hash_value(key) % SHARDS < SHARDS // 2]
     assert name == repr(keys[0])
     assert share > 0.8
-    assert all(sum(len(tasks) for tasks in stats.levels.values()) >= 3 for stats in run.epochs[:EPOCHS])
+    assert all(sum(len(tasks) for tasks in stats.stage_times.values()) >= 3 for stats in run.epochs[:EPOCHS])
     moves = [line for line in run.decisions if line.what == "table"]
     assert moves
     assert all(line.controller == "counted/shards" and line.tables and " instead of " in line.why for line in moves)
@@ -89,15 +89,15 @@ def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_pa
 
 
 def test_the_user_sets_nothing_and_a_target(spark, flow, tmp_path, monkeypatch):
-    # However fast the machine is, no epoch is small enough for one task: then the tasks of levels are asked about.
-    monkeypatch.setattr("penstock.spark.sharing.OneTask", partial(OneTask, shuffle_seconds=0.0))
+    # However fast the machine is, no epoch is small enough for one task: then the tasks of stages are asked about.
+    monkeypatch.setattr("penstock.spark.levers.OneTask", partial(OneTask, shuffle_seconds=0.0))
     # A wait of nearly an hour would show, were it made once nothing is to come.
     run = ps.run(flow, on=ps.Spark(spark, epoch_rows=EPOCH_ROWS), checkpoint=str(tmp_path / "ck"), latency="3600 s")
     assert_exact(flow, tmp_path)
     started = {line.controller for line in run.decisions if line.what == "start"}
     assert started == {
         "epoch/one_task",
-        "level 1/tasks",
+        "stage 1/tasks",
         "counted/shards",
         "looked up/in_flight",
         "epoch/rows",
@@ -106,11 +106,11 @@ def test_the_user_sets_nothing_and_a_target(spark, flow, tmp_path, monkeypatch):
     seen = [line.statistics for line in run.decisions if line.controller == "looked up/in_flight" and line.statistics]
     assert all(each["wait_seconds"] > 0 for each in seen[1:])
     assert len(seen) > 1
-    # The rows that go into a level are counted, and its time is a part of the job's.
-    levels = [line.statistics for line in run.decisions if line.controller == "level 1/tasks" and line.statistics]
+    # The rows that go into a stage are counted, and its time is a part of the job's.
+    stages = [line.statistics for line in run.decisions if line.controller == "stage 1/tasks" and line.statistics]
     longest = max(stats.job_seconds for stats in run.epochs)
-    assert all(0 < each["seconds"] < longest and each["rows"] == EPOCH_ROWS for each in levels[1:])
-    assert len(levels) > 1
+    assert all(0 < each["seconds"] < longest and each["rows"] == EPOCH_ROWS for each in stages[1:])
+    assert len(stages) > 1
     assert replay(run.decisions).same
 
 

@@ -14,11 +14,12 @@ import penstock as ps
 from penstock.elastic.base import Action
 from penstock.elastic.baselines import Static
 from penstock.elastic.decisions import replay
+from penstock.elastic.pilot import Period
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
 from penstock.threads.engine import LocalEngine, LocalOptions
-from penstock.threads.pilot import PERIOD, SEARCH_PERIOD, FlowPilot, Period
+from penstock.threads.pilot import PERIOD, SEARCH_PERIOD, FlowPilot
 from penstock.threads.settings import Settings
 from penstock.threads.worker_steering import BatchSteering, ThreadSteering, machine_usage
 

@@ -12,11 +12,11 @@ import penstock as ps
 from penstock.connectors.feeds import make_feed
 from penstock.elastic.batch_size import WorkDone
 from penstock.elastic.decisions import from_json, replay, to_json
+from penstock.elastic.pilot import Period
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.ingress import Cutter
-from penstock.threads.pilot import Period
 from penstock.threads.worker_steering import (
     COLUMN_SECONDS,
     FEWEST_ROWS,

@@ -17,11 +17,12 @@ import pytest
 import penstock as ps
 from penstock.clock import as_measured
 from penstock.elastic.decisions import replay
+from penstock.elastic.pilot import Period
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import hash_value
 from penstock.statistics import FlowStats, OperatorStats, WorkerStats
 from penstock.threads.engine import LocalEngine, LocalOptions
-from penstock.threads.pilot import FlowPilot, Period, Steering
+from penstock.threads.pilot import FlowPilot, Steering
 from penstock.threads.replica_steering import (
     SETTLED_PERIODS,
     CoreSteering,

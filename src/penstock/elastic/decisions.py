@@ -1,6 +1,6 @@
 """Record every decision as a line of JSON, and replay a log to check that the controllers decide the same.
 
-A `Pilot` is a controller with its state, under a name of its own ("pe0/thread_level"). What it logs:
+A `Recorded` is a controller with its state, under a name of its own ("pe0/thread_level"). What it logs:
 
 - one line when it starts: which controller, its settings, its state;
 - for each step one line for each action, or one `hold` line if there was none: steps that change nothing
@@ -221,7 +221,7 @@ def from_json(line: str) -> Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Pilot(Generic[State, Statistics]):
+class Recorded(Generic[State, Statistics]):
     """Run one controller and log what it does; immutable, like the controller."""
 
     name: str
@@ -235,22 +235,22 @@ class Pilot(Generic[State, Statistics]):
         controller: Controller[State, Statistics],
         time: float | None = None,
         epoch: int | None = None,
-    ) -> tuple[Pilot[State, Statistics], Decision]:
+    ) -> tuple[Recorded[State, Statistics], Decision]:
         """Return a controller at its start, and the line that says so."""
-        pilot = Pilot(name, controller, controller.start())
+        begun = Recorded(name, controller, controller.start())
         settings = {
             "type": controller.name,
             "version": version_of(controller),
             "settings": plain(controller),
-            "state": plain(pilot.state),
+            "state": plain(begun.state),
         }
         why = f"{controller.name} starts"
-        return pilot, Decision(name, 0, START, why=why, time=time, epoch=epoch, statistics=settings)
+        return begun, Decision(name, 0, START, why=why, time=time, epoch=epoch, statistics=settings)
 
     def step(
         self, statistics: Statistics, time: float | None = None, epoch: int | None = None
-    ) -> tuple[Pilot[State, Statistics], Actions, tuple[Decision, ...]]:
-        """Return the next pilot, what to do, and the lines to log."""
+    ) -> tuple[Recorded[State, Statistics], Actions, tuple[Decision, ...]]:
+        """Return what it is then, what to do, and the lines to log."""
         state, actions = self.controller.step(self.state, statistics)
         number = self.steps + 1
         after = replace(self, state=state, steps=number)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.elastic.base import Actions, Controller
-from penstock.elastic.decisions import Decision, Pilot, plain
+from penstock.elastic.decisions import Decision, Recorded, plain
 
 KEPT = 500
 """A chapter of the journal has as many epochs, or periods; the last two chapters are kept."""
@@ -28,7 +28,7 @@ class Journal:
     """
 
     def __init__(self) -> None:
-        self._pilots: dict[str, Pilot[Any, Any]] = {}
+        self._controllers: dict[str, Recorded[Any, Any]] = {}
         # How many lines are gone, the chapter before, and this one. One reference, so that who reads it while a chapter
         # ends sees all of it as of one moment.
         self._book: tuple[int, list[Decision], list[Decision]] = (0, [], [])
@@ -46,19 +46,19 @@ class Journal:
         return kept[max(0, known - dropped) :], dropped + len(kept)
 
     def begin(self, name: str, controller: Controller[Any, Any], moment: int, time: float | None = None) -> None:
-        self._pilots[name], line = Pilot.begin(name, controller, *_stamp(moment, time))
+        self._controllers[name], line = Recorded.begin(name, controller, *_stamp(moment, time))
         self._book[2].append(line)
 
     def has(self, name: str) -> bool:
         """Tell whether a controller of that name decides."""
-        return name in self._pilots
+        return name in self._controllers
 
     def end(self, name: str) -> None:
         """Let a controller go: later chapters begin without it."""
-        self._pilots.pop(name, None)
+        self._controllers.pop(name, None)
 
     def state(self, name: str) -> Any:
-        return self._pilots[name].state
+        return self._controllers[name].state
 
     def step(
         self,
@@ -67,19 +67,19 @@ class Journal:
         moment: int,
         time: float | None = None,
         *,
-        changing: Callable[[], Any] | None = None,
+        detailed: Callable[[Any], Any] = lambda seen: seen,
     ) -> Actions:
         """Let a controller decide; return what to do.
 
-        Where it changes something it decides by what `changing` returns: the same statistics, with what is too long to
-        log where nothing changes.
+        Where it changes something it decides by what `detailed` makes of the statistics: the same, with what is too
+        long to log where nothing changes.
         """
         if moment - self._since >= KEPT or self._bytes >= MOST_BYTES:
             self._turn(moment, time)
-        pilot, actions, lines = self._pilots[name].step(statistics, *_stamp(moment, time))
-        if changing is not None and any(action.after is not None for action in actions):
-            pilot, actions, lines = self._pilots[name].step(changing(), *_stamp(moment, time))
-        self._pilots[name] = pilot
+        known, actions, lines = self._controllers[name].step(statistics, *_stamp(moment, time))
+        if any(action.after is not None for action in actions) and (full := detailed(statistics)) is not statistics:
+            known, actions, lines = self._controllers[name].step(full, *_stamp(moment, time))
+        self._controllers[name] = known
         self._book[2].extend(lines)
         self._bytes += len(json.dumps(lines[0].statistics)) + _LINE_BYTES * len(lines)
         return actions
@@ -88,11 +88,11 @@ class Journal:
         """Begin a new chapter."""
         dropped, before, chapter = self._book
         starts = []
-        for name, pilot in self._pilots.items():
-            _, line = Pilot.begin(name, pilot.controller, *_stamp(moment, time))
-            why = f"{pilot.controller.name} goes on"
-            seen = {**line.statistics, "state": plain(pilot.state)}
-            starts.append(replace(line, step=pilot.steps, why=why, statistics=seen))
+        for name, known in self._controllers.items():
+            _, line = Recorded.begin(name, known.controller, *_stamp(moment, time))
+            why = f"{known.controller.name} goes on"
+            seen = {**line.statistics, "state": plain(known.state)}
+            starts.append(replace(line, step=known.steps, why=why, statistics=seen))
         self._book, self._since, self._bytes = (dropped + len(before), chapter, starts), moment, 0
 
 

@@ -22,13 +22,13 @@ SKIPPED = object()
 """Stands in an output list for a row whose function failed and was skipped."""
 
 
-class Unasked(int):
+class Default(int):
     """A number that nobody asked for: an engine may find a better one."""
 
 
-DEFAULT_THREADS = Unasked(64)
+DEFAULT_THREADS = Default(64)
 """Rows in flight of a plain function that waits: each has a thread."""
-DEFAULT_TASKS = Unasked(512)
+DEFAULT_TASKS = Default(512)
 """Rows in flight of an `async def`: each is a suspended frame."""
 MOST_THREADS = 1024
 """Rows in flight of a plain function, at most: a thread takes memory and a place in the system's tables."""
@@ -57,7 +57,7 @@ class PerRow(Stateless):
     """Base of the operators that call one function for each row; it may be one that waits."""
 
     in_flight: int | None = dataclasses.field(default=None, kw_only=True)
-    """How many rows are waited for at once (`Unasked` where the user did not say); None for a function that does not
+    """How many rows are waited for at once (`Default` where the user did not say); None for a function that does not
     wait."""
 
     calls: Calls | None = dataclasses.field(default=None, kw_only=True)

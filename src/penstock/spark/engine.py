@@ -24,10 +24,10 @@ from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import check_frame, is_streaming
 from penstock.spark.input import IDLE_SECONDS, EpochInput, RunInput, materialised
 from penstock.spark.job import Backend, JobLost
-from penstock.spark.measured import describe_epoch, level_seconds
+from penstock.spark.measured import describe_epoch, stage_seconds
 from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.parts import TaskReport
-from penstock.spark.pilot import EpochPilot, Wishes
+from penstock.spark.pilot import EpochPilot, UserLimits
 from penstock.spark.spent import epoch_split
 from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
 from penstock.spark.staging import is_staged, staged_plan
@@ -196,11 +196,11 @@ class SparkEngine(Engine):
         self._position.marks = {node.name: BEFORE for node in self._plan.sources} | self._position.marks
         self.outputs.claim(self._keeper.id, self._position.epoch)
         self._backend.prepare(self._stages)
-        position, wishes = self._position, self._wishes()
-        known = wishes.tasks is None or position.tasks == wishes.tasks
+        position, limits = self._position, self._limits()
+        known = limits.tasks is None or position.tasks == limits.tasks
         self._pilot = EpochPilot(
             self._stages,
-            wishes,
+            limits,
             cores=self._backend.cores,
             executors=self._backend.executors,
             tables=position.tables if known else {},
@@ -227,10 +227,10 @@ class SparkEngine(Engine):
             self._told.add(text)
             step(text)
 
-    def _wishes(self) -> Wishes:
+    def _limits(self) -> UserLimits:
         """Return what the user set."""
         with self._control:
-            return Wishes(
+            return UserLimits(
                 self._tasks, dict(self._wanted_tables), self._on.epoch_rows, self._every, self._options.target
             )
 
@@ -282,7 +282,7 @@ class SparkEngine(Engine):
         seconds = monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, started_at, attempts)
         assert self._pilot is not None
-        self._pilot.took(stats)
+        self._pilot.observe(stats)
         self._done = self._done.plus(stats)
         self._listener(stats)
 
@@ -291,31 +291,31 @@ class SparkEngine(Engine):
         assert pilot is not None
         source.begin(taken)
         asked, self._asked = self._asked, []  # before what they asked for is read
-        wishes, epoch, mixed = self._wishes(), position.epoch + 1, len(taken.handed) + bool(taken.slices) > 1
-        choice = pilot.choose(wishes, taken.rows, self._backend.cores, epoch, at=monotonic(), mixed=mixed)
+        limits, epoch, mixed = self._limits(), position.epoch + 1, len(taken.handed) + bool(taken.slices) > 1
+        setup = pilot.choose(limits, taken.rows, self._backend.cores, epoch, at=monotonic(), mixed=mixed)
         for done in asked:
             done.set_result(position.epoch + 1)
-        if not choice.solo:
-            position.tables, position.tasks = choice.tables, max(choice.levels[1:])
-        tables = {node.name: [0] * shard_count(node) for node in plan.keyed} if choice.solo else choice.tables
+        if not setup.solo:
+            position.tables, position.tasks = setup.tables, max(setup.tasks[1:])
+        tables = {node.name: [0] * shard_count(node) for node in plan.keyed} if setup.solo else setup.tables
         slices: dict[str, list[int]] = {
             node.name: []
             if taken.handed
-            else slice_bounds(plan, node, taken.slices, choice.levels[self._stages.levels[node.name]])
+            else slice_bounds(plan, node, taken.slices, setup.tasks[self._stages.stage_of[node.name]])
             for node in plan.sinks
         }
         every_table = {name: tuple(table) for name, table in tables.items()}
         every_table.update({name: tuple(range(len(bounds) + 1)) for name, bounds in slices.items()})
         groups: list[list[tuple[str, Any]]] = []
         for name, found in taken.slices.items():
-            cut = source.cut(name, found, choice.levels[0])
+            cut = source.cut(name, found, setup.tasks[0])
             groups += [[(name, split) for split in group] for group in cut]
-        if choice.solo:
+        if setup.solo:
             groups = [[pair for group in groups for pair in group]]
-        levels = [self._level_tasks(level, every_table) for level in range(self._stages.last + 1)]
+        tasks = [self._stage_tasks(stage, every_table) for stage in range(self._stages.last + 1)]
         return EpochSpec(
             epoch=position.epoch + 1,
-            tasks=tuple(levels),
+            tasks=tuple(tasks),
             tables=every_table,
             slices={name: tuple(b) for name, b in slices.items()},
             splits=tuple(tuple(group) for group in groups) or ((),),
@@ -326,18 +326,18 @@ class SparkEngine(Engine):
             flow_id=self._keeper.id,
             sink_schemas={name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
             fence=self._keeper.fence,
-            in_flight=choice.in_flight,
+            in_flight=setup.in_flight,
             threads=self._threads,
             name_keys=self._options.name_keys,
-            solo=choice.solo,
+            solo=setup.solo,
             now=taken.now or 0,
             clocks=source.clocks,
             contents=taken.tables,
             batches={name: handed.places for name, handed in taken.handed.items()},
         )
 
-    def _level_tasks(self, level: int, tables: dict[str, tuple[int, ...]]) -> int:
-        return max((max(tables[node.name]) + 1 for node in self._stages.entries(level)), default=1)
+    def _stage_tasks(self, stage: int, tables: dict[str, tuple[int, ...]]) -> int:
+        return max((max(tables[node.name]) + 1 for node in self._stages.entries(stage)), default=1)
 
     def _attempt(self, spec: EpochSpec, taken: EpochInput) -> tuple[TaskReport, int]:
         """Run the job; run it again where Spark lost it, or where a file failed: nothing of it is visible yet."""
@@ -423,7 +423,7 @@ class SparkEngine(Engine):
             job_seconds=job_seconds,
             attempts=attempts,
             split=epoch_split(outcome.timings, seconds, *self._driver_seconds),
-            level_seconds=level_seconds(outcome.timings, started_at, job_seconds),
+            stage_seconds=stage_seconds(outcome.timings, started_at, job_seconds),
             # Only what is paced against a target needs to know, and asking takes longer than counting an epoch's rows.
             between=0.0 if frames is None or self._options.latency is None else frames.spark_seconds(),
         )

@@ -73,7 +73,7 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
     number = context.partitionId() if context is not None else 0
     levels = range(stages.last + 1) if spec.solo else [level]
     for name, calling in stages.callings.items():
-        calling.begin(1 if spec.solo else spec.tasks[stages.levels[name]])
+        calling.begin(1 if spec.solo else spec.tasks[stages.stage_of[name]])
     tasks = [Task(stages, spec, each, number) for each in levels]
     collecting = gc.isenabled()
     # Rows are many and short-lived, and the cycle collector would look at each of them again and again.

@@ -23,21 +23,21 @@ _SURE_ROWS = 200
 
 def is_telling(epoch: FlowStats) -> bool:
     """Tell whether an epoch's times can be compared with others: it had rows, and was not run twice."""
-    return epoch.rows_in > 0 and epoch.attempts == 1 and bool(epoch.levels)
+    return epoch.rows_in > 0 and epoch.attempts == 1 and bool(epoch.stage_times)
 
 
-def level_seconds(timings: Iterable[dict[str, Any]], started: float, seconds: float) -> dict[int, float]:
-    """Divide the time of a job that began at `started` among its levels, by when the last task of each was done.
+def stage_seconds(timings: Iterable[dict[str, Any]], started: float, seconds: float) -> dict[int, float]:
+    """Divide the time of a job that began at `started` among its stages, by when the last task of each was done.
 
-    The clocks of a cluster differ a little: no level ends before the one above, or after the job.
+    The clocks of a cluster differ a little: no stage ends before the one above, or after the job.
     """
     ends: dict[int, float] = {}
     for timing in timings:
         ends[timing["level"]] = max(timing.get("ended", 0.0), ends.get(timing["level"], 0.0))
     found, before = {}, started
-    for level in sorted(ends):
-        end = min(max(ends[level], before), started + seconds)
-        found[level], before = end - before, end
+    for stage in sorted(ends):
+        end = min(max(ends[stage], before), started + seconds)
+        found[stage], before = end - before, end
     return found
 
 
@@ -46,9 +46,9 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
     shards: dict[str, dict[int, tuple[int, float]]] = {}
     hot: dict[str, dict[int, list[tuple[str, float]]]] = {}
     waits: dict[str, Waited] = {}
-    levels: dict[int, list[tuple[float, float]]] = {}
+    stages: dict[int, list[tuple[float, float]]] = {}
     for timing in outcome.timings:
-        levels.setdefault(timing["level"], []).append((timing.get("wall", 0.0), timing.get("cpu", 0.0)))
+        stages.setdefault(timing["level"], []).append((timing.get("wall", 0.0), timing.get("cpu", 0.0)))
         for name, load in timing["load"].items():
             shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
         for name, keys in timing.get("hot_keys", {}).items():
@@ -77,8 +77,8 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
         )
         for name, node in plan.nodes.items()
     }
-    # One task reports itself once for each level.
-    tasks, add = [task for level in levels.values() for task in level], max if spec.solo else sum
+    # One task reports itself once for each stage.
+    tasks, add = [task for stage in stages.values() for task in stage], max if spec.solo else sum
     return FlowStats(
         rows_in=sum(outcome.rows_in.get(node.name, 0) for node in plan.sources),
         epochs=1,
@@ -88,8 +88,8 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
         task_seconds=add([wall for wall, _ in tasks] or [0.0]),
         epoch=spec.epoch,
         solo=spec.solo,
-        level_tasks=spec.tasks,
-        levels=levels,
+        stage_tasks=spec.tasks,
+        stage_times=stages,
     )
 
 

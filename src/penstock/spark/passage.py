@@ -182,7 +182,7 @@ class Passage:
             return
         self.outbox.append(
             Envelope(
-                self._stages.levels[edge.target],
+                self._stages.stage_of[edge.target],
                 task,
                 self._numbers[id(edge)],
                 Kind.DATA,

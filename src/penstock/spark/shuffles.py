@@ -107,7 +107,7 @@ LETTERS = 120
 def stage_labels(stages: Stages) -> list[str]:
     """Return what to call the stage of each level: the operators that run in it, in order."""
     names: list[list[str]] = [[] for _ in range(stages.last + 1)]
-    for name, level in stages.levels.items():
+    for name, level in stages.stage_of.items():
         names[level].append(name)
     return [_shortened(operators) for operators in names]
 

@@ -1,7 +1,7 @@
-"""Cut a plan into levels: one Spark stage each, with a shuffle between two of them.
+"""Cut a plan into stages: one Spark stage each, with a shuffle between two of them.
 
-Rows cross a shuffle where they enter a keyed operator or a sink. An operator's level is one more than the highest
-level of what it reads, or the same for operators without memory, so that all operators of a level run in the same
+Rows cross a shuffle where they enter a keyed operator or a sink. An operator's stage is one more than the highest
+stage of what it reads, or the same for operators without memory, so that all operators of a stage run in the same
 tasks.
 """
 
@@ -30,12 +30,12 @@ Grid = tuple[Ticks, Ticks, Ticks]
 
 @dataclass(frozen=True)
 class Stages:
-    """A plan with its levels."""
+    """A plan with its stages."""
 
     plan: Plan
 
     @cached_property
-    def levels(self) -> dict[str, int]:
+    def stage_of(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for name, node in self.plan.nodes.items():
             above = max((found[port.node] for port in node.inputs), default=0)
@@ -44,8 +44,8 @@ class Stages:
 
     @cached_property
     def last(self) -> int:
-        """Return the highest level; what leaves it goes to the driver."""
-        return max(self.levels.values())
+        """Return the highest stage; what leaves it goes to the driver."""
+        return max(self.stage_of.values())
 
     @cached_property
     def edges(self) -> list[Edge]:
@@ -64,17 +64,17 @@ class Stages:
         made = {name: open_calling(node.operator, name) for name, node in self.plan.nodes.items()}
         return {name: calling for name, calling in made.items() if calling is not None}
 
-    def entries(self, level: int) -> list[KeyedNode | SinkNode]:
-        """Return the keyed operators and sinks that a level begins with."""
+    def entries(self, stage: int) -> list[KeyedNode | SinkNode]:
+        """Return the keyed operators and sinks that a stage begins with."""
         return [
             node
             for name, node in self.plan.nodes.items()
-            if self.levels[name] == level and isinstance(node, (KeyedNode, SinkNode))
+            if self.stage_of[name] == stage and isinstance(node, (KeyedNode, SinkNode))
         ]
 
     @cached_property
     def grids(self) -> dict[str, dict[int, list[Grid] | None]]:
-        """Return, for each source and each level with operators that its marks can fire, the grids that marks must
+        """Return, for each source and each stage with operators that its marks can fire, the grids that marks must
         cross to matter there; None where every mark does."""
         found: dict[str, dict[int, list[Grid] | None]] = {source.name: {} for source in self.plan.sources}
         for name, node in self.plan.nodes.items():
@@ -84,10 +84,10 @@ class Stages:
             for route in self.plan.layout.shapes[name].marks:
                 if route.source not in found:
                     continue  # the time of day, which all tasks know
-                levels = found[route.source]
-                known = levels.setdefault(self.levels[name], [])
+                by_stage = found[route.source]
+                known = by_stage.setdefault(self.stage_of[name], [])
                 if grid is None or known is None:
-                    levels[self.levels[name]] = None
+                    by_stage[self.stage_of[name]] = None
                 else:
                     known.append((*grid, route.delay))
         return found
@@ -196,13 +196,13 @@ class EpochSpec:
 
     epoch: int
     tasks: tuple[int, ...]
-    """The number of tasks of each level."""
+    """The number of tasks of each stage."""
     tables: dict[str, tuple[int, ...]]
     """For each keyed operator, the task of each shard; for each sink, the task of each slice."""
     slices: dict[str, tuple[int, ...]]
     """For each sink, the positions at which its slices begin, but for the first."""
     splits: tuple[tuple[tuple[str, Split], ...], ...]
-    """For each task of level 0, the (source, split) pairs that it reads."""
+    """For each task of stage 0, the (source, split) pairs that it reads."""
     marks: dict[str, SourceMarks]
     """The watermarks of each source and its parts before the epoch."""
     ends: dict[str, tuple[int, ...]]
@@ -222,7 +222,7 @@ class EpochSpec:
     name_keys: bool = False
     """Whether the hottest keys may leave a task by name: they are values of rows."""
     solo: bool = False
-    """Whether one task runs all levels one after the other: for epochs so small that a shuffle would cost more."""
+    """Whether one task runs all stages one after the other: for epochs so small that a shuffle would cost more."""
 
     now: Ticks = 0
     """When the rows of sources arrive, where something goes by that."""
@@ -238,9 +238,9 @@ class EpochSpec:
         """Return the watermark of each source before the epoch, and how far the time of day had come there."""
         return {name: marks.water for name, marks in self.marks.items()} | self.clocks
 
-    def following(self, level: int) -> int:
-        """Return the number of tasks that a level's envelopes go to: those of the next level, or the driver."""
-        return self.tasks[level + 1] if not self.solo and level + 1 < len(self.tasks) else 1
+    def following(self, stage: int) -> int:
+        """Return the number of tasks that a stage's envelopes go to: those of the next stage, or the driver."""
+        return self.tasks[stage + 1] if not self.solo and stage + 1 < len(self.tasks) else 1
 
 
 def shard_count(node: Node) -> int:

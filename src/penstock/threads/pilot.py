@@ -8,43 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.elastic.base import Action, Actions, Controller
 from penstock.elastic.journal import Journal
+from penstock.elastic.pilot import Period
 from penstock.statistics import FlowStats
-
-
-@dataclass(frozen=True)
-class Period:
-    """The time from one decision to the next."""
-
-    before: FlowStats
-    now: FlowStats
-    quiet: Mapping[str, int] = field(default_factory=dict)
-    """For each adapter, how many periods ago it last changed something, or began; 0 is in this very step."""
-    searching: Set[str] = frozenset()
-    """The adapters whose controllers are comparing what they could set, and need everything else to stand still."""
-
-    @cached_property
-    def done(self) -> FlowStats:
-        return self.now.since(self.before)
-
-    @property
-    def seconds(self) -> float:
-        """How long the period was."""
-        return self.now.at - self.before.at
-
-    def unchanged(self, name: str, periods: int) -> bool:
-        """Tell whether an adapter has changed nothing for so many periods; one that is not there never does."""
-        return self.quiet.get(name, periods) >= periods
-
-    def settled(self, name: str, periods: int) -> bool:
-        """Tell whether an adapter has changed nothing for so many periods, and is not about to."""
-        return name not in self.searching and self.unchanged(name, periods)
 
 
 class Steering(Protocol):

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
+from penstock.elastic.pilot import Period
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, own_rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.shard_balance import HotKey, ShardKeys, ShardStatistics, calm_balance, moves
@@ -16,7 +17,6 @@ from penstock.statistics import FlowStats, OperatorStats
 from penstock.threads.element import Element
 from penstock.threads.models.bound import Bound
 from penstock.threads.partitioned_station import PartitionedStation
-from penstock.threads.pilot import Period
 from penstock.threads.replicas import MOST_REPLICAS
 from penstock.threads.stations import Station
 from penstock.threads.worker_steering import MOST_WORKERS

@@ -9,14 +9,14 @@ from typing import Any
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize, BatchStatistics, BatchWork, WorkDone
 from penstock.elastic.levels import SETTLED
+from penstock.elastic.pilot import Period
 from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
 from penstock.elastic.waiting import WaitingConcurrency, WaitingState, WaitingStatistics
-from penstock.operators.stateless import PerRow, Unasked, most_in_flight
+from penstock.operators.stateless import Default, PerRow, most_in_flight
 from penstock.plan.plan import Plan
 from penstock.statistics import FlowStats
 from penstock.threads.element import Element
-from penstock.threads.pilot import Period
 from penstock.threads.waiting_station import WaitingStation
 
 MOST_WORKERS = max(16, os.cpu_count() or 1)
@@ -269,7 +269,7 @@ def waiting_operators(plan: Plan) -> list[str]:
     return [
         name
         for name, node in plan.nodes.items()
-        if isinstance(node.operator, PerRow) and isinstance(node.operator.in_flight, Unasked)
+        if isinstance(node.operator, PerRow) and isinstance(node.operator.in_flight, Default)
     ]
 
 

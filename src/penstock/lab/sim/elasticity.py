@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.elastic.baselines import ResourceCentric
-from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.decisions import Decision, Recorded
 from penstock.elastic.shard_balance import ShardStatistics, moves
 from penstock.lab.sim.cluster import Cluster, ClusterSettings
 from penstock.lab.sim.executor_centric import BALANCE_SECONDS
@@ -70,8 +70,8 @@ class ResourceCentricApproach(StaticApproach):
     def start(self, cluster: Cluster) -> None:
         """Place the shards and look for imbalance at every balance period."""
         _one_executor_a_core(cluster)
-        pilot, line = Pilot.begin("calculator/resource_centric", ResourceCentric(self.threshold))
-        self._pilot: Pilot[Any, ShardStatistics] = pilot
+        pilot, line = Recorded.begin("calculator/resource_centric", ResourceCentric(self.threshold))
+        self._pilot: Recorded[Any, ShardStatistics] = pilot
         self.log.append(line)
         cluster.events.every(BALANCE_SECONDS, lambda: self._balance(cluster))
 

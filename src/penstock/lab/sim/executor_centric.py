@@ -14,7 +14,7 @@ import numpy as np
 from penstock.elastic.assignment import Assignment, AssignmentStatistics, ExecutorPlace
 from penstock.elastic.baselines import NaiveAssignment
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
-from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.decisions import Decision, Recorded
 from penstock.elastic.shard_balance import ShardBalance, ShardStatistics, moves
 from penstock.lab.sim.cluster import Cluster, ClusterSettings
 from penstock.lab.sim.keys import Vector, sum_by
@@ -60,16 +60,16 @@ class ExecutorCentricApproach:
         cluster.events.every(SCHEDULE_SECONDS, lambda: self._schedule(cluster))
 
     def _begin_pilots(self) -> None:
-        self._balancers: list[Pilot[Any, ShardStatistics]] = []
+        self._balancers: list[Recorded[Any, ShardStatistics]] = []
         for executor in range(self.executors):
-            balancer, line = Pilot.begin(f"calculator/{executor}/shard_balance", ShardBalance(self.threshold))
+            balancer, line = Recorded.begin(f"calculator/{executor}/shard_balance", ShardBalance(self.threshold))
             self._balancers.append(balancer)
             self.log.append(line)
-        self._allocator, line = Pilot.begin("calculator/core_allocation", CoreAllocation(self.target))
+        self._allocator, line = Recorded.begin("calculator/core_allocation", CoreAllocation(self.target))
         self.log.append(line)
         assigning: Any = NaiveAssignment() if self.naive else Assignment()
-        self._assigner: Pilot[Any, AssignmentStatistics]
-        self._assigner, line = Pilot.begin(f"calculator/{assigning.name}", assigning)
+        self._assigner: Recorded[Any, AssignmentStatistics]
+        self._assigner, line = Recorded.begin(f"calculator/{assigning.name}", assigning)
         self.log.append(line)
 
     def _balance(self, cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.elastic.base import Action, Controller
-from penstock.elastic.decisions import Decision, Pilot
+from penstock.elastic.decisions import Decision, Recorded
 from penstock.lab.sim.pe import PE
 from penstock.lab.sim.readings import Meter
 
@@ -38,7 +38,7 @@ def steer(pe: PE, wheels: list[Wheel], *, period: float, periods: int, noise: fl
     meter = Meter(pe, noise, seed)
     pilots = []
     for wheel in wheels:
-        pilot, line = Pilot.begin(wheel.name, wheel.controller, time=pe.events.now)
+        pilot, line = Recorded.begin(wheel.name, wheel.controller, time=pe.events.now)
         pilots.append(pilot)
         journey.log.append(line)
     for _ in range(periods):
