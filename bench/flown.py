@@ -13,21 +13,22 @@ from typing import NamedTuple
 import penstock as ps
 from penstock import lab
 from penstock.elastic.levels import SETTLED
+from penstock.elastic.pilot import Lever
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
-from penstock.threads.engine import LocalEngine, LocalOptions, SteeringName
-from penstock.threads.pilot import FlowPilot
+from penstock.threads.engine import LeverName, LocalEngine, LocalOptions
+from penstock.threads.levers import pool_lever, workers_lever
+from penstock.threads.pilot import PilotThread
 from penstock.threads.settings import Settings
-from penstock.threads.worker_steering import PoolSteering, ThreadSteering
 
 BY_HAND = 3600.0
 """Seconds in which a pilot does not step by itself: the bench does."""
 PAUSE = 0.25
 """Seconds before a spell is measured: what is under way is of another setting."""
 OWN = "penstock"
-BASELINES: dict[str, Callable[[LocalEngine, float], ThreadSteering | PoolSteering]] = {
-    "streams_rules": lambda engine, period: ThreadSteering(engine.element, controller=lab.StreamsRules()),
-    "utilization": lambda engine, period: PoolSteering(engine.element, period=0.9 * period),
+BASELINES: dict[str, Callable[[LocalEngine, float], Lever]] = {
+    "streams_rules": lambda engine, period: workers_lever(engine.element, controller=lab.StreamsRules()),
+    "utilization": lambda engine, period: pool_lever(engine.element, period=0.9 * period),
 }
 """The papers' ways to find the number of workers: Streams' published rules, C-Stream's pool by utilization.
 
@@ -50,7 +51,7 @@ class Flown:
     """A flow that runs, and what steers it: each side has a pilot of its own, and goes on from where it was."""
 
     engine: LocalEngine
-    pilots: Mapping[str, FlowPilot]
+    pilots: Mapping[str, PilotThread]
     period: float
     found: dict[str, tuple[int, dict[str, int]]] = field(default_factory=dict)
     """What each side had found at the end of its last spell: workers, and replicas by operator."""
@@ -140,14 +141,14 @@ def flying(
     flow: ps.Flow, batch: int, period: float, *, replicas: bool = False, baselines: tuple[str, ...] = ()
 ) -> Iterator[Flown]:
     """Run a flow without end until the block is left: elastic workers, with elastic replicas where asked for."""
-    steer: frozenset[SteeringName] = frozenset({"waits", "replicas", "shards"} if replicas else {"waits"})
+    steer: frozenset[LeverName] = frozenset({"waits", "replicas", "shards"} if replicas else {"waits"})
     settings = Settings(replicas=1) if replicas else Settings()
     engine = LocalEngine(
         make_plan(flow), LocalOptions(batch, settings=settings, elastic=True, steer=steer, period=BY_HAND)
     )
     pilots = {OWN: engine.pilot}
     for name in baselines:
-        pilots[name] = FlowPilot(engine.statistics, [BASELINES[name](engine, period)], period=BY_HAND)
+        pilots[name] = PilotThread(engine.statistics, [BASELINES[name](engine, period)], period=BY_HAND)
     thread = threading.Thread(target=engine.run, daemon=True)
     thread.start()
     try:

@@ -26,7 +26,7 @@ from penstock.elastic.rebinding import Binding
 from penstock.errors import PenstockError
 from penstock.lab.workloads.traffic import car_following, queries, trace
 from penstock.threads.models.dynamic import Dynamic
-from penstock.threads.pilot import FlowPilot
+from penstock.threads.pilot import PilotThread
 from penstock.threads.rebinding import BarrierBinding
 from penstock.threads.rebinding import BindingTable as FreeBinding
 
@@ -138,10 +138,10 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
     }
 
 
-def paced(run: ps.Run, period: float) -> FlowPilot:
+def paced(run: ps.Run, period: float) -> PilotThread:
     """Have the run's own pilot step so often; return it."""
     engine: Any = run.engine
-    pilot: FlowPilot = engine.pilot
+    pilot: PilotThread = engine.pilot
     pilot._period = period
     return pilot
 
@@ -155,7 +155,7 @@ def check_side(run: ps.Run, side: dict[str, Any]) -> None:
         return
     binding = side.get("binding", Binding())
     local_side.check_part(repr(binding), model._binding, BarrierBinding if binding.barrier else FreeBinding)
-    decides = [each.controller for each in engine.pilot._steerings if each.name == "rebinding"]
+    decides = [each.controller for each in engine.pilot.levers if each.name == "rebinding"]
     if decides != [each for each in [binding.controller] if each is not None]:
         raise AssertionError(f"{binding!r}: the run is rebound by {decides}")
 

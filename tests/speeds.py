@@ -27,7 +27,7 @@ QUICK = [
     "tests/threads/test_pilot.py",
     "tests/threads/test_replicas.py",
     "tests/threads/test_sizing.py",
-    "tests/threads/test_steering.py",
+    "tests/threads/test_levers.py",
     "tests/kernels/test_waiting.py",
     "tests/dashboard/test_live_run.py",
 ]

@@ -84,9 +84,9 @@ def start(engine: str, directory: Path) -> ps.Run:
     """Start the flow."""
     if engine == "threads":
         run = ps.start(shop(), on=ps.Threads(batch_rows=128), page=0)
-        for steering in run.engine.pilot._steerings:
-            if steering.name == "threads":
-                steering._cpu_usage = own_usage()
+        for lever in run.engine.pilot.levers:
+            if lever.name == "threads":
+                lever.cpu_usage = own_usage()
         return run
     from penstock.lab.demo.flow import make_flow
     from penstock.lab.demo.load import Load, schedule

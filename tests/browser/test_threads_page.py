@@ -41,9 +41,9 @@ def make_flow() -> tuple[ps.Flow, ps.Stream]:
 
 def decide(run: ps.Run) -> None:
     """Let the controller look often, instead of every two seconds, until it has changed something."""
-    for steering in run.engine.pilot._steerings:
-        if steering.name == "threads":
-            steering._cpu_usage = lambda: 0.1  # on a machine that others keep busy it would rightly do nothing
+    for lever in run.engine.pilot.levers:
+        if lever.name == "threads":
+            lever.cpu_usage = lambda: 0.1  # on a machine that others keep busy it would rightly do nothing
 
     def changed() -> bool:
         run.engine.pilot.step()

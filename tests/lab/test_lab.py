@@ -49,7 +49,7 @@ def run(**options: Any) -> Any:
 def test_bindings(binding: Any, controller: Any, kind: Any) -> None:
     engine = run(model="bound", threads=3, binding=binding)
     assert type(engine.element.model._binding) is kind
-    found = {each.name: type(each.controller) for each in engine.pilot._steerings}
+    found = {each.name: type(each.controller) for each in engine.pilot.levers}
     assert found.get("rebinding") is controller
 
 
@@ -68,7 +68,7 @@ def test_the_published_rules_of_the_thread_level() -> None:
         (StreamsRules(high=3), StreamsRules),
     ):
         engine = run(threads=threads)
-        assert {each.name: type(each.controller) for each in engine.pilot._steerings}["threads"] is kind
+        assert {each.name: type(each.controller) for each in engine.pilot.levers}["threads"] is kind
     assert lab.StreamsRules().high > 1
     (start,) = (line for line in engine.decisions if line.controller == "threads" and line.what == "start")
     assert start.statistics["type"] == "streams_rules"

@@ -13,9 +13,9 @@ import pytest
 import penstock as ps
 from penstock.plan.plan import make_plan
 from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.levers import FIRST_LOOK, FIRST_ROWS, PIECES
 from penstock.threads.settings import Settings
 from penstock.threads.stations import SOON
-from penstock.threads.worker_steering import FIRST_LOOK, FIRST_ROWS, PIECES
 
 from .support import wait_for
 

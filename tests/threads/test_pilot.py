@@ -14,14 +14,15 @@ import penstock as ps
 from penstock.elastic.base import Action
 from penstock.elastic.baselines import Static
 from penstock.elastic.decisions import replay
-from penstock.elastic.pilot import Period
-from penstock.elastic.thread_level import ThreadStatistics
+from penstock.elastic.levers import WorkersLever
+from penstock.elastic.pilot import Lever, Period
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
 from penstock.threads.engine import LocalEngine, LocalOptions
-from penstock.threads.pilot import PERIOD, SEARCH_PERIOD, FlowPilot
+from penstock.threads.levers import batch_lever, machine_usage, workers_lever
+from penstock.threads.pilot import PERIOD, SEARCH_PERIOD, PilotThread
 from penstock.threads.settings import Settings
-from penstock.threads.worker_steering import BatchSteering, ThreadSteering, machine_usage
 
 from ..how import how
 from .pacing import Paced, started
@@ -54,8 +55,8 @@ def test_an_operator_that_waits_gets_more_workers():
     flow.source("in", ps.read.items([{"v": v} for v in range(2000)])).map(waits, name="wait").sink("out")
     clock = Clock()
     engine = LocalEngine(make_plan(flow), LocalOptions(batch_rows=1, settings=Settings(in_flight=512)), clock=clock)
-    steering = ThreadSteering(engine.element, most=8, cpu_usage=lambda: 0.1)
-    engine.pilot = pilot = FlowPilot(engine.statistics, [steering], period=3600)
+    lever = workers_lever(engine.element, most=8, cpu_usage=lambda: 0.1)
+    engine.pilot = pilot = PilotThread(engine.statistics, [lever], period=3600)
     thread = threading.Thread(target=engine.run)
     thread.start()
     element = engine.element
@@ -134,11 +135,11 @@ class TestWhatYouSetIsLeftAlone:
         rows.flat_map(lambda row: [row.n], name="set").flat_map(lambda n: [n], name="found").sink("out")
         run = ps.start(flow, on=ps.Threads(model="dedicated", replicas="auto", batch_rows=1), latency=latency)
         paced.past(run, run.set_replicas, "set", 3)
-        (steering,) = (each for each in run.engine.pilot._steerings if each.name in ("replicas", "cores"))
+        (lever,) = (each for each in run.engine.pilot.levers if each.name in ("replicas", "cores"))
         before = run.engine.statistics()
         paced.step(20)
         wait_for(lambda: len(run.results["out"]) == 21)
-        seen = steering.measure(Period(before, run.engine.statistics()))
+        seen = lever.read(Period(before, run.engine.statistics()))
         assert [each.name for each in (seen.executors if latency else seen.operators)] == ["found"]
         paced.step(100)
         run.await_end(30)
@@ -168,15 +169,15 @@ def test_operators_of_a_query_that_comes_are_steered_and_those_of_one_that_goes_
 
 
 @dataclass
-class Scripted:
-    """A steering that sees what the test says, and notes what it was told of the others."""
+class Scripted(Lever):
+    """A lever that sees what the test says, and notes what it was told of the others."""
 
     name: str
     fails: bool = False
     told: list[Period] = field(default_factory=list)
     controller: Static = field(default_factory=Static)
 
-    def measure(self, period: Period) -> None:
+    def read(self, period: Period) -> None:
         self.told.append(period)
         if self.fails:
             raise ZeroDivisionError("nothing came")
@@ -190,7 +191,7 @@ EMPTY = FlowStats()
 
 def test_one_that_fails_is_left_out_and_said_so(caplog):
     broken, other = Scripted("broken", fails=True), Scripted("other")
-    pilot = FlowPilot(lambda: EMPTY, [broken, other])
+    pilot = PilotThread(lambda: EMPTY, [broken, other])
     with caplog.at_level(logging.ERROR):
         pilot.step()
         pilot.step()
@@ -200,20 +201,24 @@ def test_one_that_fails_is_left_out_and_said_so(caplog):
     assert "nothing came" in caplog.text
 
 
-class Fed(ThreadSteering):
+class Fed(WorkersLever):
     """Workers that are seen to do what the test says."""
 
     seen = ThreadStatistics(100.0, 0.3)
 
-    def measure(self, period: Period) -> ThreadStatistics:
+    def read(self, period: Period) -> ThreadStatistics:
         return self.seen
+
+
+def fed(engine: LocalEngine) -> Fed:
+    return Fed(engine.element, ThreadLevel(high=4, skipped=1, least_noise=0.05), float, 1)
 
 
 def test_others_wait_until_the_workers_are_found():
     """Not only until they have not changed for some periods: a level may be measured for longer."""
     engine = LocalEngine(make_plan(simple([])), LocalOptions())
-    workers, other = Fed(engine.element, most=4), Scripted("other")
-    pilot = FlowPilot(lambda: EMPTY, [workers, other])
+    workers, other = fed(engine), Scripted("other")
+    pilot = PilotThread(lambda: EMPTY, [workers, other])
     settled = []
     for _ in range(60):
         pilot.step()
@@ -229,7 +234,7 @@ def test_others_wait_until_the_workers_are_found():
 def test_looks_come_sooner_while_workers_are_searched_and_batches_move():
     engine = LocalEngine(make_plan(simple([])), LocalOptions())
     batches = itertools.count()
-    pilot = FlowPilot(lambda: replace(EMPTY, batches_out=next(batches)), [Fed(engine.element, most=4)])
+    pilot = PilotThread(lambda: replace(EMPTY, batches_out=next(batches)), [fed(engine)])
     assert pilot.wait == SEARCH_PERIOD < PERIOD
     waits = set()
     for _ in range(60):
@@ -242,7 +247,7 @@ def test_looks_come_sooner_while_workers_are_searched_and_batches_move():
 
 def test_a_flow_that_stands_still_is_not_looked_at_more_often():
     engine = LocalEngine(make_plan(simple([])), LocalOptions())
-    pilot = FlowPilot(lambda: EMPTY, [Fed(engine.element, most=4)])
+    pilot = PilotThread(lambda: EMPTY, [fed(engine)])
     pilot.step()
     assert pilot.journal.state("threads").searching
     assert pilot.wait == PERIOD
@@ -252,18 +257,18 @@ def test_a_flow_that_stands_still_is_not_looked_at_more_often():
 def test_batches_wait_for_the_workers_unless_there_is_a_target():
     now = FlowStats(1.0, 1.0, 100, batches_in=10, batches_out=10)
     for target, waits in [(None, True), (0.1, False)]:
-        steering = BatchSteering(lambda rows: None, lambda: 64, 64, target)
+        lever = batch_lever(lambda rows: None, lambda: 64, target)
         searching = Period(EMPTY, now, {"threads": 9}, frozenset({"threads"}))
-        assert (steering.measure(searching) is None) == waits
-        assert steering.measure(Period(EMPTY, now, {"threads": 9})) is not None
+        assert (lever.read(searching) is None) == waits
+        assert lever.read(Period(EMPTY, now, {"threads": 9})) is not None
 
 
 def test_a_period_that_began_with_another_size_of_batches_says_nothing_about_workers():
     engine = LocalEngine(make_plan(simple([])), LocalOptions())
-    steering = ThreadSteering(engine.element, cpu_usage=lambda: 0.1)
+    lever = workers_lever(engine.element, cpu_usage=lambda: 0.1)
     now = FlowStats(1.0, 1.0, 100, batches_in=10, batches_out=10)
-    assert steering.measure(Period(EMPTY, now, {"batches": 1})) is None
-    assert steering.measure(Period(EMPTY, now, {"batches": 2})) is not None
+    assert lever.read(Period(EMPTY, now, {"batches": 1})) is None
+    assert lever.read(Period(EMPTY, now, {"batches": 2})) is not None
     engine.run()
 
 
@@ -274,8 +279,8 @@ def test_a_latency_target_is_told_what_batches_take():
     first, second = (replace(operator, name=name, wall=wall) for name, wall in [("first", 1.0), ("gone", 9.0)])
     before = replace(EMPTY, operators={"first": first, "second": second})
     now = replace(EMPTY, at=2.0, batches_in=24, batches_out=20, operators={"first": replace(first, wall=5.0)})
-    steering = ThreadSteering(engine.element, target=0.5, cpu_usage=lambda: 0.1)
-    seen = steering.measure(Period(before, now))
+    lever = workers_lever(engine.element, target=0.5, cpu_usage=lambda: 0.1)
+    seen = lever.read(Period(before, now))
     assert seen is not None
     assert (seen.batches, seen.work) == (12.0, 0.2)
     engine.run()
@@ -296,7 +301,7 @@ def test_what_a_latency_target_steers(options, steered):
     run = ps.start(simple(held), latency="100 ms", **how("threads", **options))
     pilot = run.engine.pilot
     assert pilot.names == steered
-    for each in pilot._steerings:
+    for each in pilot.levers:
         assert getattr(each.controller, "target", 0.1) == 0.1
     held.go.release()
     run.await_end(30)

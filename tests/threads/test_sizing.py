@@ -17,7 +17,7 @@ from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.ingress import Cutter
-from penstock.threads.worker_steering import (
+from penstock.threads.levers import (
     COLUMN_SECONDS,
     FEWEST_ROWS,
     FIRST_LOOK,
@@ -25,7 +25,7 @@ from penstock.threads.worker_steering import (
     MOST_COLUMN_ROWS,
     MOST_ROWS,
     WORK_SECONDS,
-    Sizing,
+    FirstBatches,
 )
 
 BATCH_ROWS = 4096
@@ -35,13 +35,12 @@ class Look:
     """A look at sizes after the other, as the engine takes them."""
 
     def __init__(self, waiting: set[str] | None = None) -> None:
-        self.sizing = Sizing(waiting or set())
+        self.sizing = FirstBatches(lambda rows: None, waiting or set())
         self.state = self.sizing.controller.start()
 
     def __call__(self, stats: FlowStats) -> int:
-        self.state, actions = self.sizing.controller.step(self.state, self.sizing.measure(stats))
+        self.state, actions = self.sizing.controller.step(self.state, self.sizing.read(self.sizing.period(stats)))
         assert all(action.what == "batch_rows" and action.after == self.state for action in actions)
-        self.sizing.looked(stats)
         return self.state
 
 
@@ -63,9 +62,12 @@ def test_a_batch_is_some_work(seconds, rows):
 
 def test_batches_are_larger_where_state_is_kept_by_columns():
     """A key costs as much in a small batch as in a large one there."""
-    sizing = Sizing(set(), columns=True)
-    assert sizing.controller.step(BATCH_ROWS, sizing.measure(seen(1e-9)))[0] == MOST_COLUMN_ROWS
-    assert sizing.controller.step(BATCH_ROWS, sizing.measure(seen(COLUMN_SECONDS / BATCH_ROWS)))[0] == BATCH_ROWS
+    sizing = FirstBatches(lambda rows: None, columns=True)
+    assert sizing.controller.step(BATCH_ROWS, sizing.read(Period(FlowStats(), seen(1e-9))))[0] == MOST_COLUMN_ROWS
+    assert (
+        sizing.controller.step(BATCH_ROWS, sizing.read(Period(FlowStats(), seen(COLUMN_SECONDS / BATCH_ROWS))))[0]
+        == BATCH_ROWS
+    )
     assert COLUMN_SECONDS > WORK_SECONDS
 
 
@@ -112,16 +114,17 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """
     costs, sizes = itertools.cycle([1.0, 1e-9, 8e-5, 2e-5]), list[int]()
 
-    def measure(self: Sizing, stats: FlowStats) -> WorkDone:
-        return WorkDone(1000, 1000 * next(costs))
+    real_read, real = FirstBatches.read, LocalEngine.set_batch_rows
 
-    real = LocalEngine.set_batch_rows
+    def read(self: FirstBatches, period: Period) -> WorkDone:
+        real_read(self, period)
+        return WorkDone(1000, 1000 * next(costs))
 
     def set_batch_rows(self: LocalEngine, rows: int) -> None:
         sizes.append(rows)
         real(self, rows)
 
-    monkeypatch.setattr(Sizing, "measure", measure)
+    monkeypatch.setattr(FirstBatches, "read", read)
     monkeypatch.setattr(LocalEngine, "set_batch_rows", set_batch_rows)
     return sizes
 
@@ -150,15 +153,20 @@ def test_the_size_has_one_owner_at_a_time():
     flow = ps.Flow("owners")
     flow.source("in", ps.read.items(range(10), schema=int)).sink("out")
     engine = LocalEngine(make_plan(flow), LocalOptions(elastic=True, steer=frozenset({"batches"})))
-    steering = next(each for each in engine.pilot._steerings if each.name == "batches")
+    lever = next(each for each in engine.pilot.levers if each.name == "batches")
     before, now = seen(1e-5, 1), seen(1e-5, 9)
     quiet = Period(replace(before, at=0.0), replace(now, at=2.0), {"threads": 0})
-    assert steering.measure(quiet) is None  # the workers have just changed
+    assert lever.read(quiet) is None  # the workers have just changed
     assert engine.pilot.journal.has("first batches")
-    assert engine.pilot.decide("first batches", WorkDone(1000, 900.0), 1.0)
-    assert steering.measure(replace(quiet, quiet={"threads": 9})) is not None
+    first = engine._sizing
+    assert first is not None
+    engine.pilot.try_turn(first, first.period(seen(0.9)))
+    decided = len(engine.decisions)
+    assert engine.decisions[-1].controller == "first batches"
+    assert lever.read(replace(quiet, quiet={"threads": 9})) is not None
     assert not engine.pilot.journal.has("first batches")
-    assert engine.pilot.decide("first batches", WorkDone(9000, 901.0), 1.0) == ()
+    engine.pilot.try_turn(first, first.period(seen(1e-9, 9)))
+    assert len(engine.decisions) == decided
     assert engine._sizing is None
 
 

@@ -22,7 +22,7 @@ from penstock.elastic.baselines import StreamsRules as _StreamsRules
 from penstock.elastic.rebinding import Binding, own_rebinding
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, Reorder
-from penstock.threads.worker_steering import MOST_WORKERS
+from penstock.threads.levers import MOST_WORKERS
 
 __all__ = ["NAMES", "Barrier", "Greedy", "Locked", "Static", "StreamsRules"]
 

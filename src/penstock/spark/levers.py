@@ -38,7 +38,7 @@ LEAST_GAIN = 0.01
 BALANCE = calm_balance(LEAST_GAIN)
 
 
-class InFlightLever(Lever):
+class WaitingTasksLever(Lever):
     """The rows in flight of an operator that waits."""
 
     def __init__(self, operator: str, own: PerRow) -> None:

@@ -20,10 +20,10 @@ from penstock.spark.levers import (
     EpochRowsLever,
     EpochWaitLever,
     ExecutorsLever,
-    InFlightLever,
     OneTaskLever,
     ShardsLever,
     StageTasksLever,
+    WaitingTasksLever,
     ahead_of,
 )
 from penstock.spark.stages import Stages, even_table, shard_count
@@ -75,7 +75,7 @@ class EpochPilot:
         self._one_task = OneTaskLever()
         self._tasks = {stage: self._stage_lever(stage, target, tables) for stage in self._steered()}
         self._waits = [
-            InFlightLever(node.name, node.operator)
+            WaitingTasksLever(node.name, node.operator)
             for node in plan.nodes.values()
             if isinstance(node.operator, PerRow) and isinstance(node.operator.in_flight, Default)
         ]

@@ -16,6 +16,7 @@ from penstock.connectors.read import Files
 from penstock.connectors.refreshing import loaded
 from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision
+from penstock.elastic.pilot import Lever
 from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
@@ -32,25 +33,28 @@ from penstock.threads.brakes import Brakes
 from penstock.threads.element import Element
 from penstock.threads.ingress import Cut, Cutter
 from penstock.threads.interpreter import fewer_collections, warn_of_gil
-from penstock.threads.outputs import LocalOutputs
-from penstock.threads.pilot import FlowPilot, Steering
-from penstock.threads.refusals import refuse_frames
-from penstock.threads.replica_steering import CoreSteering, RebindingSteering, ReplicaSteering, ShardSteering
-from penstock.threads.settings import Settings
-from penstock.threads.tables import LocalTables
-from penstock.threads.worker_steering import (
+from penstock.threads.levers import (
     CALM_POLLS,
     FIRST_ROWS,
     PIECES,
-    BatchSteering,
-    PoolSteering,
-    Sizing,
-    ThreadSteering,
-    WaitSteering,
+    BindingLever,
+    CoresLever,
+    FirstBatches,
+    PartitionsLever,
+    ReplicasLever,
+    batch_lever,
+    in_flight_lever,
+    pool_lever,
     waiting_operators,
+    workers_lever,
 )
+from penstock.threads.outputs import LocalOutputs
+from penstock.threads.pilot import PilotThread
+from penstock.threads.refusals import refuse_frames
+from penstock.threads.settings import Settings
+from penstock.threads.tables import LocalTables
 
-SteeringName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]
+LeverName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]
 IDLE_SECONDS = (0.0002, 0.002)
 """How long to wait before asking sources again that had nothing: at first, and at last."""
 REPORT_SECONDS = 0.5
@@ -70,7 +74,7 @@ class LocalOptions:
     settings: Settings = field(default_factory=Settings)
     elastic: bool = False
     """Whether the number of workers is found while the flow runs; for the dynamic model."""
-    steer: frozenset[SteeringName] = frozenset()
+    steer: frozenset[LeverName] = frozenset()
     """What else is found while the flow runs; `pool` is another way to find the number of workers."""
     period: float | None = None
     """Seconds from decision to decision; None is the pilot's own."""
@@ -108,7 +112,7 @@ class LocalEngine(Engine):
         self._gathers = any(rows_gather(node.operator) for node in plan.nodes.values())
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
         columns = any(map(by_columns, plan.keyed))
-        self._sizing = Sizing(waiting, columns) if options.batch_rows is None else None
+        self._sizing = FirstBatches(self.set_batch_rows, waiting, columns) if options.batch_rows is None else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
         # All sources from the start: a worker that reports goes through it while rows are read.
         self._backlogs: dict[str, int | None] = dict.fromkeys(node.name for node in plan.sources)
@@ -128,51 +132,49 @@ class LocalEngine(Engine):
         """What is left of slices whose sources can be held back in the middle."""
         self._drained = False
         """Whether all that was read of a source has just been cut: it may have more."""
-        self._steered: dict[str, Steering] = {}
+        self._steered: dict[str, Lever] = {}
         """What is found for single operators, by their names."""
         self._own_replicas: set[str] = set()
         """The operators whose replicas somebody has set."""
-        self.pilot = FlowPilot(self.statistics, self._steerings(), period=options.period)
+        self.pilot = PilotThread(self.statistics, self._levers(), period=options.period)
         if self._sizing is not None:
-            self.pilot.begin(self._sizing.name, self._sizing.controller)
+            self.pilot.begin(self._sizing)
 
-    def _steerings(self) -> list[Steering]:
+    def _levers(self) -> list[Lever]:
         """Return what finds settings while the flow runs, in the order of its turns."""
-        steer, target, found = self._options.steer, self._options.latency, list[Steering]()
+        steer, target, found = self._options.steer, self._options.latency, list[Lever]()
         # Whoever sets the number of workers comes first: all others wait until it has settled.
         if self._options.elastic:
             found.append(
-                PoolSteering(self.element)
+                pool_lever(self.element)
                 if "pool" in steer
-                else ThreadSteering(self.element, target=target, controller=self._options.level)
+                else workers_lever(self.element, target=target, controller=self._options.level)
             )
         if "rebinding" in steer:
-            found.append(RebindingSteering(self.element, self._options.binding.controller))
+            found.append(BindingLever(self.element, self._options.binding.controller))
         if "cores" in steer:
             assert target is not None
-            found.append(CoreSteering(self.element, self.between_batches, target, left_alone=self._own_replicas))
+            found.append(CoresLever(self.element, self.between_batches, target, left_alone=self._own_replicas))
         elif "replicas" in steer:
-            found.append(ReplicaSteering(self.element, self.between_batches, left_alone=self._own_replicas))
+            found.append(ReplicasLever(self.element, self.between_batches, left_alone=self._own_replicas))
         found += self._steer_operators()
         if "batches" in steer:
-            found.append(
-                BatchSteering(self.set_batch_rows, self._batch_rows, self._batch_rows(), target, self._size_no_more)
-            )
+            found.append(batch_lever(self.set_batch_rows, self._batch_rows, target, self._size_no_more))
         return found
 
-    def _steer_operators(self) -> list[Steering]:
+    def _steer_operators(self) -> list[Lever]:
         """Return what is found for single operators of the plan that were not there before; forget those that went."""
         steer, partitioned = self._options.steer, [n.name for n in self._plan.keyed if n.operator.kind == "partitioned"]
         keyed = partitioned if "shards" in steer else []
         waiting = waiting_operators(self._plan) if "waits" in steer else []
         there = {*keyed, *waiting}
         new = [name for name in (*keyed, *waiting) if name not in self._steered]
-        self._steered = {name: steering for name, steering in self._steered.items() if name in there}
+        self._steered = {name: lever for name, lever in self._steered.items() if name in there}
         for name in new:
             self._steered[name] = (
-                ShardSteering(self.element, self.between_batches, name, self._options.name_keys)
+                PartitionsLever(self.element, self.between_batches, name, self._options.name_keys)
                 if name in keyed
-                else WaitSteering(self.element, name)
+                else in_flight_lever(self.element, name)
             )
         return [self._steered[name] for name in new]
 
@@ -192,7 +194,7 @@ class LocalEngine(Engine):
     def _size_no_more(self) -> None:
         """Leave the size of batches to the controller that sees whole periods; for the pilot, in its turn."""
         if self._sizing is not None:
-            self.pilot.journal.end(self._sizing.name)
+            self.pilot.leave([self._sizing.name])
             self._sizing = None
 
     def _batch_rows(self) -> int:
@@ -415,17 +417,8 @@ class LocalEngine(Engine):
         sizing = self._sizing  # another thread may take it away
         if sizing is not None and sizing.is_due(self.element.submitted):
             self.element.await_fewer_than(self.element.submitted)  # something must be out to be looked at
-            self._look_at_sizes(sizing)
+            self.pilot.try_turn(sizing, sizing.period(self.element.statistics()))
         return True
-
-    def _look_at_sizes(self, sizing: Sizing) -> None:
-        seen = self.element.statistics()
-        actions = self.pilot.decide(sizing.name, sizing.measure(seen), seen.at)
-        if actions is not None:
-            sizing.looked(seen)
-        for action in actions or ():
-            assert isinstance(action.after, int)
-            self.set_batch_rows(action.after)
 
     def _publish(self, header: Header, chunks: list[Chunk | None]) -> None:
         self._publishing.now = True

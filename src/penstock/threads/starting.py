@@ -10,7 +10,7 @@ from penstock.options import Options, Threads
 from penstock.plan.plan import Plan
 from penstock.rows.timing import seconds
 from penstock.statistics import FlowStats
-from penstock.threads.engine import LocalEngine, SteeringName
+from penstock.threads.engine import LeverName, LocalEngine
 from penstock.threads.engine import LocalOptions as Setup
 from penstock.threads.policies import by_name
 from penstock.threads.settings import Settings
@@ -28,7 +28,7 @@ def open_engine(plan: Plan, on: Threads, options: Options, listener: Callable[[F
     cores = target is not None and on.model == "dedicated"
     auto = on.replicas == "auto" or cores
     elastic = workers is None and on.model == "dynamic"
-    steered: dict[SteeringName, bool] = {
+    steered: dict[LeverName, bool] = {
         "waits": True,
         "pool": on.workers == "utilization",
         "batches": on.batch_rows is None and (elastic or target is not None),

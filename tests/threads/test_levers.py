@@ -17,29 +17,26 @@ import pytest
 import penstock as ps
 from penstock.clock import as_measured
 from penstock.elastic.decisions import replay
-from penstock.elastic.pilot import Period
+from penstock.elastic.levers import SETTLED_PERIODS, keeps_up
+from penstock.elastic.pilot import Lever, Period
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import hash_value
 from penstock.statistics import FlowStats, OperatorStats, WorkerStats
 from penstock.threads.engine import LocalEngine, LocalOptions
-from penstock.threads.pilot import FlowPilot, Steering
-from penstock.threads.replica_steering import (
-    SETTLED_PERIODS,
-    CoreSteering,
-    RebindingSteering,
-    ReplicaSteering,
-    ShardSteering,
-)
-from penstock.threads.settings import Settings
-from penstock.threads.worker_steering import (
+from penstock.threads.levers import (
     FEWEST_ROWS,
-    BatchSteering,
-    PoolSteering,
-    ThreadSteering,
-    WaitSteering,
-    keeps_up,
+    BindingLever,
+    CoresLever,
+    PartitionsLever,
+    ReplicasLever,
+    batch_lever,
+    in_flight_lever,
+    pool_lever,
     waiting_operators,
+    workers_lever,
 )
+from penstock.threads.pilot import PilotThread
+from penstock.threads.settings import Settings
 
 from ..how import how
 from .support import wait_for
@@ -119,11 +116,11 @@ class MadeUp:
 @contextmanager
 def flying(
     build: Callable[[ps.Stream], ps.Stream],
-    steer: Callable[[LocalEngine], Steering],
+    steer: Callable[[LocalEngine], Lever],
     keys: list[int] | None = None,
     busy: Collection[str] = ("slow",),
     **settings: Any,
-) -> Iterator[tuple[LocalEngine, FlowPilot, Rows]]:
+) -> Iterator[tuple[LocalEngine, PilotThread, Rows]]:
     """Run a flow whose pilot steps when the test says so; end it, and look at its decisions, behind the block.
 
     What is decided is decided on figures that are made up; what is done is done to the flow that runs.
@@ -133,7 +130,7 @@ def flying(
     build(flow.source("in", ps.read.items(rows, schema={"v": int, "k": int}))).sink("out")
     options = LocalOptions(batch_rows=1, settings=Settings(partitions=PARTITIONS, **settings))
     engine = LocalEngine(make_plan(flow), options)
-    engine.pilot = pilot = FlowPilot(MadeUp(engine, busy), [steer(engine)], period=3600)
+    engine.pilot = pilot = PilotThread(MadeUp(engine, busy), [steer(engine)], period=3600)
     thread = threading.Thread(target=engine.run)
     thread.start()
     try:
@@ -148,7 +145,7 @@ def flying(
     assert replay(engine.decisions).same
 
 
-def step_until(engine: LocalEngine, pilot: FlowPilot, done: Callable[[], bool], batches: int = 12) -> None:
+def step_until(engine: LocalEngine, pilot: PilotThread, done: Callable[[], bool], batches: int = 12) -> None:
     """Let some batches through, step, and again, until it is done."""
     for _ in range(200):
         out = engine.statistics().batches_out
@@ -164,8 +161,8 @@ def replicas_of(engine: LocalEngine, name: str) -> tuple[Any, ...]:
 
 
 def test_the_bottleneck_gets_replicas():
-    def steer(engine: LocalEngine) -> Steering:
-        return ReplicaSteering(engine.element, engine.between_batches, most=4)
+    def steer(engine: LocalEngine) -> Lever:
+        return ReplicasLever(engine.element, engine.between_batches, most=4)
 
     settings = {"model": "dedicated", "replicas": 1}
     with flying(lambda rows: rows.map(value, name="slow"), steer, **settings) as (engine, pilot, _):
@@ -175,8 +172,8 @@ def test_the_bottleneck_gets_replicas():
 
 
 def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
-    def steer(engine: LocalEngine) -> Steering:
-        return ReplicaSteering(engine.element, engine.between_batches, most=4)
+    def steer(engine: LocalEngine) -> Lever:
+        return ReplicasLever(engine.element, engine.between_batches, most=4)
 
     keys = list(range(17))
     settings = {"model": "dedicated", "replicas": {"slow": 1}}
@@ -187,9 +184,9 @@ def test_a_keyed_bottleneck_gets_replicas_and_keeps_its_state():
 
 
 def test_an_operator_gets_the_replicas_that_its_latency_needs():
-    def steer(engine: LocalEngine) -> Steering:
+    def steer(engine: LocalEngine) -> Lever:
         # So short that it cannot be met: as many as shorten the wait, of four.
-        return CoreSteering(engine.element, engine.between_batches, WAIT / 10, processors=4)
+        return CoresLever(engine.element, engine.between_batches, WAIT / 10, processors=4)
 
     settings = {"model": "dedicated", "replicas": {"slow": 1}}
     with flying(lambda rows: rows.map(value, name="slow"), steer, **settings) as (engine, pilot, _):
@@ -202,30 +199,30 @@ def test_replicas_follow_the_workers_until_these_have_settled():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).map(str, name="work").sink("out")
     engine = LocalEngine(make_plan(flow), LocalOptions(settings=Settings(replicas=2, workers=3)))
-    steering = ReplicaSteering(engine.element, engine.between_batches)
+    lever = ReplicasLever(engine.element, engine.between_batches)
     before, now = engine.statistics(), engine.statistics()
-    assert steering.measure(Period(before, now, {"threads": SETTLED_PERIODS - 1})).workers == 3
-    assert steering.measure(Period(before, now, {"threads": 9}, frozenset({"threads"}))).workers == 3
-    assert steering.measure(Period(before, now, {"pool": 0})).workers == 3
-    assert steering.measure(Period(before, now, {"threads": SETTLED_PERIODS})).workers is None
+    assert lever.read(Period(before, now, {"threads": SETTLED_PERIODS - 1})).workers == 3
+    assert lever.read(Period(before, now, {"threads": 9}, frozenset({"threads"}))).workers == 3
+    assert lever.read(Period(before, now, {"pool": 0})).workers == 3
+    assert lever.read(Period(before, now, {"threads": SETTLED_PERIODS})).workers is None
     engine.run()
 
 
 @pytest.mark.parametrize(
     "find",
-    [lambda element: ThreadSteering(element, most=6, cpu_usage=float), lambda e: PoolSteering(e, most=6, period=0)],
+    [lambda element: workers_lever(element, most=6, cpu_usage=float), lambda e: pool_lever(e, most=6, period=0)],
 )
 def test_workers_and_replicas_grow_together(find):
     """One worker gains nothing by a second replica, and one replica nothing by a second worker."""
 
-    def steer(engine: LocalEngine) -> Steering:
+    def steer(engine: LocalEngine) -> Lever:
         return find(engine.element)
 
     def build(rows: ps.Stream) -> ps.Stream:
         return rows.map(lambda row: (time.sleep(10 * WAIT), row.v)[1], name="slow")
 
     with flying(build, steer, workers=1, replicas=1) as (engine, pilot, _):
-        pilot.add([ReplicaSteering(engine.element, engine.between_batches)])
+        pilot.add([ReplicasLever(engine.element, engine.between_batches)])
         step_until(
             engine,
             pilot,
@@ -249,8 +246,8 @@ def seconds_in(monkeypatch: pytest.MonkeyPatch, engine: LocalEngine, *partitions
 
 
 def test_partitions_go_from_the_busiest_replica(monkeypatch):
-    def steer(engine: LocalEngine) -> Steering:
-        return ShardSteering(engine.element, engine.between_batches, "slow")
+    def steer(engine: LocalEngine) -> Lever:
+        return PartitionsLever(engine.element, engine.between_batches, "slow")
 
     # Replica 0 begins with every other partition, and all rows are of these.
     keys = [next(key for key in range(100) if hash_value(key) % PARTITIONS == shard) for shard in (0, 2)]
@@ -268,8 +265,8 @@ def test_partitions_go_from_the_busiest_replica(monkeypatch):
 
 @pytest.mark.parametrize(("named", "name"), [(True, "42"), (False, "hidden")])
 def test_a_key_that_is_too_much_for_a_replica_is_reported(named, name, monkeypatch):
-    def steer(engine: LocalEngine) -> Steering:
-        return ShardSteering(engine.element, engine.between_batches, "slow", named)
+    def steer(engine: LocalEngine) -> Lever:
+        return PartitionsLever(engine.element, engine.between_batches, "slow", named)
 
     def hot(engine: LocalEngine) -> list[str]:
         return [each.why for each in engine.decisions if each.what == "hot_shard"]
@@ -298,8 +295,8 @@ def test_an_operator_leaves_the_busy_worker():
         # With two workers the first and the third operator belong to one.
         return rows.map(lambda row: row, name="first").map(lambda row: row, name="second").map(value, name="third")
 
-    def steer(engine: LocalEngine) -> Steering:
-        return RebindingSteering(engine.element)
+    def steer(engine: LocalEngine) -> Lever:
+        return BindingLever(engine.element)
 
     with flying(build, steer, busy=("first", "third"), model="bound", workers=2) as flown:
         engine, pilot, _ = flown
@@ -346,8 +343,8 @@ def test_bindings_may_be_asked_for_while_queries_come_and_go():
 
 
 def test_a_busy_pool_grows():
-    def steer(engine: LocalEngine) -> Steering:
-        return PoolSteering(engine.element, most=4, period=0.0)
+    def steer(engine: LocalEngine) -> Lever:
+        return pool_lever(engine.element, most=4, period=0.0)
 
     with flying(lambda rows: rows.map(value, name="slow"), steer, workers=1) as (engine, pilot, _):
         step_until(engine, pilot, lambda: len(engine.statistics().workers) > 1)
@@ -358,10 +355,10 @@ def test_the_pool_is_looked_at_every_ten_seconds():
     flow = ps.Flow("f")
     flow.source("in", ps.read.items([1])).sink("out")
     engine = LocalEngine(make_plan(flow), LocalOptions())
-    steering = PoolSteering(engine.element)
+    lever = pool_lever(engine.element)
     start = engine.statistics()
     stats = [replace(start, at=start.at + at, workers=(worker(busy),)) for at, busy in enumerate(range(31))]
-    seen = [steering.measure(Period(*pair)) for pair in itertools.pairwise(stats[::2])]
+    seen = [lever.read(Period(*pair)) for pair in itertools.pairwise(stats[::2])]
     assert [each is not None for each in seen] == [number % 5 == 4 for number in range(15)]
     assert all(each.utilization == (1.0,) for each in seen if each is not None)
     engine.run()
@@ -378,7 +375,7 @@ class Periods:
         flow = ps.Flow("f")
         flow.source("in", ps.read.items([1])).map(str, name="slow").sink("out")
         engine = LocalEngine(make_plan(flow), LocalOptions())
-        self.steering, start = PoolSteering(engine.element), engine.statistics()
+        self.lever, start = pool_lever(engine.element), engine.statistics()
         engine.run()
         self._last = replace(start, operators={"slow": start.operators["slow"]}, workers=())
 
@@ -395,7 +392,7 @@ class Periods:
             workers=tuple(worker(busy.get(number, 0.0) + 10, number) for number in range(workers)),
             computed=before.computed + (cpu if computed is None else computed),
         )
-        seen = self.steering.measure(Period(before, now))
+        seen = self.lever.read(Period(before, now))
         assert seen is not None
         return round(seen.mean, 2)
 
@@ -478,12 +475,12 @@ def test_rows_in_flight_are_found(monkeypatch):
     def build(rows: ps.Stream) -> ps.Stream:
         return rows.map(value, name="slow", waits=True)
 
-    def steer(engine: LocalEngine) -> Steering:
+    def steer(engine: LocalEngine) -> Lever:
         station: Any = engine.element.stations["slow"]
         station.set_in_flight(2)
         looks = itertools.count(1)
         monkeypatch.setattr(station, "in_flight_seconds", lambda: float(next(looks)))
-        return WaitSteering(engine.element, "slow")
+        return in_flight_lever(engine.element, "slow")
 
     with flying(build, steer, in_flight=256) as (engine, pilot, _):
         station: Any = engine.element.stations["slow"]
@@ -508,9 +505,9 @@ def test_batches_grow_when_the_flow_is_behind():
     def build(rows: ps.Stream) -> ps.Stream:
         return rows.map_batches(lambda batch: batch, name="slow").map(value, name="v")
 
-    def steer(engine: LocalEngine) -> Steering:
+    def steer(engine: LocalEngine) -> Lever:
         engine.set_batch_rows(FEWEST_ROWS)
-        return BatchSteering(engine.set_batch_rows, engine._batch_rows, FEWEST_ROWS, None)
+        return batch_lever(engine.set_batch_rows, engine._batch_rows, None)
 
     with flying(build, steer) as (engine, pilot, _):
         step_until(engine, pilot, lambda: engine._cutter.batch_rows > FEWEST_ROWS)
@@ -529,14 +526,14 @@ def test_batches_grow_when_the_flow_is_behind():
     ],
 )
 def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):
-    for module in ("pilot", "worker_steering"):
-        monkeypatch.setattr(f"penstock.threads.{module}.PERIOD", 0.02)
+    for constant in ("pilot.PERIOD", "levers.POOL_SECONDS"):
+        monkeypatch.setattr(f"penstock.threads.{constant}", 0.02)
     runs: list[ps.Run] = []
 
     def rows() -> Iterator[dict[str, int]]:
         for v in range(400):
             if v == 300:  # the rest comes when all of them have had some turns
-                wait_for(lambda: runs and runs[0].engine.pilot._periods >= 8)
+                wait_for(lambda: runs and runs[0].engine.pilot.periods >= 8)
             yield {"v": v, "k": v % 17}
 
     flow = ps.Flow("together")

@@ -1,31 +1,181 @@
-"""Steer the replicas of operators: how many, which shards each has, and which worker runs them."""
+"""The levers of the threads engine: workers and batches, rows in flight, replicas, shards and who runs them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.elastic.base import Action, Controller
+from penstock.elastic.batch_size import BatchSize, BatchWork, WorkDone
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
-from penstock.elastic.pilot import Period
+from penstock.elastic.levers import SETTLED_PERIODS, BatchLever, InFlightLever, PoolLever, WorkersLever
+from penstock.elastic.pilot import Lever, Period
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, own_rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.shard_balance import HotKey, ShardKeys, ShardStatistics, calm_balance, moves
+from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.elastic.utilization_pool import UtilizationPool
+from penstock.elastic.waiting import WaitingConcurrency
 from penstock.kernels.hot_keys import HotKeys
+from penstock.operators.stateless import Default, PerRow, most_in_flight
+from penstock.plan.plan import Plan
 from penstock.statistics import FlowStats, OperatorStats
 from penstock.threads.element import Element
 from penstock.threads.models.bound import Bound
 from penstock.threads.partitioned_station import PartitionedStation
 from penstock.threads.replicas import MOST_REPLICAS
 from penstock.threads.stations import Station
-from penstock.threads.worker_steering import MOST_WORKERS
+from penstock.threads.waiting_station import WaitingStation
 
-SETTLED_PERIODS = 4
-"""Periods without a change of the workers before replicas are judged: what a replica gains is then its own doing."""
+PROCESSORS = os.cpu_count() or 1
+MOST_WORKERS = max(16, PROCESSORS)
+"""Operators that wait gain from more workers than there are processors; others show by themselves that they do not."""
+POOL_SECONDS = 10.0
+"""Seconds over which workers are looked at, as in C-Stream."""
+SHORTEST_SECONDS = 0.01
+"""What a batch should take, at least, where there is no target: rows that come seldom wait for no others anyway, and
+when many come at once, the size must not have far to go."""
+LONGEST_SECONDS = 0.25
+"""What a batch may take, at most, when it is made larger to catch up: no batch has fixed costs that are worth more."""
+FIRST_ROWS = 32
+"""Rows of the first batches: so few that expensive ones are soon known to be expensive."""
+FEWEST_ROWS = 16
+"""What a batch costs beside its rows is then little for each, even where what rows take was measured far too high."""
+MOST_ROWS = 16_384
+"""So many batches may be in the flow at once that larger ones would take more memory than they save time."""
+WORK_SECONDS = 0.04
+"""The work that a batch should be, by the clock, and so with the time in which its workers wait for each other."""
+MOST_COLUMN_ROWS = 65_536
+COLUMN_SECONDS = 0.2
+"""The same where rows are taken by columns: a key is looked up, and its state written, once in a batch."""
+PIECES = 32
+"""Batches that are made of one while the flow keeps up: about a millisecond of work each, or a row."""
+CALM_POLLS = 4
+"""How often sources may have rows, one time after the other, before the flow counts as one that does not keep up: rows
+that came together after a hiccup need not wait for each other either."""
+FIRST_LOOK = 4
+"""Batches before the first look; then it is twice as many each time."""
 
 
-class ReplicaSteering:
+def workers_lever(
+    element: Element,
+    *,
+    most: int = MOST_WORKERS,
+    target: float | None = None,
+    cpu_usage: Callable[[], float] | None = None,
+    controller: Controller[Any, ThreadStatistics] | None = None,
+) -> WorkersLever:
+    """Return what finds the number of workers by throughput; a `target` is how long a batch may take, in seconds."""
+    # What waits in queues at one level may be worked off for a good part of the next period, and a machine's speed
+    # drifts, which three samples in a row need not show.
+    own = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05, target=target)
+    return WorkersLever(element, controller or own, cpu_usage or machine_usage(), PROCESSORS)
+
+
+def pool_lever(element: Element, *, most: int = MOST_WORKERS, period: float | None = None) -> PoolLever:
+    """Return what finds the number of workers by how busy they are."""
+    return PoolLever(element, UtilizationPool(high=most, initial=1), POOL_SECONDS if period is None else period)
+
+
+def batch_lever(
+    set_rows: Callable[[int], None],
+    get_rows: Callable[[], int],
+    target: float | None,
+    begin: Callable[[], None] = lambda: None,
+) -> BatchLever:
+    """Return what finds the size of batches; a `target` is in seconds."""
+    longest = LONGEST_SECONDS if target is None else min(LONGEST_SECONDS, target / 2)
+    shortest = SHORTEST_SECONDS if target is None else 0.0
+    controller = BatchSize(FEWEST_ROWS, MOST_ROWS, get_rows(), target, longest=longest, shortest=shortest)
+    return BatchLever(set_rows, get_rows, controller, begin)
+
+
+def in_flight_lever(element: Element, operator: str) -> InFlightLever:
+    """Return what finds the rows in flight of an operator that waits."""
+
+    def station() -> WaitingStation | None:
+        found = element.stations.get(operator)
+        return found if isinstance(found, WaitingStation) else None
+
+    def set_rows(rows: int) -> None:
+        if (there := station()) is not None:
+            there.set_in_flight(rows)
+
+    own = station()
+    assert own is not None
+    rows, most = int(own.in_flight), most_in_flight(own.is_async)
+    return InFlightLever(operator, set_rows, WaitingConcurrency(initial=rows, largest_guess=rows, high=most))
+
+
+def machine_usage() -> Callable[[], float]:
+    """Return a function that tells how busy the machine was since the last call, 0 to 1; 0 where that is not known."""
+    last = _ticks()
+
+    def usage() -> float:
+        nonlocal last
+        now, before = _ticks(), last
+        last = now
+        total = now[1] - before[1]
+        return 1 - (now[0] - before[0]) / total if total > 0 else 0.0
+
+    return usage
+
+
+def _ticks() -> tuple[int, int]:
+    """Return the idle ticks of all processors, and all ticks."""
+    if not os.path.exists("/proc/stat"):
+        return 0, 0
+    with open("/proc/stat") as file:
+        fields = [int(value) for value in file.readline().split()[1:]]
+    return fields[3] + fields[4], sum(fields[:8])
+
+
+def waiting_operators(plan: Plan) -> list[str]:
+    """Return the operators that wait and may be steered."""
+    return [
+        name
+        for name, node in plan.nodes.items()
+        if isinstance(node.operator, PerRow) and isinstance(node.operator.in_flight, Default)
+    ]
+
+
+class FirstBatches(Lever):
+    """The size of batches until whole periods tell more, looked at after some batches, and then more and more seldom.
+
+    Rows that wait are no work.
+    """
+
+    name = "first batches"
+
+    def __init__(self, set_rows: Callable[[int], None], waiting: Container[str] = (), columns: bool = False) -> None:
+        """With `columns` some operator keeps state and takes rows by columns: what it does for a key counts most."""
+        most, work = (MOST_COLUMN_ROWS, COLUMN_SECONDS) if columns else (MOST_ROWS, WORK_SECONDS)
+        self.controller = BatchWork(FEWEST_ROWS, most, FIRST_ROWS, work)
+        self._set_rows, self._waiting, self._next, self._last = set_rows, waiting, FIRST_LOOK, FlowStats()
+
+    def is_due(self, batches: int) -> bool:
+        """Tell whether it is time for another look."""
+        return batches >= self._next
+
+    def period(self, now: FlowStats) -> Period:
+        """Return the time since the last look."""
+        return Period(self._last, now)
+
+    def read(self, period: Period) -> WorkDone:
+        self._next, self._last = 2 * period.now.batches_in, period.now
+        done = period.done.operators
+        return WorkDone(
+            max((each.rows_in for each in done.values()), default=0),
+            sum(each.wall for name, each in done.items() if name not in self._waiting),
+        )
+
+    def act(self, action: Action) -> None:
+        assert isinstance(action.after, int)
+        self._set_rows(action.after)
+
+
+class ReplicasLever(Lever):
     """Set the number of replicas of each operator that has some: as many as workers, while their number is searched."""
 
     name = "replicas"
@@ -42,7 +192,7 @@ class ReplicaSteering:
         self._element, self._ask, self._left_alone = element, ask, left_alone
         self.controller = Replicas(high=most)
 
-    def measure(self, period: Period) -> ReplicaStatistics | None:
+    def read(self, period: Period) -> ReplicaStatistics | None:
         """Tell how congested the queues were, before and behind each operator with replicas."""
         if period.seconds <= 0:
             return None
@@ -91,7 +241,7 @@ def _part(full: float, seconds: float) -> float:
     return min(1.0, max(0.0, full) / seconds)
 
 
-class CoreSteering:
+class CoresLever(Lever):
     """Set the number of replicas of each operator for a latency target: Elasticutor's allocation of cores.
 
     For the model in which every input, and every replica, has a thread of its own: an operator with replicas is an
@@ -108,7 +258,7 @@ class CoreSteering:
         ask: Callable[[Callable[[], int]], object],
         target: float,
         *,
-        processors: int | None = None,
+        processors: int = PROCESSORS,
         left_alone: Collection[str] = (),
     ) -> None:
         """Changes are made by whoever brings batches in: `ask` asks for one. `target` is in seconds.
@@ -116,10 +266,10 @@ class CoreSteering:
         Operators that are `left_alone` have the replicas that they have.
         """
         self._element, self._ask, self._left_alone = element, ask, left_alone
-        self._processors = processors or os.cpu_count() or 1
+        self._processors = processors
         self.controller = CoreAllocation(target=target)
 
-    def measure(self, period: Period) -> AllocationStatistics | None:
+    def read(self, period: Period) -> AllocationStatistics | None:
         """Tell the batches that came to each operator and what one replica can do; None before there is a measure."""
         if period.seconds <= 0:
             return None
@@ -162,7 +312,7 @@ def _load(done: OperatorStats, seconds: float) -> ExecutorLoad | None:
     return ExecutorLoad(done.name, done.batches / seconds, done.batches / worked, len(done.replicas))
 
 
-class ShardSteering:
+class PartitionsLever(Lever):
     """Move partitions of one operator between its replicas. How many replicas there are is not its business."""
 
     def __init__(
@@ -176,7 +326,7 @@ class ShardSteering:
         if isinstance(station, PartitionedStation):
             station.hot = HotKeys(named)
 
-    def measure(self, period: Period) -> ShardStatistics | None:
+    def read(self, period: Period) -> ShardStatistics | None:
         """Tell the seconds that each partition took, and who has it; nothing while replicas come and go."""
         station = self._element.stations.get(self._operator)
         done = period.done.operators.get(self._operator)
@@ -207,7 +357,7 @@ class ShardSteering:
         return len(moving)
 
 
-class RebindingSteering:
+class BindingLever(Lever):
     """Give operators, and replicas of operators, to other workers. It owns no numbers, only places."""
 
     name = "rebinding"
@@ -216,7 +366,7 @@ class RebindingSteering:
         self._element = element
         self.controller: Controller[Any, BindingStatistics] = controller or own_rebinding()
 
-    def measure(self, period: Period) -> BindingStatistics | None:
+    def read(self, period: Period) -> BindingStatistics | None:
         """Tell what came to each operator, what waits for it and what a batch costs it."""
         model = self._element.model
         if not isinstance(model, Bound):
