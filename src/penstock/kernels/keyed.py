@@ -1,79 +1,36 @@
 """Run a keyed operator over ordered groups of rows, shard by shard.
 
 Rows of one shard are taken in order; different shards have nothing in common, so that any process can run any shard.
-Operators without timers have tight loops of their own (`folding.py`), and windows of aggregates or of whole rows are
-taken by columns (`window_groups.py`); the loop here serves all other timers, and several ports.
+There are three ways, which come to the same: by columns (`column_kernels.py`), for what is declared; by tight loops
+(`folding.py`), for functions without timers; and row by row (`timed_rows.py`), for all others, and for what columns
+leave.
 """
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from penstock.clock import perf_counter
-from penstock.errors import RowTypeError
-from penstock.flow.checks import DEAD_LETTER
-from penstock.kernels.count_columns import count_windows
+from penstock.kernels.column_kernels import ByColumns, ColumnKernel, column_kernel
 from penstock.kernels.failures import Failures
 from penstock.kernels.folding import Folding
 from penstock.kernels.hot_keys import HotKeys
-from penstock.kernels.join_columns import can_join, join_columns
 from penstock.kernels.marks import Steps
-from penstock.kernels.row_keys import CodedKeys, coded_keys, row_keys
-from penstock.kernels.running import Running, new_states
-from penstock.kernels.session_columns import sessions
-from penstock.kernels.shards import Position, Shard, Shards
-from penstock.kernels.state_columns import ColumnStates
-from penstock.kernels.window_columns import time_windows
-from penstock.kernels.window_groups import FAR, Closing, WindowRows, by_column, fold_members, keep
-from penstock.operators.aggregate_values import ahead
-from penstock.operators.base import Context
+from penstock.kernels.shards import Shards
+from penstock.kernels.timed_rows import Group, TimedRows, watermarks_at
 from penstock.operators.join import Join
 from penstock.operators.scan import Aggregate
-from penstock.operators.windows import LATE, CountWindows, SessionWindows, TimeWindows
 from penstock.plan.graph import KeyedNode
-from penstock.plan.positions import timed_width
-from penstock.rows.chunk import Chunk, Ints, concat, sorting_order
-from penstock.rows.records import Row
-from penstock.rows.timing import BEFORE, FOREVER, Ticks
+from penstock.rows.chunk import Chunk, concat, in_order
+from penstock.rows.timing import Ticks
 
 FEW_ROWS = 32
 """What a group of as many costs by columns, it costs row by row too."""
 AS_MANY = 3
 """Running aggregates are less to do for a row than windows are: there it is so many times as many."""
-
-
-@dataclass
-class _Emitted:
-    """Rows that came out of the general loop, in any order."""
-
-    positions: list[Position] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    times: list[Ticks] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
-class RowList:
-    """The rows of a group, port after port, as lists; and the marks among them."""
-
-    order: Ints
-    """The numbers of the rows, shard by shard, in order of their positions."""
-    shards: Ints
-    ports: list[int]
-    rows: list[Row]
-    keys: list[Any]
-    bad_keys: dict[int, Exception]
-    times: list[Ticks]
-    waters: list[Ticks]
-    """The watermark in force at each row."""
-    positions: list[Position]
-    mark_values: list[Ticks]
-    mark_positions: list[Ints]
 
 
 class KeyedRunner:
@@ -90,347 +47,65 @@ class KeyedRunner:
         *,
         hot: HotKeys | None = None,
     ) -> None:
-        operator = node.operator
-        self._hot = hot
-        self._node, self._operator, self._logic = node, operator, operator.logic
-        self._width, self._epoch, self._shards, self._failures, self._clock = width, epoch, shards, failures, clock
-        self._suffix = timed_width(width)
-        self._zeros = (0,) * (self._suffix - 1)
-        """What is between the position of a row and the number of what it emits."""
-        self._context = Context(node.time or "integer")
-        self._emitted: dict[int, _Emitted] = {}
-        self._before: Ticks = BEFORE
+        self._node, self._logic, self._width = node, node.operator.logic, width
+        self._shards, self._failures, self._clock, self._hot = shards, failures, clock, hot
+        self._columns: ColumnKernel | None = column_kernel(node, width, epoch, shards)
+        self._timed = None
+        if self._logic.emits == "timed":
+            self._timed = TimedRows(node, width, epoch, shards, failures, clock, hot=hot)
 
-    def run(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
+    def run(self, group: Group, marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
         """Take a group of (port, rows, shard of each row) and the marks among them; return rows by output port.
 
         The operator's watermark before the group is `watermark`.
         """
-        if self._logic.emits != "timed":
-            if not group:
-                return {}
-            chunk, numbers = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
-            if isinstance(self._logic, Aggregate) and len(chunk) > AS_MANY * FEW_ROWS:
-                began = self._clock()
-                found = Running(self._node, self._shards).run(chunk, numbers)
-                if found is not None:
-                    made_rows, keys = found
-                    self._account(keys, numbers, (self._clock() - began) / len(chunk))
-                    return {0: made_rows}
-            folding = Folding(self._node, self._shards, self._failures, self._clock, self._hot)
-            return folding.run(chunk, numbers)
-        self._emitted = {}
-        self._before = watermark
-        if self._operator.by_arrival:
+        began = self._clock()
+        if self._timed is not None and self._node.operator.by_arrival:
             group = [(port, self._arrived(chunk, marks, watermark), shards) for port, chunk, shards in group]
-        made: dict[int, Chunk] = {}
-        many = sum(len(chunk) for _, chunk, _ in group) > FEW_ROWS and by_column(self._logic)
-        if not (many and self._by_column(group, marks, watermark, made)):
-            given = self._list(self._joined(group, marks, watermark, made), marks, watermark)
-            with ahead(self._logic.taken(), given.rows):
-                self._row_by_row(given, marks)
-        for port, emitted in self._emitted.items():
-            chunk = self._chunk(port, emitted)
-            if port in made and isinstance(self._logic, Join):
-                chunk = chunk.only_columns()  # its values were columns before
-            made[port] = concat([made[port], chunk]).sorted() if port in made else chunk
-        return made
+        made = self._by_columns(group, marks, watermark)
+        if made is not None:
+            self._account(made, self._clock() - began)
+        if self._timed is None:
+            return self._folded(group) if made is None else made.outputs
+        if made is None:
+            return self._timed.run(group, marks, watermark)
+        outputs = made.outputs
+        if made.rest or len(marks):  # marks fire what is left of states that rows had made before
+            for port, chunk in self._timed.run(made.rest, marks, watermark).items():
+                outputs[port] = self._joined(outputs[port], chunk) if port in outputs else chunk
+        return outputs
 
     def _arrived(self, chunk: Chunk, marks: Steps, watermark: Ticks) -> Chunk:
         """Give rows the time of day as their time: it is the watermark of an operator that goes by it."""
-        return replace(chunk, times=self._watermarks(chunk.widened(self._width).positions, marks, watermark))
+        return replace(chunk, times=watermarks_at(chunk.widened(self._width).positions, marks, watermark))
 
-    def _by_column(
-        self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]
-    ) -> bool:
-        """Take all rows into their windows, then close those that are due; tell whether that can be done."""
-        chunk, shards = _in_order([(chunk, shard) for _, chunk, shard in group], self._width)
-        began = self._clock()
-        keys = coded_keys(self._operator, chunk)
-        logic, times = self._logic, chunk.times
-        if isinstance(logic, CountWindows) and times is None:
-            times = np.zeros(len(chunk), np.int64)
-        if keys is None or times is None or times.min(initial=0) < -FAR or times.max(initial=0) > FAR:
-            return False
-        waters = self._watermarks(chunk.positions, marks, watermark)
-        arrived = WindowRows(chunk, times, keys, shards, waters, self._shards)
-        if isinstance(logic, CountWindows):
-            made_rows = None
-            if waters.max(initial=BEFORE) < FOREVER:  # after the end each row would close what is open
-                made_rows = count_windows(self._node, logic, arrived, self._epoch, self._suffix)
-            if made_rows is not None and len(made_rows):
-                made[0] = made_rows
-            if made_rows is not None:
-                self._finish(keys, shards, began, marks)
-            return made_rows is not None
-        assert isinstance(logic, (TimeWindows, SessionWindows))
-        found = time_windows(logic, arrived) if isinstance(logic, TimeWindows) else sessions(logic, arrived)
-        if found is None:
-            return False
-        groups, late = found
-        inside = fold_members(logic.fold_, chunk, groups)
-        if inside is None:
-            return False
-        if len(late):
-            rows = chunk.select(late)
-            made[LATE] = rows.replace_rows(rows.get_rows(), self._node.types[LATE]).widened(self._width + self._suffix)
-        closing = Closing(self._node, logic.fold_, self._epoch, marks)
-        due = closing.due(groups)
-        closed = closing.close(arrived, groups, inside, due) if due.any() else None
-        if closed is not None:
-            made[0] = closed
-        keep(arrived, groups, inside, ~due if closed is not None else np.ones(len(due), bool), self._epoch, logic)
-        self._finish(keys, shards, began, marks)
-        return True
+    def _joined(self, by_columns: Chunk, by_rows: Chunk) -> Chunk:
+        more = by_rows.only_columns() if isinstance(self._logic, Join) else by_rows  # its values were columns before
+        return concat([by_columns, more]).sorted()
 
-    def _joined(
-        self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks, made: dict[int, Chunk]
-    ) -> list[tuple[int, Chunk, Ints]]:
-        """Join rows by columns where that can be done; return those that are to be taken one by one."""
-        if len(marks) == 0 or sum(len(chunk) for _, chunk, _ in group) <= FEW_ROWS or not can_join(self._logic):
-            return group
-        began = self._clock()
-        widened = [chunk.widened(self._width) for _, chunk, _ in group]
-        positions = [np.concatenate([chunk.positions[i] for chunk in widened]) for i in range(self._width)]
-        waters = self._watermarks(positions, marks, watermark)
-        try:
-            found = join_columns(self._node, group, positions, waters, marks, self._shards, self._suffix)
-        except RowTypeError:
-            found = None  # found again row by row
-        if found is None:
-            return group
-        if len(found.rows):
-            made[0] = found.rows
-        if len(found.shards):
-            keys = found.keys
-            self._account(lambda: keys, found.shards, (self._clock() - began) / len(found.shards))
-        return found.rest
+    def _by_columns(self, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
+        """Take what rows can be taken by columns; None where none can, and nothing has changed then."""
+        few = FEW_ROWS * (AS_MANY if isinstance(self._logic, Aggregate) else 1)
+        if self._columns is None or sum(len(chunk) for _, chunk, _ in group) <= few:
+            return None
+        return self._columns(group, marks, watermark)
 
-    def _finish(self, keys: CodedKeys, shards: Ints, began: float, marks: Steps) -> None:
-        """Account for rows that were taken by columns, and fire what the marks among them reach."""
-        self._account(lambda: keys, shards, (self._clock() - began) / max(1, len(shards)))
-        self._fire_due(marks, set(np.unique(shards).tolist()))
+    def _folded(self, group: Group) -> dict[int, Chunk]:
+        """Take rows by tight loops."""
+        if not group:
+            return {}
+        chunk, shards = in_order([(chunk, of) for _, chunk, of in group], self._width)
+        return Folding(self._node, self._shards, self._failures, self._clock, self._hot).run(chunk, shards)
 
-    def _account(self, keys: Callable[[], CodedKeys], shards: Ints, seconds: float) -> None:
-        """Say what each shard had of rows that took so many seconds each."""
+    def _account(self, made: ByColumns, seconds: float) -> None:
+        """Say what each shard had of the rows that were taken by columns."""
+        keys, shards = made.keys, made.shards
         by_shard = None if self._hot is None else keys().ordered(np.argsort(shards.astype(np.uint16), kind="stable"))
         counts = np.bincount(shards)
         ends = np.cumsum(counts).tolist()
         for number in np.flatnonzero(counts).tolist():
             shard, count = self._shards.get(number), int(counts[number])
             shard.rows += count
-            shard.seconds += count * seconds
+            shard.seconds += count * seconds / len(shards)
             if self._hot is not None and by_shard is not None:
                 self._hot.add(number, by_shard, ends[number] - count, ends[number])
-
-    def _row_by_row(self, given: RowList, marks: Steps) -> None:
-        ports, rows, keys, bad = given.ports, given.rows, given.keys, given.bad_keys
-        times, waters, positions = given.times, given.waters, given.positions
-        seen = set()
-        for number, indexes in _by_shard(given.order, given.shards):
-            shard = self._shards.get(number)
-            began = self._clock()
-            seen.add(number)
-            for i in indexes:
-                if shard.timers and shard.timers[0][0] <= waters[i]:
-                    self._fire(shard, waters[i], given.mark_values, given.mark_positions)
-                if not self._row(shard, ports[i], rows[i], keys[i], times[i], waters[i], positions[i], bad.get(i)):
-                    break
-            if self._hot is not None:
-                self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
-            shard.rows += len(indexes)
-            shard.seconds += self._clock() - began
-        self._fire_due(marks, seen)
-
-    def _list(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> RowList:
-        """List the rows of a group, and what is to be known of each."""
-        rows: list[Row] = []
-        keys: list[Any] = []
-        bad: dict[int, Exception] = {}
-        ports: list[int] = []
-        for port, chunk, _ in group:
-            found, wrong = row_keys(self._operator, port, chunk)
-            bad.update({len(rows) + index: error for index, error in wrong.items()})
-            keys.extend(found)
-            rows.extend(chunk.get_rows())
-            ports.extend([port] * len(chunk))
-        widened = [chunk.widened(self._width) for _, chunk, _ in group]
-        columns = [
-            np.concatenate([c.positions[i] for c in widened]) if widened else np.empty(0, np.int64)
-            for i in range(self._width)
-        ]
-        times = np.concatenate(
-            [c.times if c.times is not None else np.zeros(len(c), np.int64) for c in widened] or [np.empty(0, np.int64)]
-        )
-        shards = np.concatenate([s for _, _, s in group] or [np.empty(0, np.int64)])
-        waters = self._watermarks(columns, marks, watermark)
-        mark_values = marks.values.tolist()
-
-        order = np.lexsort((*reversed(columns), shards)) if rows else np.empty(0, np.int64)
-        positions = list(zip(*(c.tolist() for c in columns), strict=True))
-        return RowList(
-            order=order,
-            shards=shards,
-            ports=ports,
-            rows=rows,
-            keys=keys,
-            bad_keys=bad,
-            times=times.tolist(),
-            waters=waters.tolist(),
-            positions=positions,
-            mark_values=mark_values,
-            mark_positions=marks.positions,
-        )
-
-    def _fire_due(self, marks: Steps, seen: Iterable[int]) -> None:
-        """Fire what the marks of a group reach, in the shards that had rows and in all others."""
-        if len(marks):
-            values = marks.values.tolist()
-            for number in {*self._shards.due(values[-1]), *seen}:
-                self._fire(self._shards.get(number), values[-1], values, marks.positions)
-
-    def _watermarks(self, columns: list[Ints], marks: Steps, watermark: Ticks) -> Ints:
-        """Return the watermark in force at each row."""
-        if len(marks) == 0:
-            return np.full(len(columns[0]), watermark, np.int64)
-        levels = np.concatenate([[watermark], marks.values])
-        if self._width == 1:
-            return levels[np.searchsorted(marks.positions[0], columns[0], "left")]
-        both = [np.concatenate([m, c]) for m, c in zip(marks.positions, columns, strict=True)]
-        order = np.lexsort(tuple(reversed(both)))
-        is_mark = order < len(marks)
-        passed = np.cumsum(is_mark)
-        result = np.empty(len(columns[0]), np.int64)
-        result[order[~is_mark] - len(marks)] = levels[passed[~is_mark]]
-        return result
-
-    def _row(
-        self,
-        shard: Shard,
-        port: int,
-        row: Row,
-        key: Any,
-        moment: Ticks,
-        watermark: Ticks,
-        position: Position,
-        wrong_key: Exception | None,
-    ) -> bool:
-        """Take one row; return False where the flow has failed and the shard need not go on."""
-        context = self._context
-        context.key, context.time, context.watermark = key, moment, watermark
-        context.position = (self._epoch, *position)
-        context.emitted, context.registered = [], []
-        try:
-            if wrong_key is not None:
-                raise wrong_key
-            state = self._logic.on_row(context, shard.states.get(key), port, row)
-        except Exception as error:
-            return self._failed(error, row, position, moment)
-        self._settle(shard, key, state)
-        if context.emitted:
-            begin = (*position, *self._zeros)
-            for number, (out, emitted, at) in enumerate(context.emitted):  # `_send`, without the call: rows are many
-                self._emit(out, emitted, at, (*begin, number))
-        return True
-
-    def _fire(self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Ints]) -> None:
-        """Fire the timers that are due, each at the first mark that reached it."""
-        context = self._context
-        for fire, opened, key, place in self._due(shard, until, values, positions):
-            try:
-                state = self._logic.on_timer(context, shard.states.get(key), fire, opened)
-            except Exception as error:
-                if not self._failed(error, f"timer of key {key!r}", (*place, 0), context.time):
-                    return
-                context.registered = []
-                self._settle(shard, key, self._logic.expire(shard.states.get(key), fire, opened))
-                continue
-            self._settle(shard, key, state)
-            self._send(place)
-
-    def _due(
-        self, shard: Shard, until: Ticks, values: list[Ticks], positions: list[Ints]
-    ) -> Iterator[tuple[Ticks, Position, Any, Position]]:
-        """Take the timers that are due, with the context as it is for each; tell what goes off, of which key, where."""
-        context = self._context
-        while shard.timers and shard.timers[0][0] <= until:
-            fire, opened, _, key = heapq.heappop(shard.timers)
-            if fire <= self._before:
-                # Of a window that has moved since: what was due at an earlier mark has fired there.
-                later = self._logic.moved(shard.states.get(key), opened)
-                if later is not None and later > self._before:
-                    shard.register(later, opened, key)
-                continue
-            mark = bisect_left(values, fire)
-            context.key, context.position, context.watermark = key, opened, values[mark]
-            # What is left at the end has the time of the watermark just before it.
-            context.time = fire if fire < FOREVER else values[mark - 1] if mark else self._before
-            context.emitted, context.registered = [], []
-            # The opening position may be of a plan with other widths: cut or padded, its order is kept by its epoch.
-            origin = (*opened, *(0,) * self._width)[: self._width + 1]
-            place = (*[int(component[mark]) for component in positions], fire, *origin)
-            yield fire, opened, key, place
-
-    def _settle(self, shard: Shard, key: Any, state: Any) -> None:
-        if state is None:
-            shard.states.pop(key, None)
-        else:
-            shard.states[key] = state
-        if not shard.all_touched:
-            shard.touched.add(key)
-        for fire, opened in self._context.registered:
-            shard.register(fire, opened, key)
-
-    def _send(self, begin: Position) -> None:
-        """Take what was emitted for one row or timer, at positions that begin as this one."""
-        for number, (out, row, at) in enumerate(self._context.emitted):
-            self._emit(out, row, at, (*begin, number))
-
-    def _failed(self, error: Exception, row: Row, position: Position, moment: Ticks) -> bool:
-        letter = self._failures.report(self._node, error, row, position)
-        if letter is not None:
-            padded = (*position, *(0,) * (self._width + self._suffix - len(position)))
-            self._emit(self._operator.outputs.index("errors"), letter, moment, padded)
-        return self._operator.on_error != "fail"
-
-    def _emit(self, port: int, row: Row, moment: Ticks, position: Position) -> None:
-        out = self._emitted.get(port)
-        if out is None:
-            out = self._emitted[port] = _Emitted()
-        out.positions.append(position)
-        out.rows.append(row)
-        out.times.append(moment)
-
-    def _chunk(self, port: int, emitted: _Emitted) -> Chunk:
-        matrix = np.array(emitted.positions, np.int64)
-        positions = [np.ascontiguousarray(matrix[:, i]) for i in range(matrix.shape[1])]
-        declared = self._node.types[port]
-        is_letter = self._operator.outputs[port] == "errors"
-        chunk = Chunk(
-            positions, np.array(emitted.times, np.int64), DEAD_LETTER if is_letter else declared, None, emitted.rows
-        )
-        return chunk.sorted()
-
-
-def by_columns(node: KeyedNode) -> bool:
-    """Tell whether rows of an operator are taken by columns where they are many."""
-    logic = node.operator.logic
-    return by_column(logic) or can_join(logic) or isinstance(new_states(node), ColumnStates)
-
-
-def _in_order(parts: list[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:
-    """Put the parts of a group in one chunk, rows in order."""
-    chunk = concat([part.widened(width) for part, _ in parts])
-    shards = np.concatenate([shard for _, shard in parts]) if len(parts) > 1 else parts[0][1]
-    order = sorting_order(chunk.positions)
-    return (chunk, shards) if order is None else (chunk.select(order), shards[order])
-
-
-def _by_shard(order: Ints, shards: Ints) -> Iterable[tuple[int, list[int]]]:
-    """Yield each shard with the numbers of its rows, in order."""
-    if len(order) == 0:
-        return
-    sorted_shards = shards[order]
-    starts = np.flatnonzero(np.concatenate([[True], sorted_shards[1:] != sorted_shards[:-1]]))
-    for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(sorted_shards[start]), order[start:stop].tolist()

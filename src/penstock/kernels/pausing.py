@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.kernels.keyed import KeyedRunner, RowList
 from penstock.kernels.marks import Steps
 from penstock.kernels.shards import Position, Shard
+from penstock.kernels.timed_rows import Group, RowList, TimedRows
 from penstock.operators.base import Paused
 from penstock.rows.chunk import Chunk, Ints
 from penstock.rows.timing import FOREVER, Ticks
@@ -22,8 +22,8 @@ InSteps: TypeAlias = Generator[None, Callable[[], bool], T]
 """Work that stops where there is no more time, and is told how much there is by whoever goes on with it."""
 
 
-class PausingRunner(KeyedRunner):
-    """Run an operator without keys as `KeyedRunner` does, in pieces, and close its ports."""
+class PausingRunner(TimedRows):
+    """Run an operator without keys as `TimedRows` does, in pieces, and close its ports."""
 
     keeps_frames = False
     """Whether the operator's state stays in this process for good."""
@@ -32,7 +32,7 @@ class PausingRunner(KeyedRunner):
     closing: Steps | None = None
     """Those that close among the rows of the next group: where, and which."""
 
-    def run(self, group: list[tuple[int, Chunk, Ints]], marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
+    def run(self, group: Group, marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
         """Do everything at once."""
         began = self._clock()
         try:
@@ -46,7 +46,7 @@ class PausingRunner(KeyedRunner):
 
     def steps(
         self,
-        group: list[tuple[int, Chunk, Ints]],
+        group: Group,
         marks: Steps,
         watermark: Ticks,
         keep_going: Callable[[], bool] | None,
@@ -62,7 +62,7 @@ class PausingRunner(KeyedRunner):
         if self.closing is not None:
             self.closed |= frozenset(self.closing.values.tolist())
             self.closing = None
-        return {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
+        return self._made()
 
     def _run_in_steps(self, shard: Shard, found: RowList) -> InSteps[None]:
         """Take rows, closing ports and marks in their order."""

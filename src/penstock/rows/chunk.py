@@ -222,3 +222,11 @@ def concat(chunks: Sequence[Chunk]) -> Chunk:
 def _times(chunk: Chunk) -> Ints:
     assert chunk.times is not None
     return chunk.times
+
+
+def in_order(parts: Sequence[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:
+    """Put chunks, with the shard of each row, in one, rows in order, positions as wide as an operator's input."""
+    chunk = concat([part.widened(width) for part, _ in parts])
+    shards = np.concatenate([of for _, of in parts]) if len(parts) > 1 else parts[0][1]
+    order = sorting_order(chunk.positions)
+    return (chunk, shards) if order is None else (chunk.select(order), shards[order])

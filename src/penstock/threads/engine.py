@@ -20,7 +20,7 @@ from penstock.elastic.pilot import Lever
 from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
 from penstock.errors import FlowError, PenstockError
-from penstock.kernels.keyed import by_columns
+from penstock.kernels.column_kernels import by_columns
 from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan
