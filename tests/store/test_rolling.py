@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,27 @@ class TestWhenTheyAppear:
         parts = visible(tmp_path / "out")
         assert 2 <= len(parts) < 52 / 2, "52 epochs of two rows"
         assert [row[0] for row in read_back(tmp_path / "out")] == list(range(ROWS))
+
+    @pytest.mark.parametrize(("options", "left"), [({}, True), ({"file_size": "128 MB"}, False)], ids=str)
+    @pytest.mark.parametrize("begun", [1, 2])
+    def test_a_commit_does_not_wait_until_large_parts_are_joined(self, options, left, begun):
+        class Noting(list[str]):
+            add = list.append
+
+            def close(self) -> int:
+                return 1
+
+        small, large = ["part-00000.parquet", 1, 10, 0], ["part-00001.parquet", 1, 2_000_000, 0]
+        waiting = {"path": "out", "format": "parquet", "parts": [[n, 1, [small, large]] for n in (1, 2)]}
+        target, joined = Target.of(ps.write.parquet("out", **options)), Noting()
+        rolling = Rolling("out", target, lambda waiting, path: joined, lambda: 0.0)
+        rolling.begin({**waiting, "parts": waiting["parts"][:begun]}, 1)
+        files = rolling.roll(waiting, 1)
+        kept = left and begun == 1
+        assert [len(each.sources) for _, _, each in files] == ([3, 1] if kept else [4])
+        assert len(joined) == (3 if kept else 4), "what was joined in the shadow of the epoch stays joined"
+        names = [f"_penstock/staging/epoch={n:09d}.1/part-{i:05d}.parquet" for n in (1, 2) for i in (0, 1)]
+        assert [source for _, _, each in files for source in each.sources] == names
 
     def test_rows_appear_after_a_while_though_nothing_more_comes(self, data, tmp_path):
         flow = ps.Flow("idle")
@@ -463,6 +485,10 @@ def test_groups_keep_every_part_in_order_and_are_stable(epochs: Parts):
             before, after = group(waiting(count), target), group(waiting(count + 1), target)
             assert [each.sources for each in before[:-1]] == [each.sources for each in after[: len(before) - 1]]
             assert after[len(before) - 1].sources[: len(before[-1].sources)] == before[-1].sources
+            # Nor does what is left as it is at a commit change that.
+            last = group(waiting(count + 1), replace(target, last=20), after=count)
+            assert [source for each in last for source in each.sources] == names[: sum(map(len, epochs[: count + 1]))]
+            assert last[len(before) - 1].sources[: len(before[-1].sources)] == before[-1].sources
 
 
 class Counted:

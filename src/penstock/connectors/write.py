@@ -19,6 +19,8 @@ FILE_SIZE = 128_000_000
 """Bytes of a file, where the user says nothing."""
 LARGE_PART = 8_000_000
 """Where the user says nothing: what a task wrote is a file of its own from so many bytes on, and not copied."""
+LAST_PART = 1_000_000
+"""The same of an epoch whose rows are to appear with its commit, which would have to wait for the copy."""
 ROLL_SECONDS = 10.0
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -68,6 +70,11 @@ class Directory:
     def large(self) -> int:
         """Return from how many bytes on the file of one task is left as it is."""
         return LARGE_PART if self.file_size is None else max(1, self.file_size // 2)
+
+    @property
+    def last(self) -> int | None:
+        """Return the same for an epoch that appears with its commit; None where the user says how large files are."""
+        return LAST_PART if self.file_size is None else None
 
 
 @dataclass(frozen=True)

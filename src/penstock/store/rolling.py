@@ -35,11 +35,13 @@ class Target:
     full: int
     large: int
     every: float
+    last: int | None = None
+    """From how many bytes on a part of the last epoch is left as it is, where joining it would hold up its commit."""
 
     @classmethod
     def of(cls, writer: Directory) -> Target:
         """Return what a writer says."""
-        return cls(writer.path, writer.full, writer.large, writer.roll_every)
+        return cls(writer.path, writer.full, writer.large, writer.roll_every, writer.last)
 
 
 class Joined(Protocol):
@@ -93,16 +95,19 @@ class Group:
         self.rows, self.bytes = self.rows + rows, self.bytes + size
 
 
-def group(waiting: Json, target: Target, row_bytes: float = math.inf) -> list[Group]:
+def group(waiting: Json, target: Target, row_bytes: float = math.inf, after: int | None = None) -> list[Group]:
     """Return the files that what waits is to become, partition by partition and in order.
 
     Rows that are joined take no more than `row_bytes` each. While all of it is less than a full file, more parts only
-    add to the last group, or come after it.
+    add to the last group, or come after it. Of epochs `after` one, of which nothing is joined yet, only small parts are
+    to be.
     """
     labels: dict[str, list[Group]] = {}
+    late = target.large if target.last is None else min(target.last, target.large)
     for epoch, fence, parts in waiting["parts"]:
+        least = target.large if after is None or epoch <= after else late
         for name, rows, size, kind in parts:
-            label, large = name.rpartition("/")[0], size >= target.large
+            label, large = name.rpartition("/")[0], size >= least
             groups = labels.setdefault(label, [])
             last = groups[-1] if groups else None
             if last is None or large or last.alone or last.kind != kind or last.bytes >= target.full:
@@ -134,6 +139,8 @@ class Rolling:
         self._since: float | None = None
         self._open: dict[str, tuple[Joined, list[str]]] = {}
         """Files under way, by name, each with the parts that it has."""
+        self._joined = 0
+        """The last epoch whose parts are in them."""
         self._row_bytes = math.inf
         """What a row takes in a file that parts were joined to: small parts of Parquet are mostly about themselves."""
 
@@ -150,8 +157,8 @@ class Rolling:
             or sum(len(parts) for _, _, parts in waiting["parts"]) >= MOST_PARTS
         )
 
-    def _groups(self, waiting: Json) -> list[Group]:
-        return group(waiting, self._target, self._row_bytes)
+    def _groups(self, waiting: Json, after: int | None = None) -> list[Group]:
+        return group(waiting, self._target, self._row_bytes, after)
 
     def begin(self, waiting: Json, fence: int) -> None:
         """Join what waits so far; should that fail, all is joined when it is due."""
@@ -160,12 +167,14 @@ class Rolling:
             return  # a file for each partition would be open
         try:
             self._write(waiting, fence, groups, ended=False)
+            self._joined = waiting["parts"][-1][0]
         except (OSError, StorageError):
             self._abandon()
 
     def roll(self, waiting: Json, fence: int) -> list[tuple[str, str, Group]]:
         """Join what waits; return the files in order: where each is, its name, and what it has."""
-        groups = self._groups(waiting)
+        last = waiting["parts"][-1][0]
+        groups = self._groups(waiting, last - 1 if self._joined < last else None)
 
         def write() -> list[tuple[str, str, Group]]:
             try:
