@@ -28,7 +28,7 @@ from penstock.operators.scan import Aggregate
 from penstock.operators.windows import LATE, CountWindows, SessionWindows, TimeWindows
 from penstock.plan.graph import KeyedNode
 from penstock.plan.positions import timed_width
-from penstock.rows.chunk import Chunk, Ints, in_order
+from penstock.rows.chunk import Chunk, Ints, sorted_together
 from penstock.rows.timing import BEFORE, FOREVER, Ticks
 
 
@@ -76,14 +76,14 @@ def by_columns(node: KeyedNode) -> bool:
 
 
 def _running(operator: _Operator, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
-    chunk, shards = in_order([(chunk, of) for _, chunk, of in group], operator.width)
+    chunk, shards = sorted_together([(chunk, of) for _, chunk, of in group], operator.width)
     found = Running(operator.node, operator.shards).run(chunk, shards)
     return None if found is None else ByColumns({0: found[0]}, found[1], shards)
 
 
 def _arrived(operator: _Operator, group: Group, marks: Steps, watermark: Ticks, timed: bool) -> WindowRows | None:
     """Return rows that are to go to windows, with what columns need of them."""
-    chunk, shards = in_order([(chunk, of) for _, chunk, of in group], operator.width)
+    chunk, shards = sorted_together([(chunk, of) for _, chunk, of in group], operator.width)
     keys, times = coded_keys(operator.node.operator, chunk), chunk.times
     if times is None and not timed:
         times = np.zeros(len(chunk), np.int64)

@@ -24,7 +24,7 @@ from penstock.kernels.timed_rows import Group, TimedRows, watermarks_at
 from penstock.operators.join import Join
 from penstock.operators.scan import Aggregate
 from penstock.plan.graph import KeyedNode
-from penstock.rows.chunk import Chunk, concat, in_order
+from penstock.rows.chunk import Chunk, concat, sorted_together
 from penstock.rows.timing import Ticks
 
 FEW_ROWS = 32
@@ -94,7 +94,7 @@ class KeyedRunner:
         """Take rows by tight loops."""
         if not group:
             return {}
-        chunk, shards = in_order([(chunk, of) for _, chunk, of in group], self._width)
+        chunk, shards = sorted_together([(chunk, of) for _, chunk, of in group], self._width)
         return Folding(self._node, self._shards, self._failures, self._clock, self._hot).run(chunk, shards)
 
     def _account(self, made: ByColumns, seconds: float) -> None:

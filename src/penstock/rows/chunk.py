@@ -224,7 +224,7 @@ def _times(chunk: Chunk) -> Ints:
     return chunk.times
 
 
-def in_order(parts: Sequence[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:
+def sorted_together(parts: Sequence[tuple[Chunk, Ints]], width: int) -> tuple[Chunk, Ints]:
     """Put chunks, with the shard of each row, in one, rows in order, positions as wide as an operator's input."""
     chunk = concat([part.widened(width) for part, _ in parts])
     shards = np.concatenate([of for _, of in parts]) if len(parts) > 1 else parts[0][1]
