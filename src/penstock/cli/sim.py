@@ -80,7 +80,7 @@ def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
     from penstock.elastic.thread_level import ThreadLevel
     from penstock.lab.sim.pe import PE
     from penstock.lab.sim.scale import static_levels
-    from penstock.lab.sim.steering import static_throughput, steer, thread_wheel
+    from penstock.lab.sim.steering import static_throughput, steer, thread_lever
 
     if args.machine and args.cores:
         raise UsageError("--cores is of a plain machine; leave out --machine")
@@ -99,7 +99,7 @@ def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
     pe = PE(graph, machine, level=1, rows=args.rows, filled=0.5)
     journey = steer(
         pe,
-        [thread_wheel(ThreadLevel(high=machine.cores))],
+        [thread_lever(pe, ThreadLevel(high=machine.cores))],
         period=period,
         periods=args.periods,
         noise=0.02,

@@ -140,7 +140,7 @@ def test_fewer_workers_leave_and_come_back() -> None:
     pe = PE(pipeline(8, 0.001), IDEAL, level=8, rows=10, filled=0.5)
     rates = []
     for level in (8, 2, 4):
-        pe.set_level(level)
+        pe.set_workers(level)
         pe.run(1.0)
         before = sum(pe.processed)
         pe.run(4.0)
@@ -197,7 +197,7 @@ def test_order_is_kept_and_nothing_lost_under_any_schedule(
     pe = PE(graph, IDEAL, level=level, rows=10, capacity=4, chooser=Chance(seed))
     made = 0.0
     for new_level, new_permits in [(level, permits), *changes]:
-        pe.set_level(new_level)
+        pe.set_workers(new_level)
         for i in range(1, length + 1):
             if operators[i].permits != 1:
                 pe.set_permits(i, new_permits)

@@ -7,6 +7,7 @@ import pytest
 from penstock.elastic.baselines import GreedyRebinding
 from penstock.elastic.batch_size import BatchSize
 from penstock.elastic.decisions import replay
+from penstock.elastic.pilot import Period
 from penstock.elastic.rebinding import Rebinding
 from penstock.elastic.replicas import Replicas
 from penstock.elastic.thread_level import ThreadLevel
@@ -15,16 +16,15 @@ from penstock.elastic.waiting import WaitingConcurrency
 from penstock.lab.sim.graphs import Graph, Operator, data_parallel, pipeline
 from penstock.lab.sim.machine import CSTREAM_HOST, Machine, Synchronization
 from penstock.lab.sim.pe import PE
-from penstock.lab.sim.readings import Meter
 from penstock.lab.sim.steering import (
-    batch_wheel,
-    binding_wheel,
-    pool_wheel,
-    replica_wheel,
+    BoundLever,
+    PermitsLever,
+    batch_lever,
+    pool_lever,
     static_throughput,
     steer,
-    thread_wheel,
-    waiting_wheel,
+    thread_lever,
+    waiting_lever,
 )
 
 FREE = Synchronization(claim=0.0, tuple_passing=0.0, lock=0.0, wake=0.0)
@@ -34,7 +34,7 @@ IDEAL = Machine("ideal", cores=16, physical=16, synchronization=FREE)
 def find_workers(period: float, noise: float, seed: int) -> int:
     """Return the number of workers that a pipeline of six operators ends with, which must not change any more."""
     pe = PE(pipeline(6, 0.001), IDEAL, level=1, rows=10, filled=0.5)
-    journey = steer(pe, [thread_wheel(ThreadLevel(high=16))], period=period, periods=100, noise=noise, seed=seed)
+    journey = steer(pe, [thread_lever(pe, ThreadLevel(high=16))], period=period, periods=100, noise=noise, seed=seed)
     assert len(set(journey.levels[-20:])) == 1
     return journey.levels[-1]
 
@@ -52,7 +52,7 @@ def test_the_thread_level_backs_off_from_a_contended_lock() -> None:
     pe = PE(data_parallel(64, 0.001), machine, level=1, rows=4, filled=1 / 16)
     # The guard is left out: the threads that spin make the machine look busy before the best level is known.
     controller = ThreadLevel(high=16, cpu_limit=1.0)
-    journey = steer(pe, [thread_wheel(controller)], period=0.5, periods=60)
+    journey = steer(pe, [thread_lever(pe, controller)], period=0.5, periods=60)
     best = {level: PE(data_parallel(64, 0.001), machine, level=level, rows=4, filled=1 / 16) for level in range(1, 17)}
     rates = {level: static_throughput(each, period=0.5, warmup=2, periods=4) for level, each in best.items()}
     assert rates[journey.levels[-1]] >= 0.95 * max(rates.values())
@@ -68,8 +68,8 @@ def test_replicas_and_pool_resolve_a_bottleneck_as_in_figure_9() -> None:
     )
     pe = PE(Graph("one busy", operators), CSTREAM_HOST, level=1, rows=8, capacity=32)
     pe.set_permits(1, 1)
-    wheels = [pool_wheel(UtilizationPool(high=12)), replica_wheel(Replicas(high=12))]
-    steer(pe, wheels, period=0.1, periods=45)
+    levers = [pool_lever(pe, UtilizationPool(high=12)), PermitsLever(pe, Replicas(high=12))]
+    steer(pe, levers, period=0.1, periods=45)
     # The source makes a row every 16 us: the busy operator needs five workers for that.
     assert pe.permits[1] in (5, 6)
     assert pe.level >= 5
@@ -88,7 +88,7 @@ def test_two_busy_operators_grow_in_turn_as_in_figure_10() -> None:
     pe = PE(Graph("two busy", operators), CSTREAM_HOST, level=12, rows=8, capacity=32)
     for operator in (1, 2):
         pe.set_permits(operator, 1)
-    journey = steer(pe, [replica_wheel(Replicas(high=12))], period=0.5, periods=30)
+    journey = steer(pe, [PermitsLever(pe, Replicas(high=12))], period=0.5, periods=30)
     assert pe.permits[1] in (3, 4, 5)
     assert pe.permits[2] in (3, 4, 5)
     grown = [line.target for line in journey.log if line.what == "replicas"]
@@ -107,8 +107,8 @@ def skewed_chain() -> Graph:
 
 def run_bound(controller: object) -> tuple[PE, int]:
     pe = PE(skewed_chain(), IDEAL, level=4, rows=4, capacity=4096, binding=[0, *(i % 4 for i in range(16))])
-    wheels = [] if controller is None else [binding_wheel(controller)]  # type: ignore[arg-type]
-    journey = steer(pe, wheels, period=0.5, periods=20)
+    levers = [] if controller is None else [BoundLever(pe, controller)]  # type: ignore[arg-type]
+    journey = steer(pe, levers, period=0.5, periods=20)
     return pe, sum(line.what == "binding" for line in journey.log)
 
 
@@ -129,7 +129,7 @@ def test_rebinding_keeps_up_where_round_robin_does_not_and_moves_less_than_greed
 def test_waiting_concurrency_finds_the_rows_in_flight() -> None:
     graph = Graph("lookup", (Operator(0.0, (1,), source=True), Operator(1e-5, wait=0.002)))
     pe = PE(graph, IDEAL, level=1, rows=256)
-    steer(pe, [waiting_wheel(WaitingConcurrency(high=1024), 1)], period=5.0, periods=60)
+    steer(pe, [waiting_lever(pe, WaitingConcurrency(high=1024), 1)], period=5.0, periods=60)
     before = pe.processed[1]
     pe.run(20.0)
     best = PE(graph, IDEAL, level=1, rows=256)
@@ -144,7 +144,7 @@ def find_rows(rate: float, initial: int) -> PE:
     graph = Graph("batches", (Operator(0.0, (1,), source=True, rate=rate), Operator(0.0001)))
     # Without a time slice a worker claims one batch at a time, so that each pays for its claim.
     pe = PE(graph, machine, level=1, rows=initial, time_slice=0.0)
-    journey = steer(pe, [batch_wheel(BatchSize(initial=initial))], period=1.0, periods=40)
+    journey = steer(pe, [batch_lever(pe, BatchSize(initial=initial))], period=1.0, periods=40)
     assert len(set(journey.rows[-20:])) == 1
     assert replay(journey.log).same
     return pe
@@ -164,21 +164,25 @@ def test_batches_grow_where_a_backlog_builds_up_and_shrink_where_none_does() -> 
 
 def test_a_journey_replays_from_its_log() -> None:
     pe = PE(pipeline(6, 0.001), IDEAL, level=1, rows=10, filled=0.5)
-    wheels = [thread_wheel(ThreadLevel(high=16))]
-    journey = steer(pe, wheels, period=0.5, periods=40, noise=0.05, seed=5)
+    levers = [thread_lever(pe, ThreadLevel(high=16))]
+    journey = steer(pe, levers, period=0.5, periods=40, noise=0.05, seed=5)
     report = replay(journey.log)
     assert report.same
     assert report.steps == 40
 
 
-def test_readings_by_hand() -> None:
+def test_what_levers_read_by_hand() -> None:
     pe = PE(pipeline(2, 0.001), IDEAL, level=2, rows=10, filled=0.5)
-    meter = Meter(pe)
+    levers = thread_lever(pe, ThreadLevel()), pool_lever(pe, UtilizationPool()), PermitsLever(pe, Replicas())
+    before = pe.statistics()
     pe.run(1.0)
-    meter.read()
-    assert meter.done.seconds == 1.0
+    period = Period(before, pe.statistics())
+    assert period.seconds == 1.0
+    threads, pool, replicas = (lever.read(period) for lever in levers)
+    assert threads is not None
+    assert pool is not None
     # Two operators at 1,000 rows a second each, and the sink at as much.
-    assert meter.threads().throughput == pytest.approx(3000, rel=0.05)
-    assert meter.threads().cpu_usage == pytest.approx(2 / 16, rel=0.05)
-    assert meter.pool().utilization == pytest.approx((1.0, 1.0), rel=0.05)
-    assert [operator.kind for operator in meter.replicas().operators] == ["stateful"] * 3
+    assert threads.throughput == pytest.approx(3000, rel=0.05)
+    assert threads.cpu_usage == pytest.approx(2 / 16, rel=0.05)
+    assert pool.utilization == pytest.approx((1.0, 1.0), rel=0.05)
+    assert [operator.kind for operator in replicas.operators] == ["stateful"] * 3

@@ -102,7 +102,7 @@ def in_the_simulator(policy: Policy) -> Recorder:
     machine = Machine("free", cores=4, physical=4, synchronization=FREE)
     pe = PE(graph, machine, level=0, rows=ROWS, capacity=CAPACITY, time_slice=0.0, chooser=PolicyChooser(recorder))
     pe.run(0.0)  # all of the input is read before anything runs
-    pe.set_level(1)
+    pe.set_workers(1)
     pe.run(100.0)
     assert pe.processed[7] == pe.processed[8] == ROWS * BATCHES
     recorder.done = pe.statistics()

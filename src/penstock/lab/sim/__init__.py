@@ -4,7 +4,6 @@
     machine     cores, and what synchronization costs: inputs, with their sources
     graphs      operators with cost, waiting and selectivity, in the papers' shapes
     ports, pe   one processing element: queues, workers, claims, locks, back-pressure, order
-    readings    what the controllers see of it
     steering    controllers in the loop
     scale       Streams' thousand operators on 176 and 184 cores
     partitioned one partitioned operator on the queues of `order`

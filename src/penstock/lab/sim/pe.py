@@ -73,7 +73,7 @@ class PE:
         self.ports = Ports(graph, capacity, self.events, seen=chooser is not None)
         self.measured, self._counts = self.ports.measured, self.ports.operators
         count = len(self.operators)
-        self.level = self.busy = 0
+        self.level = self.busy = self.leaving = 0  # claims are short: who is to leave has left before anybody looks
         self.permits = [operator.permits for operator in self.operators]
         self.in_flight = [1] * count
         self.worker_busy: list[float] = []
@@ -97,7 +97,7 @@ class PE:
         for operator, permits in enumerate(self.permits):
             if permits != 1:
                 self._reorder(operator)
-        self.set_level(level)
+        self.set_workers(level)
         self._fill(filled)
 
     def statistics(self) -> FlowStats:
@@ -118,7 +118,7 @@ class PE:
 
     # What controllers turn.
 
-    def set_level(self, level: int) -> None:
+    def set_workers(self, level: int) -> None:
         """Set the number of workers; one too many leaves when it next looks for work."""
         for worker in range(len(self.worker_busy), level):
             self.worker_busy.append(0.0)

@@ -31,7 +31,7 @@ class Ports:
 
     def __init__(self, graph: Graph, capacity: int, events: Events, seen: bool = True) -> None:
         """Begin with empty queues; with `seen`, what waits in them is counted as the engine counts it, for policies."""
-        self._seen = seen
+        self._seen, self._graph = seen, graph
         count = len(graph.operators)
         self.measured = MeasuredFlow(lambda: events.now)
         for i, operator in enumerate(graph.operators):
@@ -112,6 +112,7 @@ class Ports:
                 totals.rows_in,
                 totals.rows_out,
                 totals.wall,
+                totals.rows_in * operator.cost,
                 name=counts.name,
                 kind=kind,
                 came=self.arrived[i],
@@ -119,8 +120,12 @@ class Ports:
                 queued=() if counts.is_source else (len(self.queues[i]),),
                 rows_queued=sum(batch.rows for batch in self.queues[i]),
                 permits=counts.permits,
+                begun=totals.rows_in,
+                in_flight=totals.rows_in * (operator.cost + operator.wait),
             )
-            for i, (counts, kind) in enumerate(zip(self.operators, self._kinds, strict=True))
+            for i, (counts, operator, kind) in enumerate(
+                zip(self.operators, self._graph.operators, self._kinds, strict=True)
+            )
             for totals in (counts.totals(),)
         }
 

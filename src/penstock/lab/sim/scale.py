@@ -16,7 +16,7 @@ from penstock.elastic.base import Controller
 from penstock.lab.sim.graphs import Graph, data_parallel, mixed, pipeline
 from penstock.lab.sim.machine import POWER8, XEON, Machine
 from penstock.lab.sim.pe import PE
-from penstock.lab.sim.steering import Journey, static_throughput, steer, thread_wheel
+from penstock.lab.sim.steering import Journey, static_throughput, steer, thread_lever
 
 # Tuples a batch: fewer where each costs much, so that an event stays short against a period.
 _ROWS, _ROWS_OF_EXPENSIVE = 64, 16
@@ -85,8 +85,7 @@ class Experiment:
     ) -> tuple[Journey, float]:
         """Let a controller find the level; return what it did, and the throughput where it ended."""
         pe = self.pe(initial)
-        wheels = [thread_wheel(controller)]
-        journey = steer(pe, wheels, period=self.period, periods=periods, noise=noise, seed=seed)
+        journey = steer(pe, [thread_lever(pe, controller)], period=self.period, periods=periods, noise=noise, seed=seed)
         return journey, static_throughput(pe, period=self.period, warmup=1, periods=6)
 
 

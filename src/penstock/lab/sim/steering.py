@@ -1,23 +1,27 @@
-"""Let controllers steer a simulated PE: read it once a period, decide, act, and keep the log."""
+"""Steer a simulated PE with the pilot of the engines: their levers where it answers as they do, its own where not.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+The simulator itself measures without error. Real measurements do not: what was processed in a period is multiplied by
+noise of a given size, from a seeded source.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.elastic.base import Action, Controller
-from penstock.elastic.decisions import Decision, Recorded
+from penstock.elastic.batch_size import BatchSize
+from penstock.elastic.decisions import Decision
+from penstock.elastic.levers import BatchLever, InFlightLever, PoolLever, WorkersLever, pooled
+from penstock.elastic.pilot import Lever, Period, Pilot
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad
+from penstock.elastic.replicas import OperatorStatistics, ReplicaStatistics
+from penstock.elastic.utilization_pool import UtilizationPool
+from penstock.elastic.waiting import WaitingConcurrency
+from penstock.lab.sim.graphs import Operator
 from penstock.lab.sim.pe import PE
-from penstock.lab.sim.readings import Meter
-
-
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """Tie a controller to what it reads and what it turns."""
-
-    name: str
-    controller: Controller[Any, Any]
-    read: Callable[[Meter], Any]
-    turn: Callable[[PE, Action], None]
+from penstock.statistics import FlowStats, OperatorStats
 
 
 @dataclass
@@ -32,75 +36,133 @@ class Journey:
     """As measured, with the noise that the controllers saw."""
 
 
-def steer(pe: PE, wheels: list[Wheel], *, period: float, periods: int, noise: float = 0.0, seed: int = 0) -> Journey:
+def steer(pe: PE, levers: list[Lever], *, period: float, periods: int, noise: float = 0.0, seed: int = 0) -> Journey:
     """Run a PE for so many periods under these controllers; each sees the same readings."""
-    journey = Journey()
-    meter = Meter(pe, noise, seed)
-    pilots = []
-    for wheel in wheels:
-        pilot, line = Recorded.begin(wheel.name, wheel.controller, time=pe.events.now)
-        pilots.append(pilot)
-        journey.log.append(line)
+    journey, statistics, known = Journey(), noisy(pe, noise, seed), 0
+    pilot = Pilot(levers, statistics())
     for _ in range(periods):
         pe.run(period)
-        meter.read()
+        before, now = pilot.before, statistics()
         journey.levels.append(pe.level)
         journey.rows.append(pe.rows)
-        journey.throughputs.append(meter.throughput)
-        for i, wheel in enumerate(wheels):
-            pilots[i], actions, lines = pilots[i].step(wheel.read(meter), time=pe.events.now)
-            journey.log += lines
-            for action in actions:
-                wheel.turn(pe, action)
+        journey.throughputs.append(now.since(before).rate)
+        pilot.step(now)
+        lines, known = pilot.journal.decisions_since(known)
+        journey.log += lines
     return journey
 
 
-def _number(action: Action) -> int:
-    assert isinstance(action.after, int)
-    return action.after
+def noisy(pe: PE, noise: float, seed: int) -> Callable[[], FlowStats]:
+    """Return what measures a PE with noise, the standard deviation of a throughput."""
+    chance, last, error = random.Random(seed), pe.statistics(), dict[str, float]()
+
+    def statistics() -> FlowStats:
+        nonlocal last
+        before, last = last, pe.statistics()
+        if not noise or last.at == before.at:
+            return last
+        wrong = math.exp(noise * chance.gauss(0, 1)) - 1
+        for name, each in last.since(before).operators.items():
+            error[name] = error.get(name, 0.0) + wrong * each.rows_in
+        # Parts of rows, as selectivities give them, too.
+        operators = {
+            name: replace(each, rows_in=each.rows_in + error[name])  # type: ignore[arg-type]
+            for name, each in last.operators.items()
+        }
+        return replace(last, operators=operators)
+
+    return statistics
 
 
-def thread_wheel(controller: Controller[Any, Any]) -> Wheel:
+def _busy(stats: FlowStats) -> float:
+    return sum(worker.busy_seconds for worker in stats.workers)
+
+
+def thread_lever(pe: PE, controller: Controller[Any, Any]) -> Lever:
     """Steer the number of workers by throughput."""
-    return Wheel("pe/threads", controller, Meter.threads, lambda pe, action: pe.set_level(_number(action)))
+    last = pe.statistics()
+
+    def usage() -> float:
+        nonlocal last
+        before, last = last, pe.statistics()
+        return min(1.0, (_busy(last) - _busy(before)) / ((last.at - before.at) * pe.machine.cores))
+
+    return WorkersLever(pe, controller, usage, pe.machine.cores)
 
 
-def pool_wheel(controller: Controller[Any, Any]) -> Wheel:
+def pool_lever(pe: PE, controller: UtilizationPool) -> Lever:
     """Steer the number of workers by their utilization."""
-    return Wheel("pe/pool", controller, Meter.pool, lambda pe, action: pe.set_level(_number(action)))
+    return PoolLever(pe, controller)
 
 
-def replica_wheel(controller: Controller[Any, Any]) -> Wheel:
-    """Steer how many workers may run each operator at once."""
-
-    def turn(pe: PE, action: Action) -> None:
-        pe.set_permits(int(action.target), _number(action))
-
-    return Wheel("pe/replicas", controller, Meter.replicas, turn)
+def waiting_lever(pe: PE, controller: WaitingConcurrency, operator: int) -> Lever:
+    """Steer how many rows of one operator wait at once."""
+    return InFlightLever(str(operator), lambda rows: pe.set_in_flight(operator, rows), controller)
 
 
-def binding_wheel(controller: Controller[Any, Any]) -> Wheel:
+def batch_lever(pe: PE, controller: BatchSize) -> Lever:
+    """Steer how many rows a batch takes."""
+    return BatchLever(pe.set_rows, lambda: pe.rows, controller)
+
+
+class _OwnLever(Lever):
+    """Steer what a PE has for each operator, under the operator's number."""
+
+    def __init__(self, pe: PE, controller: Controller[Any, Any]) -> None:
+        self.pe, self.controller = pe, controller
+
+    def operators(self, done: FlowStats) -> Iterator[tuple[OperatorStats, Operator]]:
+        """Yield what each operator did that is no source: those run on threads of their own."""
+        pairs = zip(done.operators.values(), self.pe.operators, strict=True)
+        return ((each, operator) for each, operator in pairs if not operator.source)
+
+
+class PermitsLever(_OwnLever):
+    """Steer how many workers may run each operator at once: permits stand for replicas."""
+
+    name = "replicas"
+
+    def read(self, period: Period) -> ReplicaStatistics:
+        done, seconds, pe = period.done, period.seconds, self.pe
+        found = []
+        for each, operator in self.operators(done):
+            permits = each.permits or 1
+            below = max((done.operators[str(to)].full[0] / seconds for to in operator.outputs), default=0.0)
+            found.append(
+                OperatorStatistics(
+                    each.name,
+                    (min(1.0, each.full[0] / seconds),) * permits,
+                    min(1.0, below),
+                    each.rows_in / seconds,
+                    min(1.0, each.wall / (seconds * permits)),
+                    each.kind,
+                )
+            )
+        busy = [worker.busy_seconds / seconds for worker in pooled(done)]
+        return ReplicaStatistics(tuple(found), sum(busy) > 0.95 * len(busy) and pe.level < pe.machine.cores)
+
+    def act(self, action: Action) -> None:
+        if isinstance(action.after, int):
+            self.pe.set_permits(int(action.target), action.after)
+
+
+class BoundLever(_OwnLever):
     """Steer which worker runs each operator."""
 
-    def turn(pe: PE, action: Action) -> None:
-        pe.bind(int(action.target), _number(action))
+    name = "rebinding"
 
-    return Wheel("pe/binding", controller, Meter.binding, turn)
+    def read(self, period: Period) -> BindingStatistics:
+        assert self.pe.binding is not None
+        loads = []
+        for each, operator in self.operators(period.done):
+            seconds = each.wall / each.rows_in if each.rows_in else operator.cost
+            bound = self.pe.binding[int(each.name)]
+            loads.append(OperatorLoad(each.name, bound, round(each.rows_queued), seconds, round(each.came)))
+        return BindingStatistics(self.pe.level, tuple(loads))
 
-
-def waiting_wheel(controller: Controller[Any, Any], operator: int) -> Wheel:
-    """Steer how many rows of one operator wait at once."""
-    return Wheel(
-        f"pe/waiting/{operator}",
-        controller,
-        lambda meter: meter.waiting(operator),
-        lambda pe, action: pe.set_in_flight(operator, _number(action)),
-    )
-
-
-def batch_wheel(controller: Controller[Any, Any]) -> Wheel:
-    """Steer how many rows a batch takes."""
-    return Wheel("pe/batches", controller, Meter.batches, lambda pe, action: pe.set_rows(_number(action)))
+    def act(self, action: Action) -> None:
+        if isinstance(action.after, int):
+            self.pe.bind(int(action.target), action.after)
 
 
 def static_throughput(pe: PE, *, period: float, warmup: int, periods: int) -> float:
