@@ -135,6 +135,8 @@ class OperatorStats(Totals):
     """Bytes of its state, where that is kept."""
     shard_bytes: Mapping[int, int] = field(default_factory=dict)
     """Of which, by shard."""
+    memory_bytes: int | None = None
+    """Bytes of memory that its state takes, about, in all workers together."""
     hot_keys: Mapping[int, Sequence[tuple[str, float]]] = field(default_factory=dict)
     """The hottest keys of heavy shards, by name if asked for, and their shares."""
     begun: int = 0
@@ -210,6 +212,7 @@ class OperatorStats(Totals):
             queue_of=self.queue_of,
             state_bytes=self.state_bytes,
             shard_bytes=self.shard_bytes,
+            memory_bytes=self.memory_bytes,
             hot_keys=self.hot_keys,
             begun=self.begun + sign * other.begun,
         )

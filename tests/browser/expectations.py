@@ -18,6 +18,7 @@ FIELDS = (
     "errors",
     "state_bytes",
     "keys",
+    "key_bytes",
     "reorder_depth",
     "oldest_gap",
 )

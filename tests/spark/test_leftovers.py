@@ -56,3 +56,10 @@ def test_in_local_mode_the_shuffle_files_of_a_streaming_frame_go_with_their_epoc
     assert len(epochs) >= driver.EPOCHS
     assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["frame"]
     assert (ended["files"], ended["cached"]) == (0, 0)
+
+
+def test_in_local_mode_the_shuffle_files_of_all_levels_go_with_their_epoch(tmp_path):
+    *epochs, ended = run(tmp_path, "local")
+    assert len(epochs) == driver.EPOCHS + 1
+    assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["local"]
+    assert (ended["files"], ended["cached"]) == (0, 0)

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import penstock as ps
-from penstock.kernels.shards import Shard
 from penstock.rows.keys import SHARDS, hash_value
 from penstock.spark import worker_state
 from penstock.spark.stages import CHAIN_LIMIT
-from penstock.spark.worker_state import ShardCache, _Cached
 from penstock.store import state_files as deltas
 from penstock.store.checkpoint import RETAIN, Checkpoint
 from penstock.store.keeper import Keeper
@@ -107,14 +105,6 @@ class TestWorkerCache:
         engine = run_inline(keyed(rows), tmp_path, backend=backend, tasks=1, epoch_rows=1)
         assert engine.outputs is not None
         assert engine.outputs.results["out"][-1] == (two, 9, 10)
-
-    def test_it_is_bounded(self):
-        cache = ShardCache(limit=100)
-        for shard in range(5):
-            cache.put(("flow", "operator", shard), _Cached("file", Shard(), 40))
-        assert cache.take(("flow", "operator", 2)) is None
-        assert cache.take(("flow", "operator", 3)) is not None
-        assert cache.take(("flow", "operator", 4)) is not None
 
 
 class TestDamage:

@@ -41,15 +41,15 @@ def absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
-@lru_cache(maxsize=1)
-def _local() -> fs.FileSystem:
-    return fs.LocalFileSystem()
+@lru_cache(maxsize=2)
+def _local(mapped: bool = False) -> fs.FileSystem:
+    return fs.LocalFileSystem(use_mmap=mapped)
 
 
-def open_path(path: str) -> Any:
-    """Open a file for reading at random."""
+def open_path(path: str, *, mapped: bool = False) -> Any:
+    """Open a file for reading at random; mapped into memory on a local disk, where that is asked for."""
     system, inside = locate(path)
-    return system.open_input_file(inside)
+    return (_local(True) if mapped and system.type_name == "local" else system).open_input_file(inside)
 
 
 def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:

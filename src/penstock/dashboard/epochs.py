@@ -168,7 +168,13 @@ class EpochView:
             "busy": round(min(1.0, lately.wall / span / tasks), 4),
             "queue": None,
             "state_bytes": now.state_bytes,
+            "key_bytes": key_bytes(now.memory_bytes, now.keys),
         }
+
+
+def key_bytes(memory: int | None, keys: int | None) -> int | None:
+    """Return what a key costs: the bytes of memory of its state, its place in an index included, about."""
+    return round(memory / keys) if memory and keys else None
 
 
 def describe_operator(now: OperatorStats, lately: OperatorStats, span: float) -> Json:

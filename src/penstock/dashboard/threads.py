@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Any
 
-from penstock.dashboard.epochs import describe_operator, describe_shards
+from penstock.dashboard.epochs import describe_operator, describe_shards, key_bytes
 from penstock.dashboard.graph import Reached, pressure_in_queues
+from penstock.kernels.state_size import state_bytes
 from penstock.run import Run
 from penstock.statistics import FlowStats, Latency, OperatorStats
 from penstock.threads.engine import LocalEngine
@@ -110,6 +108,7 @@ class ThreadsView:
             "busy": round(min(1.0, done.wall / seconds / room), 4),
             "queue": max(now.queued, default=0),
             "state_bytes": self._sizes.get(now.name),
+            "key_bytes": key_bytes(self._sizes.get(now.name), now.keys),
         }
 
     def _guess_sizes(self) -> None:
@@ -148,45 +147,3 @@ class ThreadsView:
 def latency(found: Latency | None) -> Json | None:
     """Return a latency as plain JSON, in seconds."""
     return None if found is None else {"p50": round(found.p50, 5), "p99": round(found.p99, 5)}
-
-
-SAMPLED_KEYS = 16
-"""Keys that are looked at, in all states together, at least one in each."""
-BUDGET = 64
-"""Objects that are looked at for one key."""
-
-
-def state_bytes(states: Iterable[Mapping[Any, Any]]) -> int | None:
-    """Guess the bytes of all states; None where they changed while they were looked at."""
-    total = 0.0
-    states = list(states)
-    keys = max(1, SAMPLED_KEYS // max(1, len(states)))
-    for state in states:
-        try:
-            sampled = list(islice(state.items(), keys))
-        except RuntimeError:  # a worker added a key meanwhile
-            return None
-        if sampled:
-            total += len(state) * sum(_size(key) + _size(value) for key, value in sampled) / len(sampled)
-    return round(total)
-
-
-def _size(value: Any, budget: int = BUDGET) -> float:
-    """Guess the bytes of a value; of long containers only the first elements are looked at."""
-    own = float(sys.getsizeof(value, 64))
-    if budget <= 1:
-        return own
-    inside: list[Any] = []
-    count = 0
-    try:
-        if isinstance(value, dict):
-            inside, count = [part for pair in islice(value.items(), 8) for part in pair], 2 * len(value)
-        elif isinstance(value, (tuple, list, set, frozenset)):
-            inside, count = list(islice(value, 8)), len(value)
-        elif hasattr(value, "__dict__"):
-            inside, count = list(islice(vars(value).values(), 8)), len(vars(value))
-    except RuntimeError:  # a worker changed it meanwhile
-        return own
-    if not inside:
-        return own
-    return own + count / len(inside) * sum(_size(part, budget // len(inside)) for part in inside)

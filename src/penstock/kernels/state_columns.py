@@ -34,7 +34,9 @@ class WholeNumbers:
     def __init__(self) -> None:
         self._levels = [_nothing(), _nothing()]
         self._single: dict[Any, int] = {}
-        """Keys that came one by one, and null."""
+        """Keys that came one by one."""
+        self.null = -1
+        """The slot of null."""
 
     def find(self, keys: Keys) -> Ints:
         """Return the slot of each key, -1 where it has none."""
@@ -43,15 +45,14 @@ class WholeNumbers:
             return self._sought(np.asarray(keys))
         found = self._sought(np.array([0 if key is None else key for key in keys], np.int64))
         if None in keys:
-            found[keys.index(None)] = self._single.get(None, -1)
+            found[keys.index(None)] = self.null
         return found
 
     def _merge(self) -> None:
-        """Put keys that came one by one to the others, but for null."""
-        if len(self._single) > (None in self._single):
-            null = self._single.pop(None, None)
+        """Put keys that came one by one to the others."""
+        if self._single:
             self._add(np.fromiter(self._single, np.int64), np.fromiter(self._single.values(), np.int64))
-            self._single = {} if null is None else {None: null}
+            self._single = {}
 
     def _sought(self, keys: Ints) -> Ints:
         found = np.full(len(keys), -1, np.int64)
@@ -64,18 +65,22 @@ class WholeNumbers:
 
     def get(self, key: Any) -> int:
         """Return the slot of one key, -1 where it has none."""
-        slot = self._single.get(key)
-        if slot is None and key is not None:
+        if key is None:
+            return self.null
+        slot = self._single.get(key, -1)
+        if slot < 0:
             for known, slots in self._levels:
                 at = int(np.searchsorted(known, key))
                 if at < len(known) and known[at] == key:
                     return int(slots[at])
-        return -1 if slot is None else slot
+        return slot
 
     def add(self, keys: Keys, first: int) -> None:
         """Give new keys the slots from `first` on."""
         if isinstance(keys, list):
-            self._single.update(zip(keys, range(first, first + len(keys)), strict=True))
+            new = dict(zip(keys, range(first, first + len(keys)), strict=True))
+            self.null = new.pop(None, self.null)
+            self._single.update(new)
             if len(self._single) > _FEW:
                 self._merge()
         else:
@@ -88,8 +93,36 @@ class WholeNumbers:
             main, recent = _merged(main, recent), _nothing()
         self._levels = [main, recent]
 
+    def listed(self, size: int) -> list[Any]:
+        """Return the keys of the first slots, as Python has them."""
+        # In this order: keys that another thread puts to the others meanwhile are seen here or there.
+        null, single, levels = self.null, dict(self._single), self._levels
+        placed = np.zeros(size, np.int64)
+        for known, slots in levels:
+            there = slots < size
+            placed[slots[there]] = known[there]
+        keys: list[Any] = placed.tolist()
+        for key, slot in [*single.items(), (None, null)]:
+            if 0 <= slot < size:
+                keys[slot] = key
+        return keys
+
+    def ascending(self, wanted: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """Return the keys of the slots that are wanted, ascending, and the slots; not null."""
+        self._merge()
+        some = [(known[there], slots[there]) for known, slots in self._levels if (there := wanted[slots]).any()]
+        keys, slots = some[0] if len(some) == 1 else _merged(*some) if some else _nothing()
+        return keys, slots.astype(np.int64)
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        return sum(part.nbytes for level in self._levels for part in level) + _ENTRY * len(self._single)
+
 
 Level = tuple[Ints, npt.NDArray[np.int32]]
+_ENTRY = 100
+"""The bytes of an entry of a dict with its key, a small object, and a number, about."""
 
 
 def _nothing() -> Level:
@@ -107,6 +140,7 @@ class AnyKeys:
 
     def __init__(self) -> None:
         self._slots: dict[Any, int] = {}
+        """In the order of the slots: they are given one after the other, and none is taken back."""
 
     def find(self, keys: Keys) -> Ints:
         """Return the slot of each key, -1 where it has none."""
@@ -120,6 +154,15 @@ class AnyKeys:
     def add(self, keys: Keys, first: int) -> None:
         """Give new keys the slots from `first` on."""
         self._slots.update(zip(keys, range(first, first + len(keys)), strict=True))
+
+    def listed(self, size: int) -> list[Any]:
+        """Return the keys of the first slots."""
+        return list(self._slots)[:size]
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        return _ENTRY * len(self._slots)
 
 
 class ColumnStates(MutableMapping[Any, Any]):
@@ -135,8 +178,7 @@ class ColumnStates(MutableMapping[Any, Any]):
         self.forms = list(self._first)
         """How the states of each aggregate are kept by now."""
         self._index: WholeNumbers | AnyKeys = WholeNumbers() if self._whole else AnyKeys()
-        self._size, self._nulls = 0, -1
-        self._keys: npt.NDArray[Any] = np.empty(0, np.int64 if self._whole else object)
+        self._size = 0
         self._columns: list[Parts] = [form.blanks(0) for form in self.forms]
         self._touched = np.empty(0, bool)
         self._lately: dict[Any, Any] = {}
@@ -208,18 +250,11 @@ class ColumnStates(MutableMapping[Any, Any]):
         if size > len(self._touched):
             room = size + size // 8 + 16
             self._columns = [tuple(_grown(part, room) for part in parts) for parts in self._columns]
-            self._keys, self._touched = _grown(self._keys, room), _grown(self._touched, room)
+            self._touched = _grown(self._touched, room)
 
     def _add(self, keys: Keys) -> None:
-        first, size = self._size, self._size + len(keys)
-        if self._whole and isinstance(keys, list):
-            for slot, key in enumerate(keys, first):
-                self._nulls = slot if key is None else self._nulls
-                self._keys[slot] = 0 if key is None else key
-        else:
-            self._keys[first:size] = keys if self._whole else value_list(list(keys))
-        self._index.add(keys, first)
-        self._size = size
+        self._index.add(keys, self._size)
+        self._size += len(keys)
 
     def __len__(self) -> int:
         return self._size + sum(self._index.get(key) < 0 for key in list(self._lately))
@@ -230,10 +265,7 @@ class ColumnStates(MutableMapping[Any, Any]):
 
     def _written(self) -> list[Any]:
         """Return the keys that the columns have."""
-        keys: list[Any] = self._keys[: self._size].tolist()
-        if 0 <= self._nulls < len(keys):
-            keys[self._nulls] = None
-        return keys
+        return self._index.listed(self._size)
 
     def __contains__(self, key: Any) -> bool:
         return key in self._lately or self._index.get(key) >= 0
@@ -301,17 +333,24 @@ class ColumnStates(MutableMapping[Any, Any]):
     def saved(self, full: bool) -> Saved:
         """Return the states of all keys, or of those that have changed, for pickling; the same bytes for the same."""
         self._flush()
-        slots = np.arange(self._size) if full else np.flatnonzero(self._touched[: self._size])
+        wanted = np.ones(self._size, bool) if full else self._touched[: self._size]
         keys: Any
-        if self._whole and not (slots == self._nulls).any():
-            slots = slots[np.argsort(self._keys[slots], kind="stable")]
-            keys = self._keys[slots].tobytes()
+        if isinstance(self._index, WholeNumbers) and not (self._index.null >= 0 and wanted[self._index.null]):
+            ascending, slots = self._index.ascending(wanted)
+            keys = ascending.tobytes()
         else:
             every = self._written()
-            slots = np.array(sorted(slots.tolist(), key=lambda slot: hash_value(every[slot])), np.int64)
-            keys = [every[slot] for slot in slots.tolist()]
+            chosen = sorted(np.flatnonzero(wanted).tolist(), key=lambda slot: hash_value(every[slot]))
+            slots, keys = np.array(chosen, np.int64), [every[slot] for slot in chosen]
         columns = zip(self.forms, self.gather(slots), strict=True)
         return _MARK, keys, [(form.name, [_plain(part) for part in parts]) for form, parts in columns]
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        numbers = sum(part.nbytes for parts in self._columns for part in parts) + self._touched.nbytes
+        objects = sum(form is OBJECTS for form in self.forms) * self._size
+        return numbers + self._index.bytes + _ENTRY * (objects + len(self._lately))
 
     def load(self, saved: Saved) -> None:
         """Take what was saved."""

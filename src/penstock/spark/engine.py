@@ -321,7 +321,7 @@ class SparkEngine(Engine):
             splits=tuple(tuple(group) for group in groups) or ((),),
             marks=copy.deepcopy(source.marks),
             ends=taken.ends,
-            state={name: StatePointers.of(index) for name, index in position.state.items()},
+            state={name: StatePointers.of(index, epoch) for name, index in position.state.items()},
             checkpoint=self._path,
             flow_id=self._keeper.id,
             sink_schemas={name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},

@@ -17,6 +17,7 @@ from penstock.spark.ship import unpack_plan
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.task import Task
 from penstock.spark.worker_end import at_worker_end
+from penstock.spark.worker_state import CACHE
 
 _KEPT = 4
 _stages: OrderedDict[bytes, Stages] = OrderedDict()
@@ -87,6 +88,8 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
         # By the clock of the wall too, so that the driver can tell when the tasks of a level were done.
         spent = {"wall": wall, "cpu": process_time() - cpu, "ended": began + wall}
         timings.add([{**task.timings(), **spent} for task in tasks])
+        del tasks, arriving, task
+        _PUT_ASIDE.after_task(CACHE.objects)
     finally:
         if collecting:
             gc.enable()
@@ -101,3 +104,32 @@ def _settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+class PutAside:
+    """Keep the cycle collector from looking at the state of all keys after each task.
+
+    A dict that got one new state is looked at as a whole: some 0.1 us for each key that it has, twice in each epoch.
+    What is put aside is not looked at; should it become rubbish in a cycle, it goes when all is looked at, which is
+    every now and then.
+    """
+
+    MANY, EVERY = 100_000, 64
+    """From so many keys on; all is looked at after so many tasks."""
+
+    def __init__(self) -> None:
+        self._tasks = 0
+
+    def after_task(self, keys: int) -> None:
+        """Put aside what is there by now; `keys` have states that are objects."""
+        if keys < self.MANY:
+            return
+        self._tasks += 1
+        if self._tasks % self.EVERY == 0:
+            gc.unfreeze()  # PySpark looks at all behind the task
+        else:
+            gc.collect(1)  # what the task left is young
+            gc.freeze()
+
+
+_PUT_ASIDE = PutAside()

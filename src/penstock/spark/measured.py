@@ -47,12 +47,15 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
     hot: dict[str, dict[int, list[tuple[str, float]]]] = {}
     waits: dict[str, Waited] = {}
     stages: dict[int, list[tuple[float, float]]] = {}
+    memory: dict[str, int] = {}
     for timing in outcome.timings:
         stages.setdefault(timing["level"], []).append((timing.get("wall", 0.0), timing.get("cpu", 0.0)))
         for name, load in timing["load"].items():
             shards.setdefault(name, {}).update({shard: (rows, spent) for shard, rows, spent in load})
         for name, keys in timing.get("hot_keys", {}).items():
             hot.setdefault(name, {}).update(keys)
+        for name, held in timing.get("held", {}).items():
+            memory[name] = memory.get(name, 0) + held
         for name, (rows, wall, flight, cpu) in timing.get("waits", {}).items():
             a, b, c, d = waits.get(name, NO_WAITS)
             waits[name] = (a + rows, b + wall, c + flight, d + cpu)
@@ -71,7 +74,9 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
             shards=shards.get(name, {}),
             table=spec.tables[name] if name in keyed else None,
             waits=waits.get(name, NO_WAITS),
+            keys=sum(state[name].keys.values()) if name in state else None,
             state_bytes=state[name].bytes() if name in state else None,
+            memory_bytes=memory.get(name),
             shard_bytes={shard: sum(sizes) for shard, sizes in state[name].sizes.items()} if name in state else {},
             hot_keys=hot.get(name, {}),
         )

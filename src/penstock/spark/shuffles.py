@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.spark.envelope import DDL
 from penstock.spark.stages import EpochSpec, Stages
+from penstock.spark.worker_state import LANE
 
 
 class Anchors:
@@ -149,6 +150,10 @@ class ByteShuffles:
 
     What PySpark's `RDD` would do for each epoch is done once here: the functions of a flow's levels are pickled and
     given to the JVM, and each job gets its epoch as a property. An epoch then takes a few calls into the JVM.
+
+    Spark gives a task to whichever Python worker has been idle for longest, so that after some epochs every worker
+    would hold every shard. Here each task has a *lane*, one for each core: workers of different lanes have different
+    environments, and so a task, and its shards, stay in one process. More tasks than cores share lanes.
     """
 
     def __init__(self, context: Any) -> None:
@@ -156,23 +161,32 @@ class ByteShuffles:
         java = context._jvm
         self._python_rdd, self._pairs, self._by_number = java.PythonRDD, java.PairwiseRDD, java.PythonPartitioner
         self._values_of = java.PythonRDD.valueOfPair
-        self._starts: dict[int, Any] = {}
-        self._functions: dict[tuple[bytes, int, bool], Any] = {}
+        self._prune, self._sequence = java.org.apache.spark.rdd.PartitionPruningRDD.create, java.PythonUtils.toSeq
+        self._java_rdd = java.org.apache.spark.api.java.JavaRDD
+        self._lanes = max(1, int(context.defaultParallelism))
+        self._nothing: Any = None
+        self._only: dict[int, Any] = {}
+        self._functions: dict[tuple[bytes, int, bool, int], Any] = {}
 
     def run(
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
         assert not frames, "rows of a DataFrame need a DataFrame"
         last = 0 if spec.solo else len(spec.tasks) - 1
-        made = self._start(1 if spec.solo else len(spec.splits))
+        made, shuffles = None, []
         for level in range(last + 1):
             # A call into the JVM each, a fraction of a millisecond: whoever opens Spark's page can read it.
             self._context.setLocalProperty(STAGE, solo_label(labels) if spec.solo else labels[level])
-            function = self._function(packed, level, level == last, timings)
-            made = self._python_rdd(made.rdd(), function, False, False)
+            tasks = 1 if spec.solo else spec.tasks[level] if level else len(spec.splits)
+            functions = [self._function(packed, level, level == last, timings, task) for task in range(tasks)]
+            made = self._union(
+                [self._python_rdd(self._input(made, n, tasks), f, False, False) for n, f in enumerate(functions)]
+            )
             if level < last:
                 pairs = self._pairs(made).asJavaPairRDD()
-                made = self._values_of(pairs.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
+                shuffles.append(pairs.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
+                made = self._values_of(shuffles[-1]).rdd()
+        assert made is not None
         packed_spec, file = pickle.dumps(spec), None
         if len(packed_spec) > SPEC_BYTES:
             # Rows from the driver are in it. Properties are copied for each task and logged; a file is not.
@@ -181,41 +195,84 @@ class ByteShuffles:
             file.flush()
         self._context.setLocalProperty(SPEC, f"file:{file.name}" if file else base64.b64encode(packed_spec).decode())
         try:
-            return _received(self._python_rdd.collectAndServe(made.asJavaRDD().rdd()), self._context.serializer)
+            return _received(self._python_rdd.collectAndServe(made), self._context.serializer)
         finally:
             with suppress(Exception):  # a Spark that is gone has nothing to clean
                 self._context.setLocalProperty(SPEC, None)
                 self._context.setLocalProperty(STAGE, None)
-                # Otherwise the files stay until the JVM happens to collect what refers to them.
-                made.cleanShuffleDependencies(False)
+                self._clean(shuffles)
             if file is not None:
                 file.close()
 
-    def _start(self, count: int) -> Any:
-        """Return an RDD of so many empty partitions."""
-        if count not in self._starts:
-            self._starts[count] = self._context.parallelize([], count)._jrdd
-        return self._starts[count]
+    def _clean(self, shuffles: list[Any]) -> None:
+        """Remove the files of shuffles, which otherwise stay until the JVM happens to collect what refers to them.
 
-    def _function(self, packed: bytes, level: int, last: bool, timings: Any) -> Any:
-        """Return the JVM's handle of the function of a level."""
+        One by one: Spark's own way goes through each task of each level for each of the next.
+        """
+        if shuffles:
+            cleaner = self._context._jsc.sc().cleaner()
+            for shuffle in shuffles if cleaner.isDefined() else ():
+                cleaner.get().doCleanupShuffle(shuffle.rdd().dependencies().head().shuffleId(), False)
+
+    def _input(self, made: Any, task: int, tasks: int) -> Any:
+        """Return the RDD of what arrives at one task: of one partition."""
+        if made is None:
+            if self._nothing is None:
+                self._nothing = self._context.parallelize([], 1)._jrdd.rdd()
+            return self._nothing
+        if tasks == 1:
+            return made
+        if task not in self._only:
+            self._only[task] = self._sequence([task]).toSet()  # to Scala, a set is a function that tells what is in it
+        return self._prune(made, self._only[task])
+
+    def _union(self, parts: list[Any]) -> Any:
+        """Return the RDD whose partitions are those of several, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        array = self._context._gateway.new_array(self._java_rdd, len(parts))
+        for number, part in enumerate(parts):
+            array[number] = part.asJavaRDD()
+        return self._context._jsc.union(array).rdd()
+
+    def _function(self, packed: bytes, level: int, last: bool, timings: Any, task: int) -> Any:
+        """Return the JVM's handle of the function of a level, for the lane of a task."""
         from pyspark.core.rdd import _wrap_function
         from pyspark.serializers import NoOpSerializer
 
-        if (packed, level, last) not in self._functions:
-            function = _level_task(packed, level, last, timings)
-            out = self._context.serializer if last else NoOpSerializer()
-            self._functions[packed, level, last] = _wrap_function(self._context, function, NoOpSerializer(), out)
-        return self._functions[packed, level, last]
+        lane = task % self._lanes
+        found = self._functions.get((packed, level, last, lane))
+        if found is None:
+            plain = self._functions.get((packed, level, last, -1))
+            if plain is None:
+                function = _level_task(packed, level, last, timings)
+                out = self._context.serializer if last else NoOpSerializer()
+                plain = _wrap_function(self._context, function, NoOpSerializer(), out)
+                self._functions[packed, level, last, -1] = plain
+            # All lanes have the very same command: it goes to a task once, with the functions of all.
+            found = self._functions[packed, level, last, lane] = self._context._jvm.SimplePythonFunction(
+                plain.command(),
+                {**self._context.environment, LANE: f"{lane}/{self._lanes}"},
+                plain.pythonIncludes(),
+                plain.pythonExec(),
+                plain.pythonVer(),
+                plain.broadcastVars(),
+                plain.accumulator(),
+            )
+        return found
 
 
 def _level_task(packed: bytes, level: int, last: bool, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
-    def level_task(task: int, arriving: Iterator[Any]) -> Iterator[Any]:
+    def level_task(_: int, arriving: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
         from pyspark.serializers import pack_long
 
         from penstock.spark.entry import run_on_frames
 
-        for target, frame in run_on_frames(packed, _this_epoch(), level, _input(level, task, arriving), timings):
+        context = TaskContext.get()
+        assert context is not None
+        spec, given = _this_epoch(context), _input(level, context.partitionId(), arriving)
+        for target, frame in run_on_frames(packed, spec, level, given, timings):
             if last:
                 yield target, bytes(frame)
             else:
@@ -233,12 +290,8 @@ def _input(level: int, task: int, arriving: Iterator[Any]) -> Iterable[Any]:
     return [*arriving, task]
 
 
-def _this_epoch() -> EpochSpec:
-    """Return the epoch of the job that this task belongs to."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
+def _this_epoch(context: Any) -> EpochSpec:
+    """Return the epoch of the job that a task belongs to."""
     found = context.getLocalProperty(SPEC)
     assert found is not None, "the job came without its epoch: is PYSPARK_PIN_THREAD off?"
     if found.startswith("file:"):

@@ -166,7 +166,9 @@ def _turn_bounds(plan: Plan, slices: dict[str, Slice], wanted: list[int]) -> lis
 
 
 CHAIN_LIMIT = 8
-"""A shard is written whole once its chain has as many files, if it changes."""
+"""A shard is written whole if it changes and its chain has as many files, of as many bytes as its first."""
+LONG_CHAIN = 4 * CHAIN_LIMIT
+"""So many files are too many, whatever is in them."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,21 @@ class StatePointers:
     """Shards whose chain is long: they are written whole if they change."""
 
     @classmethod
-    def of(cls, index: ShardIndex) -> StatePointers:
-        """Return what tasks must know of an operator's files."""
+    def of(cls, index: ShardIndex, epoch: int) -> StatePointers:
+        """Return what tasks must know of an operator's files in an epoch."""
         files = index.files()
         number = {name: i for i, name in enumerate(files)}
         chains = {shard: tuple(number[name] for name in chain) for shard, chain in index.chains.items()}
-        full = frozenset(shard for shard, chain in index.chains.items() if len(chain) >= CHAIN_LIMIT)
-        return cls(tuple(files), chains, dict(index.due), full)
+        return cls(tuple(files), chains, dict(index.due), frozenset(_written_whole(index, epoch)))
+
+
+def _written_whole(index: ShardIndex, epoch: int) -> list[int]:
+    """Return the shards whose chain is to end: not all at once, for that would be all of the state in one epoch."""
+    sizes = index.sizes
+    long = [n for n, found in sizes.items() if len(found) >= CHAIN_LIMIT and sum(found[1:]) >= found[0]]
+    if len(long) > max(1, len(sizes) // CHAIN_LIMIT):
+        long = [n for n in long if n % CHAIN_LIMIT == epoch % CHAIN_LIMIT]
+    return [*long, *(n for n, found in sizes.items() if len(found) >= LONG_CHAIN)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ from penstock.spark.parts import TaskReport, write_part
 from penstock.spark.passage import Passage, Passages, count
 from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, Stages
-from penstock.spark.worker_state import CACHE, OperatorShards, write_state
+from penstock.spark.worker_state import CACHE, OperatorShards, drop_others, write_state
 from penstock.store.state_files import FileReader
 
 COLUMN_ROWS = 524_288
@@ -69,6 +69,7 @@ class Task:
         self._load: dict[str, list[tuple[int, int, float]]] = {}
         self._seconds: dict[str, float] = {}
         self._hot_keys: dict[str, dict[int, list[tuple[str, float]]]] = {}
+        self._held: dict[str, int] = {}
 
     def run(self, arriving: Iterable[Any]) -> Iterator[list[Envelope]]:
         """Run the task on lists of envelopes; at level 0 on numbers of splits, or batches of a DataFrame's rows."""
@@ -222,7 +223,9 @@ class Task:
             spool.seal()
             files = FileReader(f"{self._spec.checkpoint}/state")
             shards: dict[str, OperatorShards] = {}
-            for node in self._stages.entries(self._level):
+            entries = self._stages.entries(self._level)
+            drop_others(CACHE, [node for node in entries if isinstance(node, KeyedNode)], self._spec, self._task)
+            for node in entries:
                 began = perf_counter()
                 if isinstance(node, SinkNode):
                     yield from self._run_sink(node, spool)
@@ -236,6 +239,7 @@ class Task:
             if not self._failures.fatal:
                 with self._spent.on("state"):
                     name, blocks = write_state(self._spec, shards)
+                self._held = {name: found.held() for name, found in shards.items()}
                 if name is not None:
                     written = [(b.operator, b.shard, b.full, len(b.data), b.keys, b.next_timer) for b in blocks]
                     self._send(TaskReport(state=[(name, written)]))
@@ -346,6 +350,7 @@ class Task:
             "seconds": self._seconds,
             "load": self._load,
             "hot_keys": self._hot_keys,
+            "held": self._held,
             "waits": self._main.waits.measured,
             "parts": self._spent.parts,
             "operators": self._spent.operators,

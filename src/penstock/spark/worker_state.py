@@ -6,6 +6,7 @@ names: a rerun or failed epoch leaves shards behind that were changed and never 
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.running import new_states
 from penstock.kernels.shards import Shard
 from penstock.kernels.state_columns import ColumnStates
+from penstock.kernels.state_size import state_bytes
 from penstock.plan.graph import KeyedNode
 from penstock.rows.keys import hash_value
 from penstock.rows.timing import Ticks
@@ -22,9 +24,17 @@ from penstock.spark.spent import Spent
 from penstock.spark.stages import EpochSpec, StatePointers
 from penstock.store.state_files import Block, FileReader, apply_block, make_block, write_file
 
-CACHE_BYTES = 512 << 20
 HOT_PART = 0.1
 """A shard with as large a part of its task's rows is worth naming its hottest keys."""
+LANE = "PENSTOCK_LANE"
+"""A variable of a worker's environment: its lane and how many there are ("0/2"), where tasks stay with their worker."""
+OTHERS_BYTES = 64 << 20
+"""Memory for shards of the flow that are with another task by now: where they come back, they only catch up."""
+FLOWS_BYTES = 512 << 20
+"""Memory for shards of other flows: they may run beside this one, or be over."""
+
+Place = tuple[str, str, int]
+"""Flow, operator and shard."""
 
 
 @dataclass
@@ -32,30 +42,69 @@ class _Cached:
     version: str | None
     """The last file that was applied; None for a shard that never had one."""
     shard: Shard
-    size: int
+    size: int = 0
+    """The bytes that it takes in memory, about."""
+    sized_at: int = 0
+    """How many keys it had when that was found out."""
+
+    def weigh(self, again: bool) -> None:
+        """Find out how much memory the shard takes, where it has grown much, or where it is time to look again."""
+        keys = len(self.shard.states)
+        if again or keys < self.sized_at or keys > self.sized_at + self.sized_at // 4:
+            self.size, self.sized_at = state_bytes([self.shard.states]) or self.size, keys
 
 
 class ShardCache:
-    """Shards of all flows of this process, the least recently used dropped first."""
+    """Shards of all flows of this process: what its own tasks need stays, of the rest the oldest goes first."""
 
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self._limit, self._size = limit, 0
-        self._shards: OrderedDict[tuple[str, str, int], _Cached] = OrderedDict()
+    def __init__(self, others: int = OTHERS_BYTES, flows: int = FLOWS_BYTES) -> None:
+        self._others, self._flows = others, flows
+        self._shards: OrderedDict[Place, _Cached] = OrderedDict()
 
-    def take(self, key: tuple[str, str, int]) -> _Cached | None:
+    def take(self, key: Place) -> _Cached | None:
         """Take a shard out; it comes back with `put` when its changes are written."""
-        found = self._shards.pop(key, None)
-        if found is not None:
-            self._size -= found.size
-        return found
+        return self._shards.pop(key, None)
 
-    def put(self, key: tuple[str, str, int], cached: _Cached) -> None:
-        """Keep a shard, and drop old ones where there are too many."""
+    def put(self, key: Place, cached: _Cached) -> None:
+        """Keep a shard."""
         self._shards[key] = cached
-        self._size += cached.size
-        while self._size > self._limit and len(self._shards) > 1:
-            _, old = self._shards.popitem(last=False)
-            self._size -= old.size
+
+    def trim(self, flow: str, own: dict[str, set[int]]) -> None:
+        """Drop what there is too much of: shards of a flow that are not its own, and those of other flows."""
+        left, elsewhere = self._others, self._flows
+        for key in reversed(list(self._shards)):
+            if key[0] != flow:
+                elsewhere -= self._shards[key].size
+                dropped = elsewhere < 0
+            elif key[1] in own and key[2] not in own[key[1]]:
+                left -= self._shards[key].size
+                dropped = left < 0
+            else:
+                dropped = False
+            if dropped:
+                del self._shards[key]
+
+    @property
+    def objects(self) -> int:
+        """How many keys have states that are objects, about: those of columns are none."""
+        return sum(c.sized_at for c in self._shards.values() if not isinstance(c.shard.states, ColumnStates))
+
+    def held(self, flow: str, operator: str, shards: Iterable[int]) -> int:
+        """Return the memory that shards of an operator take, about."""
+        found = (self._shards.get((flow, operator, shard)) for shard in shards)
+        return sum(cached.size for cached in found if cached is not None)
+
+
+def drop_others(cache: ShardCache, nodes: Iterable[KeyedNode], spec: EpochSpec, task: int) -> None:
+    """Make room for what a task will load: others have the newest version of shards that were this worker's."""
+    lane, _, lanes = os.environ.get(LANE, "").partition("/")
+
+    def stays(owner: int) -> bool:
+        return owner == task or (lanes != "" and owner % int(lanes) == int(lane))
+
+    tasks = {owner for owner in range(max(spec.tasks)) if stays(owner)}
+    tables = ((node.name, spec.tables[node.name]) for node in nodes)
+    cache.trim(spec.flow_id, {name: {n for n, owner in enumerate(table) if owner in tasks} for name, table in tables})
 
 
 CACHE = ShardCache()
@@ -107,21 +156,21 @@ class OperatorShards:
         if cached is not None and cached.version == (chain[-1] if chain else None):
             cached.shard.begin()
             return cached
-        shard, size = Shard(new_states(self._node)), 0
-        if cached is not None and cached.version in chain:
-            shard, size = cached.shard, cached.size
+        if cached is None or cached.version not in chain:
+            cached = _Cached(None, Shard(new_states(self._node)))
+        else:
             chain = chain[chain.index(cached.version) + 1 :]
+        shard = cached.shard
         for name in chain:
             full, data = self._files.block(name, self._node.name, number)
             if full:
                 shard.states.clear()
-                size = 0
             apply_block(shard.states, data, name)
-            size += len(data)
+            cached.version = name
         shard.begin()
         if self._logic.emits == "timed":
             shard.load_timers(self._logic)
-        return _Cached(chain[-1] if chain else (cached.version if cached else None), shard, size)
+        return cached
 
     def blocks(self) -> list[Block]:
         blocks = []
@@ -164,7 +213,7 @@ class OperatorShards:
             block = written.get(number)
             if block is not None:
                 cached.version = name
-                cached.size = len(block.data) if block.full else cached.size + len(block.data)
+            cached.weigh(number in self._pointers.full)
             self._cache.put((self._flow, self._node.name, number), cached)
 
     def load(self) -> list[tuple[int, int, float]]:
@@ -174,6 +223,10 @@ class OperatorShards:
             for number, cached in self._open.items()
             if cached.shard.rows
         ]
+
+    def held(self) -> int:
+        """Return the memory that the shards of this task take, about."""
+        return self._cache.held(self._flow, self._node.name, self._mine)
 
     def hot_keys(self) -> dict[int, list[tuple[str, float]]]:
         """Return the hottest keys of the shards that are a large part of this task's rows, and their shares."""

@@ -28,6 +28,8 @@ from penstock.store.objects import sync_file
 from penstock.store.old_names import unpickled
 
 _MAGIC = b"PSTK1\n"
+_BUFFER = 1 << 20
+"""Bytes that are written at once: the blocks of many shards are small."""
 
 
 @dataclass(frozen=True)
@@ -73,25 +75,26 @@ def write_file(root: str, epoch: int, fence: int, blocks: list[Block]) -> str:
         header.append([block.operator, block.shard, block.full, offset, len(block.data)])
         offset += len(block.data)
     head = json.dumps({"epoch": epoch, "blocks": header}).encode()
-    content = b"".join([_MAGIC, struct.pack("<Q", len(head)), head, *(block.data for block in blocks)])
-    name = f"{fence:09d}-{_hash(content)}"
-    retried(lambda: _write(root, name, content), "writing the state file", f"{root}/{name}")
+    # Never joined: that would be all of it in memory once more.
+    pieces = [_MAGIC + struct.pack("<Q", len(head)) + head, *(block.data for block in blocks)]
+    name = f"{fence:09d}-{_hash(*pieces)}"
+    retried(lambda: _write(root, name, pieces), "writing the state file", f"{root}/{name}")
     return name
 
 
-def _write(root: str, name: str, content: bytes) -> None:
+def _write(root: str, name: str, pieces: list[bytes]) -> None:
     system, directory = locate(root)
     target = f"{directory}/{name}"
     if system.type_name != "local":
-        with system.open_output_stream(target) as file:
-            file.write(content)
+        with system.open_output_stream(target, buffer_size=_BUFFER) as file:
+            file.writelines(pieces)
         return
     # A rename is atomic, and of the same content, so that it does not matter who comes first.
     temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
     os.makedirs(directory, exist_ok=True)
     try:
-        with system.open_output_stream(temporary) as file:
-            file.write(content)
+        with system.open_output_stream(temporary, buffer_size=_BUFFER) as file:
+            file.writelines(pieces)
         os.replace(temporary, target)
         sync_file(target)  # the name is synced by the driver, once for all files, before it is used
     except OSError:
@@ -110,25 +113,28 @@ def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryv
         )
     start = len(_MAGIC) + 8
     (length,) = struct.unpack("<Q", content[len(_MAGIC) : start])
-    view = memoryview(content)[start + length :]
+    view = content[start + length :]
     return {
         (operator, shard): (full, view[offset : offset + size])
-        for operator, shard, full, offset, size in json.loads(content[start : start + length])["blocks"]
+        for operator, shard, full, offset, size in json.loads(bytes(content[start : start + length]))["blocks"]
     }
 
 
-def _read(path: str) -> bytes:
+def _read(path: str) -> memoryview:
     try:
-        with open_path(path) as file:
-            return bytes(file.read())
+        with open_path(path, mapped=True) as file:
+            return memoryview(file.read_buffer())
     except FileNotFoundError:
         raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
 
 
 class FileReader:
-    """Read state files, keeping the last few: one file holds many shards."""
+    """Read state files, keeping the last few: one file holds many shards.
 
-    def __init__(self, root: str, keep: int = 16) -> None:
+    Those on a local disk are mapped: their pages are the system's, and the same for all processes.
+    """
+
+    def __init__(self, root: str, keep: int = 64) -> None:
         self._root, self._keep = root, keep
         self._files: OrderedDict[str, dict[tuple[str, int], tuple[bool, memoryview]]] = OrderedDict()
 
@@ -159,5 +165,8 @@ def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, wher
         states.pop(key, None)
 
 
-def _hash(content: bytes) -> str:
-    return blake2b(content, digest_size=16).hexdigest() + ".state"
+def _hash(*pieces: bytes | memoryview) -> str:
+    found = blake2b(digest_size=16)
+    for piece in pieces:
+        found.update(piece)
+    return found.hexdigest() + ".state"

@@ -15,7 +15,7 @@ from typing import Any
 EPOCHS, EPOCH_ROWS = 4, 60
 PATIENCE = 60.0
 """Seconds that all waiting takes at the most, for what does not go by itself."""
-MOST_FILES = {"fixed": 6, "dynamic": 6, "frame": 2}
+MOST_FILES = {"fixed": 6, "dynamic": 6, "frame": 2, "local": 4}
 """Once Spark has removed what it is told to, which it does in its own time.
 
 On a cluster three of the two anchors, and three of the epoch just done; four epochs would leave twelve.
@@ -46,7 +46,7 @@ def main(sources: str, work: Path, mode: str) -> None:
         allocation + "minExecutors": "0",
         allocation + "initialExecutors": "2",
     }
-    master = "local[2,4]" if mode == "frame" else "local-cluster[2,1,900]"
+    master = "local[2,4]" if mode in ("frame", "local") else "local-cluster[2,1,900]"
     session = make_session("leftovers", master=master, settings=settings)
     scala = session.sparkContext._jsc.sc()
 
