@@ -101,9 +101,10 @@ def _run_once(spark: Any, work: Path, kind: str, args: argparse.Namespace) -> di
 
         on = ps.Spark(spark, epoch_rows=args.epoch_rows, tasks=2)
         done = ps.run(flow, on=on, checkpoint=str(work / "checkpoint"), on_epoch=note)
-    seconds = [stats.seconds for stats in done.epochs if stats.rows_in]
-    at_few = seconds[few : few + args.epochs]
-    at_all = seconds[filled + args.epochs : filled + 2 * args.epochs]
+    epochs = [stats for stats in done.epochs if stats.rows_in]
+    few_held, all_held = epochs[few : few + args.epochs], epochs[filled + args.epochs : filled + 2 * args.epochs]
+    at_few, at_all = [stats.seconds for stats in few_held], [stats.seconds for stats in all_held]
+    computed = [[stats.computed for stats in some] for some in (all_held, few_held)]
     state = {item.operator: item for item in ps.state.operators(str(work / "checkpoint"))}["held"]
     if state.keys != args.keys:
         raise AssertionError(f"{state.keys:,} keys are held, not {args.keys:,}")
@@ -115,5 +116,6 @@ def _run_once(spark: Any, work: Path, kind: str, args: argparse.Namespace) -> di
         "workers": len(watch.peaks),
         "file_bytes_per_key": round(state.bytes / state.keys, 1),
         "growth": measure.ratio(at_all, at_few, seed=args.seed).as_dict(),
+        "cpu_growth": measure.ratio(*computed, seed=args.seed).as_dict(),
         "epoch_seconds": {"few": round(float(np.median(at_few)), 3), "all": round(float(np.median(at_all)), 3)},
     }

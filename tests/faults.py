@@ -109,7 +109,7 @@ def faults(decide: Decide) -> Iterator[None]:
     """Let operations of this process fail."""
     store = FaultyStore(decide)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "_local", lambda: store)
+        patch.setattr(paths, "_local", lambda mapped=False: store)
         yield
 
 
@@ -129,4 +129,4 @@ def from_environment() -> None:
             return fails
 
         store = FaultyStore(noted)
-        paths._local = lambda: store  # type: ignore[assignment]
+        paths._local = lambda mapped=False: store  # type: ignore[assignment]

@@ -28,8 +28,10 @@ HOT_PART = 0.1
 """A shard with as large a part of its task's rows is worth naming its hottest keys."""
 LANE = "PENSTOCK_LANE"
 """A variable of a worker's environment: its lane and how many there are ("0/2"), where tasks stay with their worker."""
-OTHERS_BYTES = 64 << 20
+OTHERS_BYTES = 256 << 20
 """Memory for shards of the flow that are with another task by now: where they come back, they only catch up."""
+LEFT_BYTES = 32 << 20
+"""The same in a lane, whose tasks do not change workers: shards come back where a table changes, and back again."""
 FLOWS_BYTES = 512 << 20
 """Memory for shards of other flows: they may run beside this one, or be over."""
 
@@ -69,9 +71,9 @@ class ShardCache:
         """Keep a shard."""
         self._shards[key] = cached
 
-    def trim(self, flow: str, own: dict[str, set[int]]) -> None:
+    def trim(self, flow: str, own: dict[str, set[int]], most: int = OTHERS_BYTES) -> None:
         """Drop what there is too much of: shards of a flow that are not its own, and those of other flows."""
-        left, elsewhere = self._others, self._flows
+        left, elsewhere = min(most, self._others), self._flows
         for key in reversed(list(self._shards)):
             if key[0] != flow:
                 elsewhere -= self._shards[key].size
@@ -104,7 +106,8 @@ def drop_others(cache: ShardCache, nodes: Iterable[KeyedNode], spec: EpochSpec, 
 
     tasks = {owner for owner in range(max(spec.tasks)) if stays(owner)}
     tables = ((node.name, spec.tables[node.name]) for node in nodes)
-    cache.trim(spec.flow_id, {name: {n for n, owner in enumerate(table) if owner in tasks} for name, table in tables})
+    own = {name: {n for n, owner in enumerate(table) if owner in tasks} for name, table in tables}
+    cache.trim(spec.flow_id, own, LEFT_BYTES if lanes else OTHERS_BYTES)
 
 
 CACHE = ShardCache()

@@ -86,20 +86,32 @@ def _write(root: str, name: str, pieces: list[bytes]) -> None:
     system, directory = locate(root)
     target = f"{directory}/{name}"
     if system.type_name != "local":
-        with system.open_output_stream(target, buffer_size=_BUFFER) as file:
-            file.writelines(pieces)
+        with system.open_output_stream(target) as file:
+            _write_all(file, pieces)
         return
     # A rename is atomic, and of the same content, so that it does not matter who comes first.
     temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
     os.makedirs(directory, exist_ok=True)
     try:
-        with system.open_output_stream(temporary, buffer_size=_BUFFER) as file:
-            file.writelines(pieces)
+        with system.open_output_stream(temporary) as file:
+            _write_all(file, pieces)
         os.replace(temporary, target)
         sync_file(target)  # the name is synced by the driver, once for all files, before it is used
     except OSError:
         remove_quietly(system, temporary)
         raise
+
+
+def _write_all(file: Any, pieces: list[bytes]) -> None:
+    """Write pieces, small ones together."""
+    waiting, size = list[bytes](), 0
+    for piece in pieces:
+        if size + len(piece) > _BUFFER:
+            file.write(b"".join(waiting))
+            waiting, size = [], 0
+        waiting.append(piece)
+        size += len(piece)
+    file.write(b"".join(waiting))
 
 
 def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryview]]:
