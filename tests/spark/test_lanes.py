@@ -12,6 +12,7 @@ import penstock as ps
 from penstock.kernels.shards import Shard
 from penstock.spark import worker_state
 from penstock.spark.entry import PutAside
+from penstock.spark.shuffles import threads_of
 from penstock.spark.stages import CHAIN_LIMIT, LONG_CHAIN, StatePointers
 from penstock.spark.worker_state import LANE, ShardCache, _Cached
 from penstock.store.checkpoint import ShardIndex
@@ -46,6 +47,11 @@ def test_a_task_stays_in_its_process(spark, tmp_path, tasks):
         if tasks <= cores:
             places = {(row.task, row.process) for row in run.results[sink]}
             assert len(places) == tasks, "each task in one process, and no two in the same"
+
+
+def test_there_are_as_many_lanes_as_tasks_that_run_at_once():
+    assert [threads_of(master) for master in ("local", "local[3]", "local[2,4]")] == [1, 3, 2]
+    assert threads_of("local[*]") == threads_of("local[*,4]") == os.cpu_count()
 
 
 class TestWhatAWorkerDrops:

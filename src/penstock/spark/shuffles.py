@@ -8,7 +8,9 @@ only a join ties a task to the executor that holds its shards.
 from __future__ import annotations
 
 import base64
+import os
 import pickle
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -145,6 +147,12 @@ class Shuffles(Protocol):
         """Run the job; return what its tasks send to the driver: (0, frame). `labels` name its levels."""
 
 
+def threads_of(master: str) -> int:
+    """Return how many tasks local mode runs at once, whatever parallelism is set to be the default."""
+    found = re.match(r"local\[(\d+|\*)", master)
+    return 1 if found is None else (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
+
+
 class ByteShuffles:
     """Run epochs over RDDs of bytes.
 
@@ -163,7 +171,7 @@ class ByteShuffles:
         self._values_of = java.PythonRDD.valueOfPair
         self._prune, self._sequence = java.org.apache.spark.rdd.PartitionPruningRDD.create, java.PythonUtils.toSeq
         self._java_rdd = java.org.apache.spark.api.java.JavaRDD
-        self._lanes = max(1, int(context.defaultParallelism))
+        self._lanes = min(threads_of(context.master), max(1, int(context.defaultParallelism)))
         self._nothing: Any = None
         self._only: dict[int, Any] = {}
         self._functions: dict[tuple[bytes, int, bool, int], Any] = {}
