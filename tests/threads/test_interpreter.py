@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -56,3 +57,52 @@ def test_where_threads_are_free_nothing_is_said(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         interpreter.warn_of_gil()
     assert not caplog.records
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    before, callbacks = gc.get_threshold(), list(gc.callbacks)
+    yield
+    gc.set_threshold(*before)
+    gc.callbacks[:] = callbacks
+
+
+@pytest.mark.parametrize(
+    ("found", "took", "expected"),
+    [(0, 0.1, 400_000), (0, 0.001, 200_000), (50_000, 0.1, 100_000), (50_000, 0.001, 100_000)],
+    ids=["long for nothing", "short", "many cycles", "many cycles, short"],
+)
+def test_looks_for_cycles_become_fewer_where_they_take_long_for_nothing(found: int, took: float, expected: int) -> None:
+    assert interpreter.next_look(200_000, 100_000, found, took, since=1.0) == expected
+
+
+@pytest.mark.usefixtures("collector")
+def test_the_collector_is_as_before_when_the_last_flow_has_ended() -> None:
+    gc.set_threshold(701, 11, 12)
+    callbacks = len(gc.callbacks)
+    with interpreter.fewer_collections():
+        with interpreter.fewer_collections():
+            assert gc.get_threshold()[0] >= interpreter.COLLECT_EVERY
+            gc.collect()
+        assert gc.get_threshold()[0] >= interpreter.COLLECT_EVERY
+        assert len(gc.callbacks) == callbacks + 1
+    assert gc.get_threshold()[:2] == (701, 11)
+    assert len(gc.callbacks) == callbacks
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_look_that_ends_after_the_last_flow_changes_nothing() -> None:
+    gc.set_threshold(701, 11, 12)
+    with interpreter.fewer_collections():
+        seen = gc.callbacks[-1]
+        seen("start", {})
+    seen("stop", {"collected": 0})
+    assert gc.get_threshold()[:2] == (701, 11)
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_collector_that_never_looks_is_left_alone() -> None:
+    gc.set_threshold(0)
+    with interpreter.fewer_collections():
+        assert gc.get_threshold()[0] == 0
+    assert gc.get_threshold()[0] == 0

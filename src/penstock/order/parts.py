@@ -49,7 +49,8 @@ def split_by_shard(shards: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray
     """Return, for each shard that occurs, the indices of its rows in their original order."""
     if not len(shards):
         return []
-    order = np.argsort(shards, kind="stable")
+    # NumPy sorts 16 bits by counting, several times as fast as 64 by merging.
+    order = np.argsort(shards.astype(np.uint16) if shards.max() < 2**16 else shards, kind="stable")
     grouped = shards[order]
     starts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1])))
     parts = np.split(order, starts[1:])

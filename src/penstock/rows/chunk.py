@@ -112,6 +112,13 @@ class Chunk:
             self.fits,
         )
 
+    def split(self, parts: Sequence[Ints]) -> list[Chunk]:
+        """Return the rows of each part, which has their numbers; columns are copied once for all parts."""
+        if self.rows is not None:
+            return [self.select(part) for part in parts]
+        grouped, stops = self.select(np.concatenate(parts)), np.cumsum([len(part) for part in parts]).tolist()
+        return [grouped.slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
+
     def slice(self, start: int, stop: int) -> Chunk:
         """Return consecutive rows; copies nothing but references."""
         rows, columns = self.rows, self.columns

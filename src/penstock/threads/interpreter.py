@@ -9,10 +9,11 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
+from penstock.clock import perf_counter
 from penstock.order.threads import gil_enabled
 
 log = logging.getLogger(__name__)
@@ -74,25 +75,78 @@ def first_with_gil(names: Sequence[str]) -> str | None:
 
 
 COLLECT_EVERY = 100_000
-"""Objects that may be made before the cycle collector looks at the young ones, while a flow runs."""
+"""Objects that may be made before the cycle collector looks for cycles, while a flow runs; at least."""
+MOST_SHARE = 0.02
+"""The part of the time that looking may take where there are next to no cycles."""
+MANY_CYCLES = 0.1
+"""Cycles are many from this part of the objects on that were made since the last look."""
+
+
+def next_look(every: int, least: int, found: int, took: float, since: float) -> int:
+    """Return how many objects may be made until the collector looks again.
+
+    Twice as many as the last time if it found next to nothing and took long: what is there is in use, and where rows
+    are kept it is more each time. Without a GIL the collector looks at all objects, and nobody runs meanwhile.
+    """
+    if found > MANY_CYCLES * every:
+        return least
+    return min(2 * every, 2**30) if took > MOST_SHARE * since else every
+
+
+class _Looks:
+    """Follow what the collector does, and say when it is to look again."""
+
+    def __init__(self) -> None:
+        self.before = gc.get_threshold()
+        self._least, self._began, self._ended = max(self.before[0], COLLECT_EVERY), 0.0, perf_counter()
+        self._over = False
+
+    def begin(self) -> None:
+        if self.before[0] > 0:  # otherwise it never looks
+            gc.set_threshold(self._least, *self.before[1:])
+            gc.callbacks.append(self.seen)
+
+    def end(self) -> None:
+        if self.before[0] > 0:
+            self._over = True
+            gc.callbacks.remove(self.seen)
+            gc.set_threshold(*self.before)
+
+    def seen(self, phase: str, info: Mapping[str, int]) -> None:
+        now = perf_counter()
+        if phase == "start":
+            self._began = now
+            return
+        every = gc.get_threshold()[0]
+        wanted = next_look(every, self._least, info["collected"], now - self._began, now - self._ended)
+        gc.set_threshold(wanted, *self.before[1:])
+        self._ended = now
+        if self._over:  # meanwhile: without a GIL another thread may have ended the last flow
+            gc.set_threshold(*self.before)
+
+
 _collecting = threading.Lock()
-_running: list[tuple[int, int, int]] = []
-"""For each flow that runs in this process, the collector's settings from before all of them."""
+_flows = 0
+_looks: _Looks | None = None
 
 
 @contextmanager
 def fewer_collections() -> Iterator[None]:
-    """Let the cycle collector look at young objects less often while flows run.
+    """Let the cycle collector look for cycles less often while flows run, and as before when the last one has ended.
 
     Rows are many and soon gone, and by default it looks at them every 700 of them.
     """
+    global _flows, _looks
     with _collecting:
-        _running.append(_running[0] if _running else gc.get_threshold())
-        gc.set_threshold(max(_running[0][0], COLLECT_EVERY), *_running[0][1:])
+        _flows += 1
+        if _looks is None:
+            _looks = _Looks()
+            _looks.begin()
     try:
         yield
     finally:
         with _collecting:
-            before = _running.pop()
-            if not _running:
-                gc.set_threshold(*before)
+            _flows -= 1
+            if _flows == 0 and _looks is not None:
+                _looks.end()
+                _looks = None

@@ -185,8 +185,9 @@ class PartitionedStation(StatefulStation):
             if chunk is None:
                 continue
             shards = key_shards(self._operator.keys[port], chunk, count)
-            for shard, rows in split_by_shard(shards):
-                found.setdefault(shard, []).append((port, chunk.select(rows), shards[rows]))
+            split = split_by_shard(shards)
+            for (shard, rows), part in zip(split, chunk.split([rows for _, rows in split]), strict=True):
+                found.setdefault(shard, []).append((port, part, shards[rows]))
         return found
 
     def _work(self) -> Outputs[Batch]:

@@ -1,0 +1,96 @@
+"""Run a chain of plain Python operators with one worker, with two, and with as many as the engine finds.
+
+`workers_ratio` is what a second worker brings: nothing where the interpreter has a GIL, nearly twice where it has none.
+`elastic_ratio` compares the second half of a run whose workers are found with that of the better of the two others, and
+`found_seconds` tells when the last number of workers was set.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import penstock as ps
+from bench import local_side, measure
+from penstock.lab.workloads.synthetic import graph
+from penstock.threads.engine import LocalEngine, LocalOptions
+from penstock.threads.settings import Settings
+
+DESCRIPTION = "a chain of plain Python operators with one worker, two, and those that are found"
+
+
+class Chain:
+    """A chain of operators, and what its runs gave."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._operators, self._microseconds = args.operators, args.microseconds
+        self.rows = max(4, round(args.seconds * 1e6 / args.microseconds / args.operators))
+        self.found: list[float] = []
+
+    def turn(self, name: str, options: LocalOptions) -> float:
+        """Run the chain to its end; check the order; return the rows per second of the second half."""
+        moments: list[tuple[float, int]] = []
+        serials: list[int] = []
+
+        def leave(rows: list[Any], _epoch: int) -> None:
+            serials.extend(row.serial for row in rows)
+            moments.append((time.perf_counter(), len(serials)))
+
+        sink = ps.write.callback(leave)
+        flow = graph(
+            "chain",
+            width=1,
+            depth=self._operators,
+            cost_us=self._microseconds,
+            kind="python",
+            rows=self.rows,
+            sink=sink,
+        )
+        began = time.perf_counter()
+        engine, _ = local_side.run_flow(flow, options)
+        local_side.check_order(name, serials, self.rows)
+        if options.elastic:
+            self.found.append(last_change(engine) - began)
+        (start, before), (stop, after) = next(each for each in moments if 2 * each[1] >= self.rows), moments[-1]
+        speed = (after - before) / (stop - start)
+        local_side.say(f"{name}: {speed:,.0f} rows/s in the second half, {moments[-1][0] - began:.1f} s in all")
+        return speed
+
+
+def last_change(engine: LocalEngine) -> float:
+    """Return when the number of workers was last changed; never is the beginning of time."""
+    changes = [each for each in engine.decisions_since(0)[0] if each.what == "thread_level" and each.after is not None]
+    return max((each.time for each in changes if each.time is not None), default=0.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--operators", type=int, default=4, help="operators of the chain")
+    parser.add_argument("--microseconds", type=float, default=100, help="what a row costs in each")
+    parser.add_argument("--seconds", type=float, default=20, help="work of a turn, as one worker would do it")
+    parser.add_argument("--rounds", type=int, default=3, help="measured turns of every side")
+    parser.add_argument("--warmup", type=int, default=0, help="turns of every side that are not counted")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Run all sides in turns and compare them."""
+    chain, one = Chain(args), LocalOptions(settings=Settings(workers=1))
+    options = {
+        "one": one,
+        "two": replace(one, settings=replace(one.settings, workers=2)),
+        "elastic": replace(one, elastic=True),
+    }
+    turns: dict[str, Callable[[], float]] = {name: partial(chain.turn, name, each) for name, each in options.items()}
+    speeds = measure.interleave(turns, args.rounds, args.warmup)
+    best = max(("one", "two"), key=lambda name: measure.median(speeds[name]).median)
+    pairs = {"workers_ratio": ("two", "one"), "elastic_ratio": ("elastic", best)}
+    return {
+        "operators": args.operators,
+        "microseconds": args.microseconds,
+        "rows": chain.rows,
+        **local_side.compare(speeds, pairs, args.seed),
+        "best": best,
+        "found_seconds": measure.median(chain.found[args.warmup :]).median,
+    }
