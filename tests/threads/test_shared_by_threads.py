@@ -114,3 +114,38 @@ def test_the_worker_that_makes_rows_looks_whether_they_fit(monkeypatch: pytest.M
         element.close()
     assert len(looked) == 10  # each part, and never a whole batch
     assert sum(looked) == 2000
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("readers", [1, 2])
+def test_rows_made_of_columns_end_with_who_made_them_unless_others_read_them(workers: int, readers: int) -> None:
+    """The thread that brought the columns may sleep, and would keep the rows; made twice they would cost twice."""
+    flow = ps.Flow("decoded")
+    source = flow.source("in", ps.read.items([{"n": 1}], schema={"n": int}))
+    for number in range(readers):
+        source.key_by("n").scan(lambda count, row: (count + 1, count), 0, schema=int, name=f"count{number}").sink(
+            f"out{number}"
+        )
+    plan, found = make_plan(flow), list[int]()
+    declared = plan.sources[0].types[0]
+    assert declared is not None
+    rows = [declared.row_class((number,)) for number in range(100)]
+    given = row_chunk(rows, declared).only_columns()
+    element = Element(
+        plan,
+        lambda header, chunks: found.extend(len(each.get_rows()) for each in chunks if each is not None),
+        Settings(workers=workers),
+    )
+    element.start()
+    try:
+        assert element.submit({"in": {0: given}}, {"in": BEFORE}, {})
+        element.drain()
+    finally:
+        element.close()
+    assert element.error is None
+    assert found == [100] * readers
+    assert given.columns is not None
+    if readers == 1:
+        assert given.rows is None
+    elif workers == 1:
+        assert given.rows == rows

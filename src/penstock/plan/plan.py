@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TypeGuard
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.flow.hints import check_hints
-from penstock.plan.graph import Edge, Graph, KeyedNode, Node, SinkNode, SourceNode
+from penstock.plan.graph import Edge, Graph, KeyedNode, Node, Port, SinkNode, SourceNode
 from penstock.plan.positions import MAX_SOURCES, Layout, layout
 
 
@@ -57,6 +58,11 @@ class Plan:
     def keyed(self) -> list[KeyedNode]:
         """Return the operators with state."""
         return [node for node in self.nodes.values() if isinstance(node, KeyedNode)]
+
+    @cached_property
+    def readers(self) -> Counter[Port]:
+        """Return how many inputs read each output."""
+        return Counter(port for node in self.nodes.values() for port in node.inputs)
 
     @cached_property
     def timed(self) -> frozenset[str]:

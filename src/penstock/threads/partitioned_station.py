@@ -217,7 +217,7 @@ class PartitionedStation(StatefulStation):
             yield from self._drain()
 
     def _run_part(self, partition: int, part: BatchPart, header: Header, group: Group, failures: Failures) -> Rows:
-        made = self._run_on(self._each[partition], part.header, part.parts, part.marks, failures)
+        made = self._run_on(self._each[partition], part.header, part.parts, part.marks, failures, own=True)
         # Here, not for the whole batch: it is taken on by one worker at a time, which did not make most of its rows.
         for output in {link.output for link in self.links if link.declared is not None} & made.keys():
             note_fit(made[output])

@@ -332,6 +332,8 @@ class StatefulStation(Station):
         self._shape = around.plan.layout.shapes[node.name]
         self._marked = takes_marks(node)
         self._no_marks = Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
+        self._lone = all(around.plan.readers[port] == 1 for port in node.inputs)
+        """Whether nobody else reads what comes here."""
         self.hot: HotKeys | None = None
         """Samples keys for whoever has put it here."""
 
@@ -374,7 +376,7 @@ class StatefulStation(Station):
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""
         parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
-        return self._run_on(self._all, header, parts, self._marks(header), failures)
+        return self._run_on(self._all, header, parts, self._marks(header), failures, self._lone)
 
     def _shards_of(self, port: int, chunk: Chunk) -> Ints:
         """Return the partition of each row, as far as it matters where one worker has them all."""
@@ -389,11 +391,18 @@ class StatefulStation(Station):
         return self._no_marks
 
     def _run_on(
-        self, shards: Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures
+        self, shards: Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures, own: bool
     ) -> Rows:
+        """Run the operator over rows that are its `own`, or that others read, too."""
         water = watermark(self._shape.marks, dict(header.marks))
         runner = KeyedRunner(self.node, self._shape.width, header.number, shards, failures, hot=self.hot)
-        return runner.run(parts, marks, water)
+        # Without a GIL a chunk ends with the thread that made it, and that one would hand each row of it back to this
+        # one, which is about to make them.
+        lent = [chunk for _, chunk, _ in parts if own and chunk.rows is None]
+        made = runner.run(parts, marks, water)
+        for chunk in lent:
+            chunk.rows = None
+        return made
 
 
 def offer(buffer: Reorder[T], number: int, value: T) -> None:
