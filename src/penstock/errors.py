@@ -202,7 +202,8 @@ def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     return [
         traceback.FrameSummary(_original(frame.filename), frame.lineno, frame.name, lookup_line=False, line=frame.line)
         for frame in traceback.extract_tb(trace)
-        if not frame.filename.startswith(_PACKAGE)
+        # Cython's files are named as they were where a library was built.
+        if not frame.filename.startswith(_PACKAGE) and not frame.filename.endswith((".pxi", ".pyx"))
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -125,6 +126,26 @@ class TestLife:
         assert "its setup=connect failed at " in said
         assert "ConnectionError: refused; see that it works where the workers are" in said
         assert tried == [1]
+
+    @pytest.mark.parametrize("way", ["nothing", "nothing awaited", "exit"])
+    def test_a_set_up_that_gives_nothing_says_so(self, on: Any, way: str) -> None:
+        def nothing() -> Any:
+            yield from ()
+
+        async def nothing_awaited() -> Any:
+            for client in ():
+                yield client
+
+        async def ask(row: int, client: Any) -> int:
+            return row
+
+        setup: Any = {"nothing": nothing, "nothing awaited": nothing_awaited, "exit": lambda: sys.exit(3)}[way]
+        function: Any = ask if way == "nothing awaited" else (lambda row, client: row)
+        with pytest.raises(ps.PenstockError) as caught:
+            ps.run(stream().map(function, name="ask", setup=setup).sink("out"), on=on)
+        meant = "SystemExit: 3" if way == "exit" else "it yields nothing; yield the client, once"
+        assert str(caught.value).startswith("operator 'ask' failed")
+        assert meant in str(caught.value)
 
 
 def test_one_for_each_thread() -> None:

@@ -193,6 +193,12 @@ def test_the_error_names_the_operator():
         stream.filter(ps.expr("a + 5"))
 
 
+def test_a_row_that_cannot_be_computed_is_blamed_and_no_file_of_a_library():
+    stream = ps.Flow("f").source("in", ps.read.items([{"s": "1"}, {"s": "x"}]))
+    with pytest.raises(ps.OperatorError, match=r"operator 'select' failed: ArrowInvalid: .*'x' .*; row: Row\(s='x'\)"):
+        ps.run(stream.select(n=ps.expr("int(s)")).sink("out"), on=ps.Sequential())
+
+
 def test_in_every_place():
     rows = [{"a": n, "b": n % 3} for n in range(20)]
     stream = ps.Flow("f").source("in", ps.read.items(rows), time="a")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyarrow import fs
+
+from penstock.errors import FlowError
 
 Stamp = list[int]
 """Size and time of change of a file."""
@@ -34,6 +37,13 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
         system, inside = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", path))
         return system, inside
     return _local(), str(Path(path).absolute())
+
+
+def path_given(path: Any, what: str) -> str:
+    """Return a path that a user gave as text; refuse what is none, since `str` makes one of anything."""
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise FlowError(f'{what}: {path!r} is no path; give the name of a directory, such as "data/orders"')
+    return str(path)
 
 
 def absolute(path: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 import pyarrow as pa
 
-from penstock.connectors.paths import absolute
+from penstock.connectors.paths import absolute, path_given
 from penstock.connectors.text import refuse_types
 from penstock.errors import FlowError
 from penstock.public import makers
@@ -210,24 +210,26 @@ Readable: TypeAlias = (
 
 def parquet(path: str, *, schema: Schema[OutT] | None = None, follow: bool = False) -> Files[OutT]:
     """Read a directory (or file) of Parquet."""
-    return Files(str(path), "parquet", schema, follow)
+    return Files(path_given(path, "ps.read.parquet"), "parquet", schema, follow)
 
 
 def json(path: str, *, schema: Schema[OutT] | None = None, follow: bool = False) -> Files[OutT]:
     """Read a directory (or file) of JSON lines."""
-    return Files(str(path), "json", schema, follow)
+    return Files(path_given(path, "ps.read.json"), "json", schema, follow)
 
 
 def csv(
     path: str, *, schema: Schema[OutT] | None = None, follow: bool = False, header: bool = True, delimiter: str = ","
 ) -> Files[OutT]:
     """Read a directory (or file) of CSV."""
-    return Files(str(path), "csv", schema, follow, {"header": header, "delimiter": delimiter})
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise FlowError(f'ps.read.csv: delimiter={delimiter!r}; give one character, such as ";"')
+    return Files(path_given(path, "ps.read.csv"), "csv", schema, follow, {"header": header, "delimiter": delimiter})
 
 
 def text(path: str, *, follow: bool = False) -> Files:
     """Read a directory (or file) of lines of text; a row has the one field `value`, as Spark's text files have."""
-    return Files(str(path), "text", {"value": str}, follow)
+    return Files(path_given(path, "ps.read.text"), "text", {"value": str}, follow)
 
 
 def sink(
@@ -241,7 +243,7 @@ def sink(
     """
     from penstock.store.sink_rows import list_sink
 
-    where = absolute(str(path))
+    where = absolute(path_given(path, "ps.read.sink"))
     found = list_sink(where)
     options = {"header": found.header if header is None else header, "delimiter": ",", "own": True}
     declared = schema if schema is not None or found.units.keys() - {""} else found.schema

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from penstock.connectors.paths import absolute, is_file
+from penstock.connectors.paths import absolute, is_file, path_given
 from penstock.connectors.read import FileFormat
 from penstock.connectors.retries import retried
 from penstock.errors import FlowError
@@ -158,7 +158,9 @@ def _directory(
     partition_by: str | Sequence[str],
 ) -> Directory:
     where = f"ps.write.{form}({str(path)!r})"
-    by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    place = absolute(path_given(path, f"ps.write.{form}"))
+    named = isinstance(partition_by, Iterable) and not isinstance(partition_by, str)
+    by: tuple[str, ...] = tuple(partition_by) if named else (partition_by,)  # type: ignore[assignment]
     if any(not isinstance(name, str) or not name for name in by) or len(set(by)) != len(by):
         raise FlowError(f"{where}: partition_by={partition_by!r} must be names of fields, each once")
     if "epoch" in by[:1]:
@@ -167,7 +169,7 @@ def _directory(
         )
     size = None if file_size is None else _bytes(where, "file_size", file_size)
     period, kept = _seconds(where, "roll_every", roll_every), _retain(where, retain)
-    return Directory(absolute(str(path)), form, header, size, period, kept, partition_by=by)
+    return Directory(place, form, header, size, period, kept, partition_by=by)
 
 
 def _bytes(where: str, option: str, value: Any) -> int:

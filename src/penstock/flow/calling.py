@@ -33,6 +33,8 @@ def calls_of(
             checks.field(row, field, name, "the cache")
     if calls is not None and calls.waits:
         waits = True
+    if calls is not None and calls.setup is not None:
+        checks.called_with(calls.setup, name, (), "its setup=")
     if calls is not None and is_async_function(calls.setup) and not is_async_function(function):
         raise FlowError(
             f"operator {name!r}: its setup= is an async def, and its function is none; make both async def, or neither"
@@ -52,4 +54,7 @@ def batch_calls(
         raise FlowError(f"operator {name!r}: its setup= is an async def, and its function is none; make it a plain one")
     given: Any = {"setup": setup, "setup_per": setup_per}
     seconds = None if wait is None else positive_seconds(wait, name, "wait")
-    return rows, seconds, make_calls(given, None, name)
+    calls = make_calls(given, None, name)
+    if setup is not None:
+        checks.called_with(setup, name, (), "its setup=")
+    return rows, seconds, calls

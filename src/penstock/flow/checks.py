@@ -15,6 +15,7 @@ from penstock.errors import FlowError, did_you_mean
 from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import ERROR_POLICIES, Key, Keyed, OnError, Operator, Source
+from penstock.operators.expressions import is_expression
 from penstock.plan.graph import Graph, Node
 from penstock.rows.records import RowType
 from penstock.rows.row_types import return_annotation, row_type, type_from_annotation
@@ -77,8 +78,11 @@ def is_callable(function: Any, name: str, what: str) -> None:
         raise FlowError(f"operator {name!r} takes {what}, not {function!r}")
 
 
-def field(row: RowType | None, name: str, operator: str, option: str) -> pa.Field | None:
+def field(row: RowType | None, name: Any, operator: str, option: str) -> pa.Field | None:
     """Find a field, or say which there are; None where the type is not known."""
+    if not isinstance(name, str):
+        computed = f"; give what is computed a name: {option}(new={name!r})" if is_expression(name) else ""
+        raise FlowError(f"operator {operator!r}: {option} takes names of fields, not {name!r}{computed}")
     if row is None:
         return None
     if name not in row.names:
@@ -89,14 +93,20 @@ def field(row: RowType | None, name: str, operator: str, option: str) -> pa.Fiel
     return row.schema.field(name)
 
 
-def fields_of_key(row: RowType | None, names: Sequence[str], operator: str) -> None:
+def is_name(name: Any, operator: str, what: str) -> None:
+    """Refuse a name that is no text."""
+    if not isinstance(name, str) or not name:
+        raise FlowError(f"operator {operator!r}: {what}, not {name!r}")
+
+
+def fields_of_key(row: RowType | None, names: Sequence[str], operator: str, option: str = "key_by") -> None:
     """Check the fields of a key: they exist, they differ, and their values can be hashed alike everywhere."""
-    distinct(names, operator, "key_by")
+    distinct(names, operator, option)
     for name in names:
-        found = field(row, name, operator, "key_by")
+        found = field(row, name, operator, option)
         if found is not None and pa.types.is_nested(found.type):
             raise FlowError(
-                f"operator {operator!r}: key_by names the field {name!r} of type {found.type}, which cannot "
+                f"operator {operator!r}: {option} names the field {name!r} of type {found.type}, which cannot "
                 f"be a key; use numbers, strings, dates, or a function that returns a tuple of them"
             )
 
@@ -159,7 +169,7 @@ def known_type(row: RowType | None, operator: str, what: str) -> RowType:
     return row
 
 
-def called_with(function: Any, operator: str, arguments: tuple[str, ...]) -> None:
+def called_with(function: Any, operator: str, arguments: tuple[str, ...], what: str = "its function") -> None:
     """Refuse a function that cannot be called with these; of some of C's nobody knows."""
     try:
         signature = inspect.signature(function)
@@ -171,7 +181,7 @@ def called_with(function: Any, operator: str, arguments: tuple[str, ...]) -> Non
         name = getattr(function, "__name__", type(function).__name__)
         given = ", ".join(arguments)
         raise FlowError(
-            f"operator {operator!r} calls its function with ({given}), and {name}{signature} does not take that"
+            f"operator {operator!r} calls {what} with ({given}), and {name}{signature} does not take that"
         ) from None
 
 

@@ -67,6 +67,8 @@ def rename(stream: Stream, fields: Mapping[str, str], name: str | None) -> Strea
     known = checks.known_type(stream.type, name, "rename")
     for field in fields:
         checks.field(known, field, name, "rename")
+    for new in fields.values():
+        checks.is_name(new, name, "rename() takes new names that are texts")
     pairs = tuple((fields.get(each, each), pc.field(each)) for each in known.names)
     return _computed(stream, known, pairs, name, "rename()")
 
@@ -89,11 +91,9 @@ def _computed(
 def distinct(stream: Stream, fields: tuple[str, ...], within: Duration | None, name: str | None) -> Stream:
     """Keep the first of rows that are alike."""
     name = free_name(stream.flow, name, None, "distinct")
-    if fields:
-        for field in fields:
-            checks.field(stream.type, field, name, "distinct")
-    else:
+    if not fields:
         fields = tuple(checks.known_type(stream.type, name, "distinct").names)
+    checks.fields_of_key(stream.type, fields, name, "distinct")
     logic: Logic = FlatScan(keep_first, state_maker(None), stream.type)
     if within is not None:
         checks.has_time(stream, name, "within=")

@@ -188,9 +188,13 @@ def _brought(
     elif isinstance(fields, Mapping):
         named = dict(fields)
     else:
-        named = {each: each for each in ((fields,) if isinstance(fields, str) else fields)}
-    for each in named:
+        several = isinstance(fields, Iterable) and not isinstance(fields, str)
+        named = {each: each for each in (fields if several else (fields,))}  # type: ignore[union-attr]
+    for each, new in named.items():
         _table_field(table, each, name, "fields")
+        checks.is_name(new, name, "fields= takes new names that are texts")
+    if prefix is not None:
+        checks.is_name(prefix, name, "prefix= takes a text")
     if prefix is not None:
         named = {each: prefix + as_name for each, as_name in named.items()}
     elif not isinstance(fields, Mapping):

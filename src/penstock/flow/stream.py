@@ -234,7 +234,10 @@ class Stream(Stateful[RowT_co]):
         `setup` makes in each worker is its second argument.
         """
         name = free_name(self.flow, name, function, "map_batches")
+        checks.is_callable(function, name, "a function of an Arrow batch")
+        refuse_async(function, name, "the function of map_batches()")
         most, seconds, calls = batch_calls(rows, wait, setup, setup_per, name)
+        checks.called_with(function, name, ("batch",) if setup is None else ("batch", "client"))
         known = checks.known_type(self.type, name, "map_batches")
         returns = row_type(schema, name)
         if on_error != "fail":

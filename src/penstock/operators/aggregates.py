@@ -175,7 +175,12 @@ def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
 
 def mean(value: Value, *, where: Where = None) -> Agg:
     """Average a field: a decimal where the field is one, a float elsewhere; null where there was no value."""
-    return Agg("mean", taken(value, where), lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
+    made = Agg("mean", taken(value, where), lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
+    return replace(made, refuses=_has_no_mean)
+
+
+def _has_no_mean(kind: pa.DataType) -> bool:
+    return quantiles.no_number(kind) and not pa.types.is_boolean(kind) and not pa.types.is_null(kind)
 
 
 def _average(state: tuple[Any, int]) -> Any:

@@ -32,7 +32,7 @@ class Cache:
     @property
     def fields(self) -> tuple[str, ...]:
         """Return the names of the fields that the argument consists of; none for the whole row."""
-        return (self.by,) if isinstance(self.by, str) else tuple(self.by)
+        return tuple(self.by) if isinstance(self.by, (list, tuple)) else (self.by,)
 
     @property
     def seconds(self) -> float:

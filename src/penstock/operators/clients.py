@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncio
 
 log = logging.getLogger(__name__)
+_NOTHING = object()
 
 
 class Clients:
@@ -70,8 +71,8 @@ class Clients:
             raise self._error
         try:
             found = self._make()
-            return (next(found), found) if inspect.isgenerator(found) else (found, None)
-        except Exception as error:
+            return (_yielded(next(found, _NOTHING)), found) if inspect.isgenerator(found) else (found, None)
+        except (Exception, SystemExit) as error:
             raise self._failed(error) from None
 
     async def _open_async(self) -> tuple[Any, Any]:
@@ -80,14 +81,14 @@ class Clients:
         try:
             found = self._make()
             if inspect.isasyncgen(found):
-                return await anext(found), found
+                return _yielded(await anext(found, _NOTHING)), found
             if inspect.isgenerator(found):
-                return next(found), found
+                return _yielded(next(found, _NOTHING)), found
             return (await found if inspect.isawaitable(found) else found), None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(error) from None
 
-    def _failed(self, error: Exception) -> SetupError:
+    def _failed(self, error: BaseException) -> SetupError:
         problem = operator_error(self._operator, error, None)
         place = f" at {problem.where}" if problem.where else ""
         name = getattr(self._make, "__name__", repr(self._make))
@@ -132,6 +133,12 @@ class Clients:
 
     def _warn(self) -> None:
         log.warning("penstock: operator %r: its client could not be closed", self._operator, exc_info=True)
+
+
+def _yielded(client: Any) -> Any:
+    if client is _NOTHING:
+        raise RuntimeError("it yields nothing; yield the client, once")
+    return client
 
 
 class _Shared:
