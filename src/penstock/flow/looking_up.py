@@ -188,8 +188,8 @@ def _brought(
     elif isinstance(fields, Mapping):
         named = dict(fields)
     else:
-        several = isinstance(fields, Iterable) and not isinstance(fields, str)
-        named = {each: each for each in (fields if several else (fields,))}  # type: ignore[union-attr]
+        names: Iterable[Any] = fields if isinstance(fields, Iterable) and not isinstance(fields, str) else (fields,)
+        named = {each: each for each in names}
     for each, new in named.items():
         _table_field(table, each, name, "fields")
         checks.is_name(new, name, "fields= takes new names that are texts")
