@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
+from penstock.operators import clients
 
 ENGINES = [ps.Sequential(), ps.Threads(), ps.Threads(model="manual")]
 
@@ -103,6 +105,19 @@ class TestLife:
                 raise OSError("gone")
 
         assert ps.run(stream([1]).map(lambda r, _: r, name="ask", setup=Bad).sink("out"), on=on).results["out"] == [1]
+        assert "operator 'ask': its client could not be closed" in caplog.text
+
+    def test_a_close_that_hangs_is_given_up(self, on: Any, caplog: Any, monkeypatch: Any) -> None:
+        class Client:
+            async def aclose(self) -> None:
+                await asyncio.sleep(3600)
+
+        async def ask(row: int, client: Any) -> int:
+            return row
+
+        monkeypatch.setattr(clients, "CLOSING_SECONDS", 0.01)
+        run = ps.run(stream().map(ask, name="ask", setup=Client).sink("out"), on=on)
+        assert run.results["out"]
         assert "operator 'ask': its client could not be closed" in caplog.text
 
     @pytest.mark.parametrize("asynchronous", [False, True])

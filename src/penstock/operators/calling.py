@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import asyncio
 
 _MISSING = object()
-CLOSING_SECONDS = 10.0
-"""How long to wait for the end of a client that another thread closes."""
 
 
 class Interrupted(BaseException):
@@ -121,7 +119,7 @@ class Calling:
         if self.operator.is_async and loop is not None and loop.is_running():
             import asyncio
 
-            asyncio.run_coroutine_threadsafe(self.close_async(), loop).result(CLOSING_SECONDS)
+            asyncio.run_coroutine_threadsafe(self.close_async(), loop).result()
         elif not self.operator.is_async:
             self._clients.close()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _NOTHING = object()
+CLOSING_SECONDS = 10.0
+"""How long a client in an event loop may take to close."""
 
 
 class Clients:
@@ -111,18 +113,13 @@ class Clients:
                 self._warn()
 
     async def close_async(self) -> None:
-        """Do the same in the event loop."""
+        """Do the same in the event loop; what takes too long there is given up."""
+        import asyncio
+
         for client, generator in self._taken():
             try:
-                if inspect.isasyncgen(generator):
-                    await anext(generator, None)
-                elif generator is not None:
-                    next(generator, None)
-                else:
-                    close = getattr(client, "aclose", None) or getattr(client, "close", None)
-                    found = close() if callable(close) else None
-                    if inspect.isawaitable(found):
-                        await found
+                async with asyncio.timeout(CLOSING_SECONDS):
+                    await _closed(client, generator)
             except Exception:
                 self._warn()
 
@@ -133,6 +130,18 @@ class Clients:
 
     def _warn(self) -> None:
         log.warning("penstock: operator %r: its client could not be closed", self._operator, exc_info=True)
+
+
+async def _closed(client: Any, generator: Any) -> None:
+    if inspect.isasyncgen(generator):
+        await anext(generator, None)
+    elif generator is not None:
+        next(generator, None)
+    else:
+        close = getattr(client, "aclose", None) or getattr(client, "close", None)
+        found = close() if callable(close) else None
+        if inspect.isawaitable(found):
+            await found
 
 
 def _yielded(client: Any) -> Any:
