@@ -134,6 +134,43 @@ class TestStrangers:
         assert len(read_back(tmp_path / "out")) == 60
 
 
+class TestDirectoriesOfOneFlow:
+    """Rows of one sink neither replace those of another, nor are read as input."""
+
+    @pytest.mark.parametrize("engine", ["inline", "threads", "sequential"])
+    @pytest.mark.parametrize(
+        ("one", "other", "says"),
+        [
+            ("out", "out", "'one' and 'other' both write to"),
+            ("out", "there/../out", "'one' and 'other' both write to"),
+            ("out", "link", "'one' and 'other' both write to"),
+            ("out", "out/more", "directory of sink 'other' is inside that of sink 'one'"),
+            ("out/more", "out", "directory of sink 'one' is inside that of sink 'other'"),
+            ("out", "data/out", "source 'rows' reads with all that is below"),
+            ("out", "data", "the flow would read its own rows; write elsewhere"),
+        ],
+    )
+    def test_in_each_others_way(self, data, tmp_path, engine, one, other, says):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "out")
+        flow = ps.Flow("two")
+        rows = flow.source("rows", ps.read.parquet(str(data)))
+        rows.sink("one", ps.write.parquet(str(tmp_path / one)))
+        rows.sink("other", ps.write.parquet(str(tmp_path / other)))
+        with pytest.raises(ps.FlowError, match=says):
+            run_on(engine, flow, tmp_path / "ck")
+
+    def test_hidden_from_the_source(self, data, tmp_path):
+        flow = build(data, data / "_out", BOTH, n_and_v)
+        run_inline(flow, tmp_path / "ck")
+        assert len(list(ps.read.sink(str(data / "_out")))) == 60
+
+    @pytest.mark.parametrize("name", ["_day", ".day"])
+    def test_partitions_that_nobody_would_see(self, name):
+        with pytest.raises(ps.FlowError, match=f"partition_by names '{name}', .* is hidden"):
+            ps.write.parquet("out", partition_by=name)
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads", "sequential"])
 def test_a_declared_field_that_a_function_leaves_out_is_refused(data, tmp_path, engine):
     def sometimes(row: Any) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
         Found(prefix + item.path, item.mtime_ns or 0, item.size)
         for item in infos
         if item.type == fs.FileType.File
-        and not _hidden(item.path[len(inside) :])  # what the user named is not, wherever it is
+        and not is_hidden(item.path[len(inside) :])  # what the user named is not, wherever it is
         and item.size
         and (not suffixes or item.path.endswith(suffixes))
     ]
@@ -101,5 +101,6 @@ def is_file(path: str) -> bool:
     return bool(system.get_file_info(inside).type == fs.FileType.File)
 
 
-def _hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
+    """Tell whether a part of a path begins as names do that readers pass over."""
     return any(part.startswith(("_", ".")) for part in path.split("/") if part)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from penstock.connectors.paths import absolute, is_file, path_given
+from penstock.connectors.paths import absolute, is_file, is_hidden, path_given
 from penstock.connectors.read import FileFormat
 from penstock.connectors.retries import retried
 from penstock.errors import FlowError
@@ -166,6 +166,12 @@ def _directory(
     if "epoch" in by[:1]:
         raise FlowError(
             f"{where}: partition_by begins with 'epoch', as Penstock's own directories do; rename the field"
+        )
+    hidden = [name for name in by if is_hidden(name)]
+    if hidden:
+        raise FlowError(
+            f"{where}: partition_by names {hidden[0]!r}, and what begins so is hidden from who reads the directory; "
+            f"rename the field"
         )
     size = None if file_size is None else _bytes(where, "file_size", file_size)
     period, kept = _seconds(where, "roll_every", roll_every), _retain(where, retain)

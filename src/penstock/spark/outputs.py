@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.connectors.directories import sink_directories
 from penstock.connectors.joined_files import join_files
-from penstock.connectors.partitions import check_fields
 from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
-from penstock.errors import CheckpointError, FlowError
+from penstock.errors import CheckpointError
 from penstock.plan.graph import SinkNode
 from penstock.plan.plan import Plan
 from penstock.rows.records import Row
@@ -34,28 +34,9 @@ def check_directories(plan: Plan, checkpoint: str | None) -> None:
             return  # opening the checkpoint says what is wrong with it
         if not checkpoint_id and Checkpoint(checkpoint).entries():
             return
-    for node, writer in _directories(plan):
+    for node, writer in sink_directories(plan):
         if "://" not in writer.path:
             _refuse_taken(node, writer, _store(node, writer), checkpoint_id)
-
-
-def _directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
-    """Return the sinks that write directories; refuse two that share one."""
-    found: dict[str, tuple[SinkNode, Directory]] = {}
-    for node in plan.sinks:
-        writer = _writer(node)
-        if not isinstance(writer, Directory):
-            continue
-        if writer.path in found:
-            raise FlowError(
-                f"the sinks {found[writer.path][0].name!r} and {node.name!r} both write to {writer.path}; give each a "
-                f"directory of its own"
-            )
-        row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-        if row is not None:
-            check_fields(node.name, writer, row.schema)
-        found[writer.path] = (node, writer)
-    return list(found.values())
 
 
 def _store(node: SinkNode, writer: Directory) -> Store:
@@ -92,7 +73,7 @@ class Outputs:
 
     def __init__(self, plan: Plan, checkpoint: Checkpoint, session: Any) -> None:
         self._plan, self._checkpoint, self._session = plan, checkpoint, session
-        self._directories = _directories(plan)
+        self._directories = sink_directories(plan)
         self.stores = {writer.path: _store(node, writer) for node, writer in self._directories}
         self.results: dict[str, list[Row]] = {node.name: [] for node in memory_sinks(plan)}
 

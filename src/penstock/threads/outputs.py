@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.clock import waiting_time
+from penstock.connectors.directories import sink_directories
 from penstock.connectors.joined_files import join_files
 from penstock.connectors.part_files import SinkBatches, write_parts
-from penstock.connectors.partitions import check_fields
 from penstock.connectors.paths import locate
 from penstock.connectors.retries import retried
 from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
@@ -56,6 +56,7 @@ class LocalOutputs:
 
     def add(self, plan: Plan) -> None:
         """Open the sinks of a plan that are not open yet."""
+        sink_directories(plan)  # refuses what cannot be
         for node in plan.sinks:
             if node.name not in self._writers:
                 writer = self._open(plan, node)
@@ -125,8 +126,6 @@ class _DirectorySink:
         system, path = locate(writer.path)
         if system.type_name != "local":
             raise FlowError(f"sink {node.name!r}: this engine writes to local directories only, not to {writer.path}")
-        if declared is not None:
-            check_fields(node.name, writer, declared.schema)
         refuse_file(node.name, writer)
         self._store = LocalStore(path, owner=f"sink {node.name!r}")
         names = self._store.names("", hidden=True)
