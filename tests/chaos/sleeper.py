@@ -88,7 +88,8 @@ def main(work: Path, master: str, seed: int, operation: str, number: int, moment
     from penstock.store.lease import Lease
     from tests.chaos import driver
 
-    engines.CLEAN_EVERY = checkpoint.RETAIN = stages.CHAIN_LIMIT = 2  # a short run is to have much to remove
+    # A short run is to have much to remove.
+    engines.CLEAN_EVERY = checkpoint.RETAIN = stages.CHAIN_LIMIT = stages.LONG_CHAIN = 2
     engines.FULL_OFFSETS_EVERY = 3
     acquire = Lease.acquire
 
