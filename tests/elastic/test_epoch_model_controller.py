@@ -7,18 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.base import Action
-from penstock.elastic.epoch_tasks import EpochCosts, EpochStatistics, EpochTasks, fit
+from penstock.elastic.costs import Costs, Sample, fit
+from penstock.elastic.epoch_tasks import EpochStatistics, EpochTasks
 
-COSTS = EpochCosts(fixed=0.2, per_task=0.02, per_row=5e-6)
+COSTS = Costs(fixed=0.2, per_task=0.02, per_row=5e-6)
 
 
-def epoch(costs: EpochCosts, tasks: int, rows: int, cores: int) -> EpochStatistics:
+def epoch(costs: Costs, tasks: int, rows: int, cores: int) -> EpochStatistics:
     return EpochStatistics(tasks, rows, costs.seconds(tasks, rows, cores), rows, cores)
 
 
 def run(
     controller: EpochTasks,
-    costs: EpochCosts,
+    costs: Costs,
     rows: int,
     *,
     cores: int,
@@ -45,7 +46,7 @@ def test_the_model_by_hand() -> None:
 
 
 def test_three_numbers_of_tasks_determine_the_costs() -> None:
-    found = fit(tuple(epoch(COSTS, tasks, 200_000, 8) for tasks in (1, 2, 4)))
+    found = fit([Sample(n, 200_000, COSTS.seconds(n, 200_000, 8), 8) for n in (1, 2, 4)])
     assert found.fixed == pytest.approx(0.2, rel=1e-3)
     assert found.per_task == pytest.approx(0.02, rel=1e-3)
     assert found.per_row == pytest.approx(5e-6, rel=1e-3)
@@ -53,7 +54,7 @@ def test_three_numbers_of_tasks_determine_the_costs() -> None:
 
 def test_no_cost_is_negative() -> None:
     # Epochs that get shorter with each task, faster than any work could be shared out.
-    found = fit(tuple(EpochStatistics(n, 1000, s, 1000, 8) for n, s in ((1, 1.0), (2, 0.3), (4, 0.05))))
+    found = fit([Sample(n, 1000, s, 8) for n, s in ((1, 1.0), (2, 0.3), (4, 0.05))])
     assert min(found.fixed, found.per_task, found.per_row) >= 0
 
 
@@ -86,7 +87,7 @@ def test_says_when_the_target_cannot_be_met() -> None:
 def test_a_changed_cost_is_learned_anew() -> None:
     controller = EpochTasks(high=16)
     state, tasks = controller.start(), 4
-    for costs, right in ((COSTS, 7), (EpochCosts(0.2, 0.02, 5e-8), 1), (COSTS, 7)):
+    for costs, right in ((COSTS, 7), (Costs(0.2, 0.02, 5e-8), 1), (COSTS, 7)):
         for _ in range(40):
             state, actions = controller.step(state, epoch(costs, tasks, 200_000, 16))
             tasks = next((int(each.after or 0) for each in actions if each.what == "tasks"), tasks)
@@ -109,7 +110,7 @@ settings_of_a_stage = {
 def test_ends_within_5_percent_of_the_best(fixed: float, per_task: float, work: float, cores: int, start: int) -> None:
     """On epochs that follow the model: at most three changes for each doubling, and then none."""
     high = 2 * cores
-    costs = EpochCosts(fixed, per_task, work / 100_000)
+    costs = Costs(fixed, per_task, work / 100_000)
     tasks, log = run(EpochTasks(high=high), costs, 100_000, cores=cores, tasks=min(start, high), epochs=50)
     best = min(costs.seconds(n, 100_000, cores) for n in range(1, high + 1))
     assert costs.seconds(tasks, 100_000, cores) <= 1.051 * best
@@ -167,4 +168,4 @@ def test_before_the_first_epoch_only_the_bounds_count() -> None:
 
 def test_no_epoch_is_expected_to_take_no_time() -> None:
     """What was measured is divided by what was expected, also for an empty epoch whose whole cost is in its rows."""
-    assert EpochCosts(fixed=0.0, per_task=0.0, per_row=1e-6).seconds(tasks=1, rows=0, cores=8) > 0
+    assert Costs(fixed=0.0, per_task=0.0, per_row=1e-6).seconds(tasks=1, rows=0, cores=8) > 0

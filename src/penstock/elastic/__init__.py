@@ -1,7 +1,8 @@
 """Decide how many threads, replicas, shards, tasks and cores a flow uses: pure controllers.
 
-`base` says what a controller is, `decisions` logs and replays what it does, `journal` keeps the log. The rest, by what
-it decides:
+`base` says what a controller is, `pilot` runs several by their levers (`levers`: those that need no engine),
+`decisions` logs and replays what they do, `journal` keeps the log, `costs` is what work is expected to cost. The rest,
+by what it decides:
 
     thread_level         threads of a PE, by trust and trends (`levels`, `search`, `keeping_up`)
     waiting              rows in flight of an operator that waits

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent, time_text
+from penstock.elastic.costs import line
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class BatchSize:
         half = clamp(size // 2, self.low, self.high)
         if half == size or (half <= state.behind_at and not self._slower(state, statistics)):
             return state, ()
-        expected = statistics.arrivals * self.batch_seconds(state, half) / half
+        expected = statistics.arrivals * line(points).seconds(1, half, 1) / half
         if expected > self.ease or half * min(seconds / rows for rows, seconds in points) < self.shortest:
             return state, ()
         if self.target is not None and self._latency(state, size, statistics.arrivals) <= self.target / 2:
@@ -156,8 +157,9 @@ class BatchSize:
         size, after = state.size, clamp(2 * state.size, self.low, self.high)
         if self.longest is not None and after * max(seconds / rows for rows, seconds in state.points) > self.longest:
             return state, ()
-        now, then = self.batch_seconds(state, size) / size, self.batch_seconds(state, after) / after
-        at_most = statistics.arrivals * self.batch_seconds(state, self.high) / self.high
+        costs = line(state.points)
+        now, then = costs.seconds(1, size, 1) / size, costs.seconds(1, after, 1) / after
+        at_most = statistics.arrivals * costs.seconds(1, self.high, 1) / self.high
         if then > (1 - self.sensitivity) * now and at_most > self.full:
             # Rows that are too slow themselves stay so in batches of any size.
             return state, ()
@@ -181,20 +183,9 @@ class BatchSize:
             expected += state.points[-1][1]
         return expected <= self.room * self.target / 2
 
-    def batch_seconds(self, state: BatchState, rows: float) -> float:
-        """Return what a batch of this size is expected to take."""
-        (near_rows, near_seconds), *rest = state.points[::-1]
-        if not rest:
-            # One point does not tell the fixed part: assume that all of it is, so that no size is tried in
-            # vain.
-            return near_seconds
-        far_rows, far_seconds = rest[0]
-        slope = max(0.0, (near_seconds - far_seconds) / (near_rows - far_rows))
-        return max(near_seconds - slope * near_rows, 0.0) + slope * rows
-
     def _latency(self, state: BatchState, size: int, arrivals: float) -> float:
         fill = size / arrivals if arrivals > 0 else 0.0
-        return fill + self.batch_seconds(state, size)
+        return fill + line(state.points).seconds(1, size, 1)
 
     def _slower(self, state: BatchState, statistics: BatchStatistics) -> bool:
         return statistics.arrivals < (1 - self.load_change) * state.behind_arrivals

@@ -23,39 +23,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from penstock.elastic.assignment import Assignment, AssignmentStatistics
-from penstock.elastic.base import Action, Actions, Controller, Figures, NoState, ShardTable, Value
+from penstock.elastic.assignment import Assignment
+from penstock.elastic.base import Action, Actions, Controller, Figures, ShardTable, Value
 from penstock.elastic.baselines import (
     GreedyRebinding,
     NaiveAssignment,
     ResourceCentric,
     RoundRobinBinding,
-    RoundRobinState,
-    RulesState,
     StreamsRules,
-    TurnState,
 )
-from penstock.elastic.batch_size import BatchSize, BatchState, BatchStatistics, BatchWork, WorkDone
-from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation
-from penstock.elastic.epoch_rows import EpochRows, IntakeState, IntakeStatistics
-from penstock.elastic.epoch_tasks import EpochState, EpochStatistics, EpochTasks
-from penstock.elastic.epochs import (
-    EpochWait,
-    ExecutorCount,
-    ExecutorState,
-    ExecutorStatistics,
-    OneTask,
-    OneTaskState,
-    PaceState,
-    PaceStatistics,
-    WorkStatistics,
-)
-from penstock.elastic.rebinding import BindingStatistics, Rebinding
-from penstock.elastic.replicas import Replicas, ReplicaState, ReplicaStatistics
-from penstock.elastic.shard_balance import ShardBalance, ShardState, ShardStatistics
-from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
-from penstock.elastic.utilization_pool import PoolState, PoolStatistics, UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency, WaitingState, WaitingStatistics
+from penstock.elastic.batch_size import BatchSize, BatchWork
+from penstock.elastic.core_allocation import CoreAllocation
+from penstock.elastic.epoch_rows import EpochRows
+from penstock.elastic.epoch_tasks import EpochTasks
+from penstock.elastic.epochs import EpochWait, ExecutorCount, OneTask
+from penstock.elastic.rebinding import Rebinding
+from penstock.elastic.replicas import Replicas
+from penstock.elastic.shard_balance import ShardBalance
+from penstock.elastic.thread_level import ThreadLevel
+from penstock.elastic.utilization_pool import UtilizationPool
+from penstock.elastic.waiting import WaitingConcurrency
 
 T = TypeVar("T")
 Json = Any  # What `json` reads and writes; a recursive alias helps neither mypy nor the reader.
@@ -126,39 +113,31 @@ def _build_union(kinds: tuple[Any, ...], value: Json) -> Any:
     raise TypeError(f"{value!r} fits none of {kinds}: {'; '.join(errors)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Tie a controller to the types that its log holds."""
-
-    controller: type[Any]
-    state: type[Any]
-    statistics: type[Any]
-
-
-_ENTRIES = (
-    Entry(Assignment, NoState, AssignmentStatistics),
-    Entry(BatchSize, BatchState, BatchStatistics),
-    Entry(BatchWork, int, WorkDone),
-    Entry(CoreAllocation, NoState, AllocationStatistics),
-    Entry(EpochRows, IntakeState, IntakeStatistics),
-    Entry(EpochTasks, EpochState, EpochStatistics),
-    Entry(EpochWait, PaceState, PaceStatistics),
-    Entry(ExecutorCount, ExecutorState, ExecutorStatistics),
-    Entry(GreedyRebinding, NoState, BindingStatistics),
-    Entry(NaiveAssignment, TurnState, AssignmentStatistics),
-    Entry(OneTask, OneTaskState, WorkStatistics),
-    Entry(Rebinding, NoState, BindingStatistics),
-    Entry(Replicas, ReplicaState, ReplicaStatistics),
-    Entry(ResourceCentric, ShardState, ShardStatistics),
-    Entry(RoundRobinBinding, RoundRobinState, BindingStatistics),
-    Entry(ShardBalance, ShardState, ShardStatistics),
-    Entry(StreamsRules, RulesState, ThreadStatistics),
-    Entry(ThreadLevel, ThreadState, ThreadStatistics),
-    Entry(UtilizationPool, PoolState, PoolStatistics),
-    Entry(WaitingConcurrency, WaitingState, WaitingStatistics),
-)
-
-CONTROLLERS: dict[str, Entry] = {entry.controller.name: entry for entry in _ENTRIES}
+CONTROLLERS: dict[str, type[Controller[Any, Any]]] = {
+    controller.name: controller
+    for controller in (
+        Assignment,
+        BatchSize,
+        BatchWork,
+        CoreAllocation,
+        EpochRows,
+        EpochTasks,
+        EpochWait,
+        ExecutorCount,
+        GreedyRebinding,
+        NaiveAssignment,
+        OneTask,
+        Rebinding,
+        Replicas,
+        ResourceCentric,
+        RoundRobinBinding,
+        ShardBalance,
+        StreamsRules,
+        ThreadLevel,
+        UtilizationPool,
+        WaitingConcurrency,
+    )
+}
 """Every controller that may appear in a log. `Static` decides nothing, so it has nothing to log."""
 
 
@@ -353,15 +332,15 @@ class _Running:
 
 def _restart(line: Decision) -> _Running | None:
     """Make a controller and its state from a start line; None where it decides by other rules by now."""
-    entry = CONTROLLERS.get(line.statistics["type"])
-    if entry is None:
+    kind = CONTROLLERS.get(line.statistics["type"])
+    if kind is None:
         raise ValueError(f"{line.controller}: there is no controller {line.statistics['type']!r}")
     version = line.statistics.get("version")
-    if (version or 1) != version_of(entry.controller):
+    if (version or 1) != version_of(kind):
         return None
-    controller = build(entry.controller, line.statistics["settings"])
-    state = build(entry.state, line.statistics["state"])
-    return _Running(controller, state, entry.statistics, version is not None)
+    types = get_type_hints(kind.step)
+    state = build(types["state"], line.statistics["state"])
+    return _Running(build(kind, line.statistics["settings"]), state, types["statistics"], version is not None)
 
 
 def _steps(log: Iterable[Decision]) -> Iterator[list[Decision]]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, time_text
 from penstock.elastic.calm import Calm, CalmState
-from penstock.elastic.epoch_tasks import Epoch, EpochCosts, fit
+from penstock.elastic.costs import Costs, Sample, fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class EpochRows:
 
     A row that just missed an epoch waits for the next one to end, so an epoch may take half of the target. Only epochs
     that are full say something, since only those are bounded. Where they take too long, they get as many rows as the
-    costs that were fitted allow (`epoch_tasks.fit`), but no fewer than pay for what is fixed. Where rows are left over
+    costs that were fitted allow (`costs`), but no fewer than pay for what is fixed. Where rows are left over
     they get twice as many, if that fits even were all of the time for the rows; while the run is young also if it fits
     by the costs. One epoch that was slow is no reason once the run is settled: the middle one of the last is.
     """
@@ -112,5 +112,5 @@ class EpochRows:
         return took + _costs(epochs).per_row * size / 2 <= self.room * self.target / 2
 
 
-def _costs(epochs: tuple[tuple[int, float], ...]) -> EpochCosts:
-    return fit([Epoch(1, rows, seconds, 1) for rows, seconds in epochs])
+def _costs(epochs: tuple[tuple[int, float], ...]) -> Costs:
+    return fit([Sample(1, rows, seconds, 1) for rows, seconds in epochs])

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import combinations
 from statistics import median
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.elastic.base import Action, Actions, Figures, ShardTable, clamp, in_words, things, time_text
 from penstock.elastic.calm import Calm, CalmState
+from penstock.elastic.costs import PRIOR, Costs, Sample, fit
 from penstock.elastic.shard_balance import ShardStatistics, even_out
-
-Vector = npt.NDArray[np.float64]
-
-_SHORTEST = 1e-9
-"""Seconds below which no epoch is believed to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +34,10 @@ class EpochStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
-    """Keep one epoch of a stage."""
-
-    tasks: int
-    rows: int
-    seconds: float
-    cores: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochCosts:
-    """Hold the fitted costs, in seconds."""
-
-    fixed: float
-    per_task: float
-    per_row: float
-
-    def seconds(self, tasks: int, rows: int, cores: int) -> float:
-        """Return what an epoch is expected to take; never zero, so that measurements can be compared with it."""
-        return max(self.fixed + self.per_task * tasks + self.per_row * rows / min(tasks, cores), _SHORTEST)
-
-    def missed(self, epoch: Epoch | EpochStatistics) -> float:
-        """Return how many times as long as expected an epoch took."""
-        return epoch.seconds / self.seconds(epoch.tasks, epoch.rows, epoch.cores)
-
-
-# Measured on two cores (SPARK.md): about 0.1 s for an empty epoch, 0.02 s for each task, 1.5 us a row.
-PRIOR = EpochCosts(fixed=0.1, per_task=0.02, per_row=1.5e-6)
-# Far below the noise of an epoch, so that the prior yields to any measurement.
-_PRIOR_WEIGHT = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
 class EpochState:
     """Hold the epochs that are trusted, the latest last, and what staying with the tasks has cost."""
 
-    epochs: tuple[Epoch, ...] = ()
+    epochs: tuple[Sample, ...] = ()
     calm: CalmState = field(default_factory=CalmState)
     wanted: int | None = None
     """The number of tasks that the debt is about."""
@@ -123,7 +81,7 @@ class EpochTasks:
     """Epochs that are kept of each number of tasks."""
     relearn: float = 0.3
     """By which part epochs must have become longer, or others shorter, for numbers of tasks to be tried again."""
-    prior: EpochCosts = PRIOR
+    prior: Costs = PRIOR
     calm: Calm = field(default_factory=Calm)
     looks: int = 4
     """The most epochs of a number of tasks that are measured before it is judged, where they are noisy."""
@@ -192,7 +150,7 @@ class EpochTasks:
 
     def _trust(self, state: EpochState, statistics: EpochStatistics) -> EpochState:
         """Add an epoch; trust only the last ones if all of them differ from older ones with their tasks."""
-        now = Epoch(statistics.tasks, statistics.rows, statistics.seconds, statistics.cores)
+        now = Sample(statistics.tasks, statistics.rows, statistics.seconds, statistics.cores)
         epochs = (*state.epochs, now)
         same = tuple(epoch for epoch in epochs if epoch.tasks == now.tasks)
         older, recent = same[: -self.noise_limit - 1], same[-self.noise_limit - 1 :]
@@ -224,7 +182,7 @@ class EpochTasks:
         lately = state.relearned is not None and at - state.relearned < self.calm.patience
         return changed > 1 + max(1.0 if lately else self.relearn, 4 * spread)
 
-    def _times(self, state: EpochState, costs: EpochCosts, now: EpochStatistics) -> dict[int, float]:
+    def _times(self, state: EpochState, costs: Costs, now: EpochStatistics) -> dict[int, float]:
         """Return what an epoch is expected to take for each number of tasks."""
         errors: dict[int, list[float]] = {}
         for epoch in state.epochs:
@@ -306,7 +264,7 @@ class EpochTasks:
         return expected if self.target is None else f"{expected}, the target is {time_text(self.target)}"
 
 
-def _figures(times: dict[int, float], now: EpochStatistics, chosen: int, costs: EpochCosts) -> Figures:
+def _figures(times: dict[int, float], now: EpochStatistics, chosen: int, costs: Costs) -> Figures:
     return (
         ("rows", now.expected_rows),
         ("seconds", times.get(now.tasks, now.seconds)),
@@ -317,9 +275,7 @@ def _figures(times: dict[int, float], now: EpochStatistics, chosen: int, costs: 
     )
 
 
-def _changed(
-    older: tuple[Epoch, ...], recent: tuple[Epoch, ...], beyond: float, costs: EpochCosts | None
-) -> float | None:
+def _changed(older: tuple[Sample, ...], recent: tuple[Sample, ...], beyond: float, costs: Costs | None) -> float | None:
     """Return how many times as long recent epochs all took, beyond that; None where they did not.
 
     How much of an epoch is for its rows is not known well enough to compare one of few rows with one of many: only what
@@ -327,13 +283,10 @@ def _changed(
     the `costs`.
     """
 
-    def scale(epoch: Epoch) -> float:
-        return 1.0 if costs is None else costs.seconds(epoch.tasks, epoch.rows, epoch.cores)
+    def whole(epoch: Sample) -> float:
+        return epoch.seconds if costs is None else costs.missed(epoch)
 
-    def whole(epoch: Epoch) -> float:
-        return epoch.seconds / scale(epoch)
-
-    def each_row(epoch: Epoch) -> float:
+    def each_row(epoch: Sample) -> float:
         return whole(epoch) / max(epoch.rows, 1)
 
     usual, usual_row = median(map(whole, older)), median(map(each_row, older))
@@ -343,7 +296,7 @@ def _changed(
     return median(max(pair) for pair in ratios) if all(max(pair) < 1 / beyond for pair in ratios) else None
 
 
-def _spread(epochs: tuple[Epoch, ...]) -> float:
+def _spread(epochs: tuple[Sample, ...]) -> float:
     """Return by how much epochs with the same tasks differ, as a fraction: a standard deviation, but for outliers."""
     deviations = []
     for tasks in {epoch.tasks for epoch in epochs}:
@@ -356,40 +309,7 @@ def _spread(epochs: tuple[Epoch, ...]) -> float:
     return 1.48 * median(deviations) if deviations else 0.0
 
 
-def _noise(epochs: tuple[Epoch, ...], tasks: int) -> float:
+def _noise(epochs: tuple[Sample, ...], tasks: int) -> float:
     """Return the standard error of the mean of the epochs with these tasks, as a fraction."""
     own = tuple(epoch for epoch in epochs if epoch.tasks == tasks)
     return _spread(own) / math.sqrt(len(own)) if len(own) > 1 else 0.0
-
-
-def fit(epochs: Sequence[Epoch | EpochStatistics], prior: EpochCosts = PRIOR) -> EpochCosts:
-    """Return the costs that explain the epochs best; recent ones weigh more."""
-    size = len(epochs)
-    rows = np.array([[1.0, e.tasks, e.rows / min(e.tasks, e.cores)] for e in epochs]).reshape(size, 3)
-    seconds = np.array([e.seconds for e in epochs])
-    # Errors count relative to the epoch: a short epoch must not drown in the noise of a long one.
-    weights = 0.98 ** np.arange(size - 1, -1, -1) / np.maximum(seconds, _SHORTEST)
-    center = np.array([prior.fixed, prior.per_task, prior.per_row])
-    ridge = np.diag(_PRIOR_WEIGHT / center)
-    matrix = np.vstack([rows * weights[:, None], ridge])
-    target = np.concatenate([seconds * weights, np.full(3, _PRIOR_WEIGHT)])
-    return EpochCosts(*(float(value) for value in _non_negative(matrix, target)))
-
-
-def _non_negative(matrix: Vector, target: Vector) -> Vector:
-    """Solve least squares with no negative unknown, by trying which of the three are zero."""
-    best, best_error = np.zeros(3), math.inf
-    for size in (3, 2, 1):
-        for used in combinations(range(3), size):
-            columns = list(used)
-            found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
-            if (found < 0).any():
-                continue
-            values = np.zeros(3)
-            values[columns] = found
-            error = float(((matrix @ values - target) ** 2).sum())
-            if error < best_error:
-                best, best_error = values, error
-        if size == 3 and math.isfinite(best_error):
-            break  # The unconstrained solution is allowed, so no other can be better.
-    return best

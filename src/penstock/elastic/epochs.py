@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, in_words, instead, things, time_text
 from penstock.elastic.calm import Calm, CalmState
+from penstock.elastic.costs import Costs, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ class OneTask:
             return state, ()
         calm = calm if first else self.calm.change(calm, at)
         after = replace(state, one=not state.one, calm=calm)
-        return after, (self._action(after.one, statistics, work, behind, since or 0.0),)
+        return after, (self._action(after, statistics, behind, since or 0.0),)
 
     def _learn(self, state: OneTaskState, statistics: WorkStatistics) -> OneTaskState:
         rows, seconds = statistics.rows, statistics.cpu_seconds
@@ -194,27 +195,28 @@ class OneTask:
             return replace(state, row_seconds=min(state.row_seconds, most))
         return state
 
-    def _action(self, one: bool, statistics: WorkStatistics, work: float, behind: bool, since: float) -> Action:
-        cores = statistics.cores
-        alone, shared = work, work / cores + self.shuffle_seconds
-        if one:
+    def _action(self, state: OneTaskState, statistics: WorkStatistics, behind: bool, since: float) -> Action:
+        cores, rows, row_seconds = statistics.cores, statistics.expected_rows, state.row_seconds
+        work = rows * row_seconds
+        several = Costs(self.shuffle_seconds, per_row=row_seconds).seconds(cores, rows, cores)
+        alone, shared, epoch = time_text(work), time_text(several), f"an epoch of {things(rows, 'row')} would take"
+        if state.one:
             why = (
-                f"one task instead of {in_words(cores)}: an epoch of {things(statistics.expected_rows, 'row')} would "
-                f"take {time_text(alone)} beside what is fixed, instead of {time_text(shared)} with shuffles"
+                f"one task instead of {in_words(cores)}: {epoch} {alone} beside what is fixed, "
+                f"instead of {shared} with shuffles"
             )
         elif behind:
             why = (
-                f"{things(cores, 'task')} instead of one: {things(statistics.expected_rows, 'row')} came in "
-                f"{time_text(since)} and are {time_text(work)} of work, too much for one task"
+                f"{things(cores, 'task')} instead of one: {things(rows, 'row')} came in {time_text(since)} and are "
+                f"{alone} of work, too much for one task"
             )
         else:
             why = (
-                f"{things(cores, 'task')} instead of one: an epoch of {things(statistics.expected_rows, 'row')} would "
-                f"take {time_text(shared)} with shuffles, instead of {time_text(alone)}, beside what is fixed"
+                f"{things(cores, 'task')} instead of one: {epoch} {shared} with shuffles, "
+                f"instead of {alone}, beside what is fixed"
             )
-        rows = statistics.expected_rows
         figures = (("rows", rows), ("work_seconds", work), ("shuffle_seconds", self.shuffle_seconds))
-        return Action("one_task", "", not one, one, why, figures)
+        return Action("one_task", "", not state.one, state.one, why, figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +270,9 @@ class ExecutorCount:
 
     def seconds(self, statistics: ExecutorStatistics, executors: int) -> float:
         """Return what the epoch is expected to take with so many executors."""
-        shared = statistics.work_seconds / statistics.cores_each
-        fixed = max(0.0, statistics.seconds - shared / statistics.executors)
-        return fixed + shared / executors
+        each = statistics.cores_each
+        costs = split(statistics.seconds, statistics.work_seconds, each * statistics.executors)
+        return costs.seconds(each * executors, 1, each * executors)
 
     def step(self, state: ExecutorState, statistics: ExecutorStatistics) -> tuple[ExecutorState, Actions]:
         """Count how many epochs in a row want another number, and change once they are enough."""

@@ -1,0 +1,107 @@
+"""What work costs, in seconds: the model that controllers put their questions to.
+
+    seconds = fixed + per_task * tasks + per_row * rows / min(tasks, cores)
+
+How many tasks (`epoch_tasks`), how many rows (`epoch_rows`), one task or several, how many executors (`epochs`), how
+large a batch, which is one task's (`batch_size`): each asks for another side of it. It is fitted to many measurements
+(`fit`), goes through two (`line`), or follows from one whose work is known (`split`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+_SHORTEST = 1e-9
+"""Seconds below which nothing is believed to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Keep what was measured once."""
+
+    tasks: int
+    rows: int
+    seconds: float
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Hold the costs, in seconds."""
+
+    fixed: float = 0.0
+    per_task: float = 0.0
+    per_row: float = 0.0
+
+    def seconds(self, tasks: int, rows: float, cores: int) -> float:
+        """Return what the work is expected to take; never zero, so that measurements can be compared with it."""
+        return max(self.fixed + self.per_task * tasks + self.per_row * rows / min(tasks, cores), _SHORTEST)
+
+    def missed(self, sample: Sample) -> float:
+        """Return how many times as long as expected it took."""
+        return sample.seconds / self.seconds(sample.tasks, sample.rows, sample.cores)
+
+
+# Measured on two cores (SPARK.md): about 0.1 s for an empty epoch, 0.02 s for each task, 1.5 us a row.
+PRIOR = Costs(fixed=0.1, per_task=0.02, per_row=1.5e-6)
+# Far below the noise of an epoch, so that the prior yields to any measurement.
+_PRIOR_WEIGHT = 1e-5
+
+
+def split(seconds: float, work: float, cores: int) -> Costs:
+    """Return the costs of what took so long on so many cores: what they did not share as `work` is fixed.
+
+    The work counts as one row.
+    """
+    return Costs(fixed=max(0.0, seconds - work / cores), per_row=work)
+
+
+def line(points: Sequence[tuple[float, float]]) -> Costs:
+    """Return the costs of one task by its rows and seconds at two sizes, the later last.
+
+    One point does not tell the fixed part: all of it is taken to be, so that no size is tried in vain.
+    """
+    (rows, seconds), *others = points[::-1]
+    slope = max(0.0, (seconds - others[0][1]) / (rows - others[0][0])) if others else 0.0
+    return Costs(fixed=max(seconds - slope * rows, 0.0), per_row=slope)
+
+
+def fit(samples: Sequence[Sample], prior: Costs = PRIOR) -> Costs:
+    """Return the costs that explain what was measured best; recent ones weigh more."""
+    size = len(samples)
+    rows = np.array([[1.0, e.tasks, e.rows / min(e.tasks, e.cores)] for e in samples]).reshape(size, 3)
+    seconds = np.array([e.seconds for e in samples])
+    # Errors count relative to the epoch: a short epoch must not drown in the noise of a long one.
+    weights = 0.98 ** np.arange(size - 1, -1, -1) / np.maximum(seconds, _SHORTEST)
+    center = np.array([prior.fixed, prior.per_task, prior.per_row])
+    ridge = np.diag(_PRIOR_WEIGHT / center)
+    matrix = np.vstack([rows * weights[:, None], ridge])
+    target = np.concatenate([seconds * weights, np.full(3, _PRIOR_WEIGHT)])
+    return Costs(*(float(value) for value in _non_negative(matrix, target)))
+
+
+def _non_negative(matrix: Vector, target: Vector) -> Vector:
+    """Solve least squares with no negative unknown, by trying which of the three are zero."""
+    best, best_error = np.zeros(3), math.inf
+    for size in (3, 2, 1):
+        for used in combinations(range(3), size):
+            columns = list(used)
+            found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
+            if (found < 0).any():
+                continue
+            values = np.zeros(3)
+            values[columns] = found
+            error = float(((matrix @ values - target) ** 2).sum())
+            if error < best_error:
+                best, best_error = values, error
+        if size == 3 and math.isfinite(best_error):
+            break  # The unconstrained solution is allowed, so no other can be better.
+    return best
