@@ -11,6 +11,7 @@ import dataclasses
 import pickle
 import random
 import zlib
+from contextlib import closing
 from typing import Any
 from unittest import mock
 
@@ -22,11 +23,14 @@ from penstock.connectors.splits import Split
 from penstock.flow import Flow
 from penstock.options import Options, Spark
 from penstock.plan.plan import Plan, make_plan
+from penstock.spark import shared_files
 from penstock.spark import task as tasks
 from penstock.spark.engine import SparkEngine
+from penstock.spark.entry import by_file
 from penstock.spark.envelope import SCHEMA, Envelope, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.job import gather
 from penstock.spark.parts import TaskReport
+from penstock.spark.shared_files import SharedFile
 from penstock.spark.ship import pack_plan, unpack_plan
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import ShardCache
@@ -34,11 +38,14 @@ from penstock.spark.worker_state import ShardCache
 from .scratch import scratch
 
 
-def run_on_table(task: tasks.Task, spec: EpochSpec, level: int, table: pa.Table, size: int) -> list[pa.RecordBatch]:
+def run_on_table(
+    task: tasks.Task, spec: EpochSpec, level: int, table: pa.Table, size: int, shared: SharedFile | None = None
+) -> list[pa.RecordBatch]:
     """Run a task on rows that stand for envelopes, so many at a time."""
     batches = table.to_batches(max_chunksize=size)
     arriving = [n for batch in batches for n in batch["id"].to_pylist()] if level == 0 else map(through_frames, batches)
-    return [to_batch(envelopes, spec.following(level)) for envelopes in task.run(arriving)]
+    following, shared = spec.following(level), shared or SharedFile(None)
+    return [to_batch([by_file(each, shared) for each in some], following) for some in task.run(arriving)]
 
 
 def through_frames(batch: pa.RecordBatch) -> list[Envelope]:
@@ -65,7 +72,10 @@ class InlineBackend:
     def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         """Run an epoch, level after level."""
         assert not frames
-        spec = pickle.loads(pickle.dumps(spec))
+        with scratch() as shared, mock.patch.object(shared_files, "LEAST_BYTES", 0):
+            return self._run(pickle.loads(pickle.dumps(dataclasses.replace(spec, shared=shared))))
+
+    def _run(self, spec: EpochSpec) -> TaskReport:
         inputs = {number: pa.table({"id": [number]}) for number in range(len(spec.splits))}
         sent = self._level(spec, 0, inputs)
         for level in range(1, self._stages.last + 1):
@@ -88,9 +98,10 @@ class InlineBackend:
             if self._random.random() < 0.1:
                 self._caches[worker] = ShardCache()  # a worker that has seen nothing yet
             size = self._random.choice([1, 3, 1000])
-            with mock.patch.object(tasks, "CACHE", self._caches[worker]):
+            shared = SharedFile(spec.shared if self._random.random() < 0.5 else None)
+            with mock.patch.object(tasks, "CACHE", self._caches[worker]), closing(shared):
                 task = tasks.Task(self._stages, spec, level, number)
-                batches += run_on_table(task, spec, level, inputs[number], size)
+                batches += run_on_table(task, spec, level, inputs[number], size, shared)
         return pa.Table.from_batches(batches, SCHEMA)
 
     def _shuffled(self, values: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from penstock import errors
 from penstock.clock import perf_counter, process_time, shared_time
 from penstock.spark.envelope import Envelope, from_batch, from_frame, to_batch, to_frame
+from penstock.spark.shared_files import SharedFile
 from penstock.spark.ship import unpack_plan
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.task import Task
@@ -47,10 +49,19 @@ def run_on_frames(
     """Run a task whose envelopes are frames; return each with the task that it goes to next, or 0 for the driver."""
     if level > 0:
         arriving = ([from_frame(frame)] for frame in arriving)
-    following = spec.following(level)
-    for envelopes in _run(packed, spec, level, arriving, timings):
-        for envelope in envelopes:
-            yield envelope.target % following, to_frame(envelope)
+    following, shared = spec.following(level), SharedFile(spec.shared)
+    try:
+        for envelopes in _run(packed, spec, level, arriving, timings):
+            for envelope in envelopes:
+                yield envelope.target % following, to_frame(by_file(envelope, shared))
+    finally:
+        shared.close()
+
+
+def by_file(envelope: Envelope, shared: SharedFile) -> Envelope:
+    """Put rows that another task is to have in the file of this one."""
+    batch = envelope.payload
+    return replace(envelope, payload=shared.put(batch)) if isinstance(batch, pa.RecordBatch) else envelope
 
 
 def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any) -> Iterator[list[Envelope]]:

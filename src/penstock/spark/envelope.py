@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.kernels.marks import Steps
 from penstock.rows.chunk import Chunk, Ints
 from penstock.rows.records import RowType
+from penstock.spark.shared_files import ALIGNED, FilePart, MappedFiles
 
 SCHEMA = pa.schema([("task", pa.int32()), ("frame", pa.binary())])
 DDL = "task int, frame binary"
@@ -27,8 +28,12 @@ _ROWS_KEY = b"penstock.rows"
 _HEADER = struct.Struct("<iiiiq8x")
 """Level, target, edge, kind and position; its length keeps the payload aligned."""
 
-Payload: TypeAlias = bytes | pa.Buffer | pa.RecordBatch
-"""Bytes, or a batch that is written as Arrow IPC when the envelope leaves its process."""
+_FILE = struct.Struct("<qq")
+"""Offset and length of a payload in a file, whose path follows."""
+
+Content: TypeAlias = bytes | pa.Buffer | pa.RecordBatch
+Payload: TypeAlias = Content | FilePart
+"""Bytes, where they are in a file, or a batch that is written as Arrow IPC when the envelope leaves its process."""
 
 
 class Kind(IntEnum):
@@ -39,6 +44,8 @@ class Kind(IntEnum):
     REPORT = 2
     WAKE = 3
     """Nothing: it makes sure that the task runs, because Spark does not call Python for a task without rows."""
+    FILE = 4
+    """Data that is in a file: in frames alone."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,14 @@ class Envelope:
 
 def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
     """Write envelopes as a record batch, each addressed to a task of the next level, which may pass it on."""
-    buffer, ends = _joined([part for each in envelopes for part in (_header(each), each.payload)])
+    buffer, ends = _joined([part for each in envelopes for part in _parts(each)])
     offsets = pa.py_buffer(np.array(ends[::2], np.int32))
     frames = pa.Array.from_buffers(pa.binary(), len(envelopes), [None, offsets, buffer])
     tasks = pa.array([each.target % next_tasks for each in envelopes], pa.int32())
     return pa.RecordBatch.from_arrays([tasks, frames], schema=SCHEMA)
 
 
-def _joined(payloads: list[Payload]) -> tuple[pa.Buffer, list[int]]:
+def _joined(payloads: list[Content]) -> tuple[pa.Buffer, list[int]]:
     """Write payloads one behind the other in one buffer: each row is copied once, and memory is asked for once.
 
     Returns where each of them ends, too, behind a 0.
@@ -85,17 +92,17 @@ def _joined(payloads: list[Payload]) -> tuple[pa.Buffer, list[int]]:
     return buffer.slice(0, ends[-1]), ends
 
 
-def as_buffer(payload: Payload) -> pa.Buffer:
+def as_buffer(payload: Content) -> pa.Buffer:
     """Return a payload as bytes."""
     return _joined([payload])[0] if isinstance(payload, pa.RecordBatch) else pa.py_buffer(payload)
 
 
-def size_of(payload: Payload) -> int:
+def size_of(payload: Content) -> int:
     """Return the bytes of a payload."""
     return int(payload.nbytes) if isinstance(payload, pa.RecordBatch) else len(payload)
 
 
-def _room(payload: Payload) -> int:
+def _room(payload: Content) -> int:
     """Return enough bytes for a payload; for a batch its rows, and room for the schema and the padding."""
     if not isinstance(payload, pa.RecordBatch):
         return len(payload)
@@ -108,19 +115,28 @@ def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
     return [from_frame(frame.as_buffer()) for frame in batch.column(1)]
 
 
-def _header(envelope: Envelope) -> bytes:
-    return _HEADER.pack(envelope.level, envelope.target, envelope.edge, envelope.kind, envelope.position)
+def _parts(envelope: Envelope) -> tuple[bytes, Content]:
+    """Return the header and the payload of a frame."""
+    payload, kind = envelope.payload, envelope.kind
+    if isinstance(payload, FilePart):
+        payload, kind = _FILE.pack(payload.offset, payload.length) + payload.path.encode(), Kind.FILE
+    return _HEADER.pack(envelope.level, envelope.target, envelope.edge, kind, envelope.position), payload
 
 
 def to_frame(envelope: Envelope) -> memoryview:
     """Write an envelope as bytes."""
-    return memoryview(_joined([_header(envelope), envelope.payload])[0])
+    return memoryview(_joined([*_parts(envelope)])[0])
 
 
 def from_frame(frame: bytes | pa.Buffer) -> Envelope:
     """Read an envelope; its payload is a view of the bytes."""
     level, target, edge, kind, position = _HEADER.unpack_from(frame)
-    return Envelope(level, target, edge, Kind(kind), position, pa.py_buffer(frame)[_HEADER.size :])
+    payload = pa.py_buffer(frame)[_HEADER.size :]
+    if kind == Kind.FILE:
+        offset, length = _FILE.unpack_from(payload)
+        part = FilePart(bytes(payload)[_FILE.size :].decode(), offset, length)
+        return Envelope(level, target, edge, Kind.DATA, position, part)
+    return Envelope(level, target, edge, Kind(kind), position, payload)
 
 
 def pack(chunk: Chunk, shards: Ints | None) -> pa.RecordBatch:
@@ -144,7 +160,7 @@ def pack(chunk: Chunk, shards: Ints | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def unpack(payload: Payload, row: RowType | None) -> tuple[Chunk, Ints | None]:
+def unpack(payload: Content, row: RowType | None) -> tuple[Chunk, Ints | None]:
     """Read a chunk and the shards of its rows."""
     batch = payload if isinstance(payload, pa.RecordBatch) else pa.ipc.open_stream(payload).read_next_batch()
     names = batch.schema.names
@@ -199,22 +215,24 @@ class Spool:
         self._limit, self._held = limit, 0
         self._file: IO[bytes] | None = None
         self._map: Any = None
+        self._shared = MappedFiles()
         self.data: dict[int, list[tuple[int, Place]]] = {}
         """For each edge, the first position and the place of each run."""
         self.marks: list[tuple[int, bytes]] = []
 
     def add(self, envelope: Envelope) -> None:
+        place: Place = envelope.payload
         if envelope.kind == Kind.MARK:
-            self.marks.append((envelope.edge, bytes(envelope.payload)))
+            self.marks.append((envelope.edge, bytes(place)))
             return
         if envelope.kind == Kind.WAKE:
             return
-        place: Place = envelope.payload
-        size = size_of(envelope.payload)
-        if self._held + size > self._limit:
-            place = self._spill(as_buffer(envelope.payload))
-        else:
-            self._held += size
+        if not isinstance(place, FilePart):
+            size = size_of(place)
+            if self._held + size > self._limit:
+                place = self._spill(as_buffer(place))
+            else:
+                self._held += size
         self.data.setdefault(envelope.edge, []).append((envelope.position, place))
 
     def seal(self) -> None:
@@ -223,8 +241,10 @@ class Spool:
             self._file.flush()
             self._map = pa.memory_map(self._file.name, "r")
 
-    def read(self, place: Place) -> Payload:
-        """Return a payload; one in the file is mapped, not copied."""
+    def read(self, place: Place) -> Content:
+        """Return a payload; one in a file is mapped, not copied."""
+        if isinstance(place, FilePart):
+            return self._shared.read(place)
         if not isinstance(place, tuple):
             return place
         offset, length = place
@@ -240,8 +260,7 @@ class Spool:
     def _spill(self, payload: Any) -> tuple[int, int]:
         if self._file is None:
             self._file = tempfile.NamedTemporaryFile(prefix="penstock-spool-")  # noqa: SIM115
-        # Arrow wants its buffers aligned.
-        offset = -(-self._file.tell() // 64) * 64
+        offset = -(-self._file.tell() // ALIGNED) * ALIGNED
         self._file.seek(offset)
         self._file.write(payload)
         return offset, len(payload)

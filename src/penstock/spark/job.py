@@ -107,7 +107,8 @@ def gather(frames: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> 
     """Add up what tasks sent to the driver: frames with a report in each, after the task that they are for."""
     found = TaskReport(timings=timings)
     for _, frame in frames:
-        found.add(pickle.loads(from_frame(frame).payload))
+        report: Any = from_frame(frame).payload
+        found.add(pickle.loads(report))
     return found
 
 

@@ -11,9 +11,11 @@ import base64
 import os
 import pickle
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Protocol
 
@@ -175,6 +177,8 @@ class ByteShuffles:
         self._nothing: Any = None
         self._only: dict[int, Any] = {}
         self._functions: dict[tuple[bytes, int, bool, int], Any] = {}
+        # Spark removes it when it ends.
+        self._directory = java.org.apache.spark.SparkFiles.getRootDirectory()
 
     def run(
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
@@ -195,7 +199,8 @@ class ByteShuffles:
                 shuffles.append(pairs.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
                 made = self._values_of(shuffles[-1]).rdd()
         assert made is not None
-        packed_spec, file = pickle.dumps(spec), None
+        shared = self._shared() if last else None
+        packed_spec, file = pickle.dumps(replace(spec, shared=shared)), None
         if len(packed_spec) > SPEC_BYTES:
             # Rows from the driver are in it. Properties are copied for each task and logged; a file is not.
             file = tempfile.NamedTemporaryFile(prefix="penstock-epoch-")  # noqa: SIM115
@@ -211,6 +216,14 @@ class ByteShuffles:
                 self._clean(shuffles)
             if file is not None:
                 file.close()
+            if shared is not None:
+                shutil.rmtree(shared, ignore_errors=True)
+
+    def _shared(self) -> str | None:
+        """Make a directory for an epoch's rows; without one, where somebody has tidied up, they go through Spark."""
+        with suppress(OSError):
+            return tempfile.mkdtemp(prefix="penstock-", dir=self._directory)
+        return None
 
     def _clean(self, shuffles: list[Any]) -> None:
         """Remove the files of shuffles, which otherwise stay until the JVM happens to collect what refers to them.

@@ -242,6 +242,8 @@ class EpochSpec:
     """For each lookup, the name under which the checkpoint keeps what its table has in this epoch."""
     batches: dict[str, BatchPlaces] = field(default_factory=dict)
     """For each streaming DataFrame that the epoch reads, what tells the places of its rows."""
+    shared: str | None = None
+    """A directory for rows that go from one task to another, where all tasks are on this machine."""
 
     @property
     def waters(self) -> dict[str, Ticks]:

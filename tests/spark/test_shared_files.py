@@ -1,0 +1,87 @@
+"""Rows that go from task to task by files: the same rows, in whatever process they are read, and nothing is left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.rows.chunk import Chunk
+from penstock.rows.row_types import row_type
+from penstock.spark.entry import by_file
+from penstock.spark.envelope import Envelope, Kind, Spool, from_frame, pack, to_frame, unpack
+from penstock.spark.shared_files import LEAST_BYTES, FilePart, SharedFile
+
+ROW = row_type({"k": int, "text": str}, "rows")
+COUNT = 20_000
+
+
+def envelope(first: int, count: int) -> Envelope:
+    rows = [(i, "ü" * (i % 5)) for i in range(first, first + count)]
+    chunk = Chunk([np.arange(first, first + count)], None, ROW, None, ROW.records(rows))
+    return Envelope(1, 0, 0, Kind.DATA, first, pack(chunk, np.arange(count) % 7))
+
+
+def sent(each: Envelope, shared: SharedFile) -> Envelope:
+    """Send an envelope as Spark does: as bytes."""
+    return from_frame(bytes(to_frame(by_file(each, shared))))
+
+
+def test_rows_come_out_of_a_file_as_they_were(tmp_path):
+    shared, spool = SharedFile(str(tmp_path)), Spool(limit=0)
+    given = [envelope(0, COUNT), envelope(COUNT, 3), envelope(2 * COUNT, COUNT)]
+    arrived = [sent(each, shared) for each in given]
+    shared.close()
+    assert [isinstance(each.payload, FilePart) for each in arrived] == [True, False, True], "few rows go as they are"
+    # An envelope for a later stage goes on without being read.
+    arrived = [sent(each, SharedFile(None)) for each in arrived]
+    for each in arrived:
+        spool.add(each)
+    spool.seal()
+    assert len(list(tmp_path.iterdir())) == 1
+    for before, (position, place) in zip(given, spool.data[0], strict=True):
+        assert position == before.position
+        (found, shards), (expected, of) = unpack(spool.read(place), ROW), unpack(before.payload, ROW)
+        assert found.get_columns().equals(expected.get_columns())
+        assert shards.tolist() == of.tolist()
+        assert [p.tolist() for p in found.positions] == [p.tolist() for p in expected.positions]
+    spool.close()
+
+
+def test_what_cannot_be_written_goes_through_spark(tmp_path):
+    shared = SharedFile(str(tmp_path / "gone"))
+    arrived = sent(envelope(0, COUNT), shared)
+    assert isinstance(arrived.payload, pa.Buffer)
+    assert unpack(arrived.payload, ROW)[0].get_columns().num_rows == COUNT
+    assert not list(tmp_path.iterdir())
+
+
+def add(state: int, row: ps.Record) -> tuple[int, dict[str, int]]:
+    return state + 1, {"i": row.i, "k": row.k, "n": state}
+
+
+@pytest.mark.spark
+def test_on_spark_nothing_is_left(spark, tmp_path, monkeypatch):
+    count = 4 * LEAST_BYTES // 8
+    pq.write_table(pa.table({"i": np.arange(count), "k": np.arange(count) % 100}), tmp_path / "rows.parquet")
+    flow = ps.Flow("shared")
+    rows = flow.source("rows", ps.read.parquet(str(tmp_path)))
+    rows.key_by("k").scan(add, 0, schema={"i": int, "k": int, "n": int}).sink("out", ps.write.memory())
+    root, used = Path(spark.sparkContext._jvm.org.apache.spark.SparkFiles.getRootDirectory()), list[Path]()
+    remove = shutil.rmtree
+
+    def note(path: str, **options: bool) -> None:
+        if Path(path).parent == root:
+            used.extend(Path(path).iterdir())
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", note)
+    kept = ps.run(flow, on=ps.Spark(spark, tasks=2)).results["out"]
+    assert [(row.i, row.k, row.n) for row in kept] == [(i, i % 100, i // 100) for i in range(count)]
+    assert len(used) >= 2, "rows went by files"
+    assert not any(path.parent.exists() for path in used)
