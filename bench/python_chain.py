@@ -2,7 +2,7 @@
 
 `workers_ratio` is what a second worker brings: nothing where the interpreter has a GIL, nearly twice where it has none.
 `elastic_ratio` compares the second half of a run whose workers are found with that of the better of the two others, and
-`found_seconds` tells when the last number of workers was set.
+`found_seconds` tells for each turn when the last number of workers was set, if one was.
 """
 
 import argparse
@@ -27,7 +27,7 @@ class Chain:
     def __init__(self, args: argparse.Namespace) -> None:
         self._operators, self._microseconds = args.operators, args.microseconds
         self.rows = max(4, round(args.seconds * 1e6 / args.microseconds / args.operators))
-        self.found: list[float] = []
+        self.found: list[float | None] = []
 
     def turn(self, name: str, options: LocalOptions) -> float:
         """Run the chain to its end; check the order; return the rows per second of the second half."""
@@ -52,17 +52,18 @@ class Chain:
         engine, _ = local_side.run_flow(flow, options)
         local_side.check_order(name, serials, self.rows)
         if options.elastic:
-            self.found.append(last_change(engine) - began)
+            moment = last_change(engine)
+            self.found.append(None if moment is None else moment - began)
         (start, before), (stop, after) = next(each for each in moments if 2 * each[1] >= self.rows), moments[-1]
         speed = (after - before) / (stop - start)
         local_side.say(f"{name}: {speed:,.0f} rows/s in the second half, {moments[-1][0] - began:.1f} s in all")
         return speed
 
 
-def last_change(engine: LocalEngine) -> float:
-    """Return when the number of workers was last changed; never is the beginning of time."""
+def last_change(engine: LocalEngine) -> float | None:
+    """Return when the number of workers was last changed, if it was."""
     changes = [each for each in engine.decisions_since(0)[0] if each.what == "thread_level" and each.after is not None]
-    return max((each.time for each in changes if each.time is not None), default=0.0)
+    return max((each.time for each in changes if each.time is not None), default=None)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,5 +93,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "rows": chain.rows,
         **local_side.compare(speeds, pairs, args.seed),
         "best": best,
-        "found_seconds": measure.median(chain.found[args.warmup :]).median,
+        "found_seconds": chain.found[args.warmup :],
     }
