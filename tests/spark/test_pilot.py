@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.elastic import journal as journals
 from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
-from penstock.elastic.shard_balance import imbalance
+from penstock.elastic.shard_balance import ShardBalance, imbalance
 from penstock.kernels.hot_keys import HotKeys
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS, hash_value
@@ -423,6 +423,24 @@ class TestDecisions:
         decisions = self.played().pilot.decisions
         assert min(line.epoch or 0 for line in decisions) >= 12
         assert replay(from_json(to_json(line)) for line in decisions).same
+
+
+class TestFailures:
+    def test_a_controller_that_fails_is_left_out_and_all_else_goes_on(self, monkeypatch, caplog):
+        def fails(*_: Any) -> Any:
+            raise ZeroDivisionError("nothing came")
+
+        play = Play(UserLimits(tasks=4))
+        rows = {shard: 400 if shard < 8 else 5 for shard in range(SHARDS)}
+        first = play.run(rows)
+        monkeypatch.setattr(ShardBalance, "step", fails)
+        assert play.run(rows).tables == first.tables
+        assert "counted/shards is left as it is" in caplog.text
+        # It knows nothing of another number of tasks, and its table must not name any that is gone.
+        play.limits = UserLimits(tasks=2)
+        assert max(play.run(rows).tables["counted"]) == 1
+        monkeypatch.undo()
+        assert replay(play.pilot.decisions).same
 
 
 class TestEngine:

@@ -189,5 +189,6 @@ class EpochPilot:
             if fixed is not None:
                 lever.set(list(fixed), tasks)
             self._pilot.turn(lever, period)
-            chosen[node.name] = list(lever.table or even_table(node.shards, tasks))
+            fits = lever.table is not None and max(lever.table) < tasks  # not where its controller has failed
+            chosen[node.name] = list(lever.table or ()) if fits else even_table(node.shards, tasks)
         return chosen

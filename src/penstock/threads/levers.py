@@ -175,41 +175,50 @@ class FirstBatches(Lever):
         self._set_rows(action.after)
 
 
-class ReplicasLever(Lever):
-    """Set the number of replicas of each operator that has some: as many as workers, while their number is searched."""
+Ask = Callable[[Callable[[], int]], object]
+"""How to ask for a change that whoever brings batches in makes, between two of them."""
+
+
+class _CountLever(Lever):
+    """Set the number of replicas of each operator that has some, but for those that are `left_alone`."""
+
+    def __init__(self, element: Element, ask: Ask, left_alone: Collection[str]) -> None:
+        self._element, self._ask, self._left_alone = element, ask, left_alone
+
+    def steered(self, period: Period) -> list[OperatorStats]:
+        """Return what the operators did in a period, if they were there at its beginning."""
+        there = {name: each for name, each in period.done.operators.items() if name in period.before.operators}
+        return [each for name, each in there.items() if each.replicas and name not in self._left_alone]
+
+    def act(self, action: Action) -> None:
+        """Have as many replicas, as far as there are partitions; a target that cannot be met is only reported."""
+        station = self._element.stations.get(action.target)
+        if action.what == self.name and isinstance(action.after, int) and station and station.squad is not None:
+            target, count = action.target, max(1, min(action.after, station.squad.most))
+            self._ask(lambda: self._element.set_replicas(target, count))
+
+
+class ReplicasLever(_CountLever):
+    """As many replicas as workers, while their number is searched; then the bottleneck gets more."""
 
     name = "replicas"
 
     def __init__(
-        self,
-        element: Element,
-        ask: Callable[[Callable[[], int]], object],
-        *,
-        most: int = MOST_REPLICAS,
-        left_alone: Collection[str] = (),
+        self, element: Element, ask: Ask, *, most: int = MOST_REPLICAS, left_alone: Collection[str] = ()
     ) -> None:
-        """Changes are made by whoever brings batches in: `ask` asks for one. Some operators may be `left_alone`."""
-        self._element, self._ask, self._left_alone = element, ask, left_alone
+        super().__init__(element, ask, left_alone)
         self.controller = Replicas(high=most)
 
     def read(self, period: Period) -> ReplicaStatistics | None:
-        """Tell how congested the queues were, before and behind each operator with replicas."""
+        """Tell how congested the queues were, before and after each operator with replicas."""
         if period.seconds <= 0:
             return None
         settled = all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool"))
         done = period.done.operators
         stations = dict(self._element.stations)  # as of one moment: a query may go, and its operators with it
-        found = tuple(
-            _operator(stations[name], each, done, period.seconds)
-            for name, each in done.items()
-            if each.replicas and name in period.before.operators and name in stations and name not in self._left_alone
-        )
+        steered = (each for each in self.steered(period) if each.name in stations)
+        found = tuple(_operator(stations[each.name], each, done, period.seconds) for each in steered)
         return ReplicaStatistics(found, workers=None if settled else self._element.model.active) if found else None
-
-    def act(self, action: Action) -> None:
-        if action.what == "replicas" and isinstance(action.after, int):
-            target, count = action.target, action.after
-            self._ask(lambda: self._element.set_replicas(target, count))
 
 
 def _operator(
@@ -241,8 +250,8 @@ def _part(full: float, seconds: float) -> float:
     return min(1.0, max(0.0, full) / seconds)
 
 
-class CoresLever(Lever):
-    """Set the number of replicas of each operator for a latency target: Elasticutor's allocation of cores.
+class CoresLever(_CountLever):
+    """As many replicas as a latency target needs: Elasticutor's allocation of cores.
 
     For the model in which every input, and every replica, has a thread of its own: an operator with replicas is an
     executor, a replica one of its cores, a batch what arrives. As many replicas are shared out as keep the processors
@@ -255,31 +264,22 @@ class CoresLever(Lever):
     def __init__(
         self,
         element: Element,
-        ask: Callable[[Callable[[], int]], object],
+        ask: Ask,
         target: float,
         *,
         processors: int = PROCESSORS,
         left_alone: Collection[str] = (),
     ) -> None:
-        """Changes are made by whoever brings batches in: `ask` asks for one. `target` is in seconds.
-
-        Operators that are `left_alone` have the replicas that they have.
-        """
-        self._element, self._ask, self._left_alone = element, ask, left_alone
-        self._processors = processors
-        self.controller = CoreAllocation(target=target)
+        """`target` is in seconds."""
+        super().__init__(element, ask, left_alone)
+        self._processors, self.controller = processors, CoreAllocation(target=target)
 
     def read(self, period: Period) -> AllocationStatistics | None:
         """Tell the batches that came to each operator and what one replica can do; None before there is a measure."""
         if period.seconds <= 0:
             return None
-        done = [
-            each
-            for name, each in period.done.operators.items()
-            if each.replicas and name in period.before.operators and name not in self._left_alone
-        ]
+        done, came = self.steered(period), period.done.batches_in
         loads = tuple(load for each in done if (load := _load(each, period.seconds)) is not None)
-        came = period.done.batches_in
         if not loads or len(loads) < len(done) or not came:
             return None
         return AllocationStatistics(came / period.seconds, loads, max(self._there_are(done), len(loads)))
@@ -290,18 +290,6 @@ class CoresLever(Lever):
         computed = sum(each.cpu for each in done)
         part = min(1.0, computed / worked) if worked > 0 else 1.0
         return max(self._processors, int(min(MOST_WORKERS, self._processors / part if part > 0 else MOST_WORKERS)))
-
-    def act(self, action: Action) -> None:
-        """Have as many replicas, as far as there are partitions; a target that cannot be met is only reported."""
-        station = self._element.stations.get(action.target)
-        if (
-            action.what == "cores"
-            and isinstance(action.after, int)
-            and station is not None
-            and station.squad is not None
-        ):
-            target, count = action.target, max(1, min(action.after, station.squad.most))
-            self._ask(lambda: self._element.set_replicas(target, count))
 
 
 def _load(done: OperatorStats, seconds: float) -> ExecutorLoad | None:
@@ -315,10 +303,8 @@ def _load(done: OperatorStats, seconds: float) -> ExecutorLoad | None:
 class PartitionsLever(Lever):
     """Move partitions of one operator between its replicas. How many replicas there are is not its business."""
 
-    def __init__(
-        self, element: Element, ask: Callable[[Callable[[], int]], object], operator: str, named: bool = False
-    ) -> None:
-        """Changes are made by whoever brings batches in: `ask` asks for one. Hot keys may be `named`."""
+    def __init__(self, element: Element, ask: Ask, operator: str, named: bool = False) -> None:
+        """Hot keys may be `named`."""
         self._element, self._ask, self._operator, self._named = element, ask, operator, named
         self.name = f"shards of {operator}"
         self.controller = calm_balance()
