@@ -87,6 +87,11 @@ class TestTables:
         pandas = pytest.importorskip("pandas")
         assert [row.city for row in out(stream().lookup(pandas.DataFrame(CITIES), on="k"))] == FOUND
 
+    def test_the_index_of_pandas_if_it_has_a_name(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(CITIES).set_index("k")
+        assert [row.city for row in out(stream().lookup(frame, on="k"))] == FOUND
+
     def test_bare_values_of_a_dict(self) -> None:
         found = out(stream().lookup({"a": 1.5, "b": 2.5}, on="k", fields={"value": "weight"}))
         assert [row.weight for row in found] == [1.5, 2.5, None, None, 1.5]

@@ -91,7 +91,9 @@ def _once(given: Any, name: str) -> Any:
     if isinstance(given, pa.RecordBatch):
         return pa.Table.from_batches([given])
     if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
-        return pa.Table.from_pandas(given, preserve_index=False)
+        # An index with a name is a column for whoever made it.
+        named = any(name is not None for name in given.index.names)
+        return pa.Table.from_pandas(given.reset_index() if named else given, preserve_index=False)
     if isinstance(given, Items):
         given = given.items
     good = isinstance(given, (Mapping, Files, Frame, pa.Table)) or (
