@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from statistics import median
 from typing import ClassVar
 
@@ -24,13 +24,17 @@ class IntakeStatistics:
 
 @dataclass(frozen=True, slots=True)
 class IntakeState:
-    """Hold the rows that an epoch may have, the last epochs, and which of them were since the last change."""
+    """Hold the rows that an epoch may have, the last epochs, and what is known of those that were full and others."""
 
     size: int
     epochs: tuple[tuple[int, float], ...] = ()
     """Rows and seconds, the latest last."""
-    same: int = 0
-    """How many of them were full, and run with this size."""
+    full: tuple[tuple[float, int], ...] = ()
+    """Seconds of the last epochs that were full, with this size, and the rows that they left."""
+    easy: tuple[int, ...] = ()
+    """Rows of the last epochs that were not: they had all that came."""
+    floor: int = 0
+    """As many rows an epoch must have, or it falls behind."""
     calm: CalmState = field(default_factory=CalmState)
 
 
@@ -42,10 +46,15 @@ class EpochRows:
     that are full say something, since only those are bounded. Where they take too long, they get as many rows as the
     costs that were fitted allow (`costs`), but no fewer than pay for what is fixed. Where rows are left over
     they get twice as many, if that fits even were all of the time for the rows; while the run is young also if it fits
-    by the costs. One epoch that was slow is no reason once the run is settled: the middle one of the last is.
+    by the costs. One epoch that was slow is no reason once the run is settled: the middle one of the last full ones is.
+
+    Keeping up comes first, since a row that is left over waits for longer than any epoch takes. So epochs may always
+    have several times the rows of one that has many, and where more and more is left over they get twice as many,
+    whatever they take.
     """
 
     name: ClassVar[str] = "epoch_rows"
+    version: ClassVar[int] = 2
 
     target: float
     low: int = 1
@@ -59,41 +68,68 @@ class EpochRows:
     kept: int = 16
     looks: int = 5
     """How many full epochs are looked at before a settled size changes."""
+    spare: float = 4.0
+    """How many times the rows of one that has many an epoch may always have."""
+    least_change: float = 0.3
+    """By which part fewer rows are to be fewer."""
     calm: Calm = field(default_factory=Calm)
 
     def start(self) -> IntakeState:
         return IntakeState(clamp(self.initial, self.low, self.high))
 
     def step(self, state: IntakeState, statistics: IntakeStatistics) -> tuple[IntakeState, Actions]:
-        at, size = statistics.at, state.size
+        at, size, backlog = statistics.at, state.size, statistics.backlog
         epochs = (*state.epochs, (statistics.rows, statistics.seconds))[-self.kept :]
-        calm = self.calm.weigh(state.calm, at, 0.0)
+        state = replace(state, epochs=epochs, calm=self.calm.weigh(state.calm, at, 0.0))
         if statistics.rows < self.full * size:
-            return IntakeState(size, epochs, state.same, calm), ()
-        same = min(state.same + 1, self.looks)
-        state = IntakeState(size, epochs, same, calm)
-        young = self.calm.young(calm, at)
-        if same < (1 if young else self.looks):
+            easy = state.easy if backlog else (*state.easy, statistics.rows)[-self.kept :]
+            return replace(state, easy=easy), ()
+        full = (*state.full, (statistics.seconds, backlog))[-self.looks :]
+        state = replace(state, full=full)
+        young = self.calm.young(state.calm, at)
+        if len(full) < (1 if young else self.looks):
             return state, ()
-        half = self.target / 2
-        took = median(seconds for rows, seconds in epochs if rows >= self.full * size)
-        after = size
-        if took > half:
-            after = self._fewer(epochs, size, took)
-        elif statistics.backlog >= 2 * size and (2 * took <= half or (young and self._fits(epochs, 2 * size, took))):
-            after = clamp(2 * size, self.low, self.high)
+        took, behind = median(seconds for seconds, _ in full), self._falls_behind(state)
+        after = self._size(state, took, backlog, young, behind)
         # What is not urgent waits until the last change is some time ago.
-        urgent = took > 1.5 * half or (after > size and statistics.backlog >= 4 * size)
-        if after == size or not (young or urgent or self.calm.quiet(calm, at)):
+        urgent = behind or took > 0.75 * self.target or (after > size and backlog >= 4 * size)
+        if after > size and not young and backlog < full[0][1]:
+            return state, ()  # what is left over is less and less
+        if after == size or not (young or urgent or self.calm.quiet(state.calm, at)):
             return state, ()
-        if after < size:
-            why = f"at most {after:,} rows an epoch instead of {size:,}: one takes {time_text(took)}"
+        calm, floor = self.calm.change(state.calm, at), after if behind else state.floor
+        return replace(state, size=after, full=(), floor=floor, calm=calm), (
+            self._action(size, after, took, backlog, behind),
+        )
+
+    def _falls_behind(self, state: IntakeState) -> bool:
+        """Tell whether full epochs leave more and more."""
+        left = [backlog for _, backlog in state.full]
+        return len(left) == self.looks and left[-1] >= 4 * state.size and left == sorted(set(left))
+
+    def _size(self, state: IntakeState, took: float, backlog: int, young: bool, behind: bool) -> int:
+        """Return how many rows an epoch should have."""
+        size, half = state.size, self.target / 2
+        double = clamp(2 * size, self.low, self.high)
+        if behind:
+            return double
+        if took > half:
+            many = sorted(state.easy)[-1 - len(state.easy) // 4] if state.easy else 0
+            after = max(self._fewer(state.epochs, size, took), min(size, max(state.floor, round(self.spare * many))))
+            return after if after <= (1 - self.least_change) * size else size
+        fits = 2 * took <= half or (young and self._fits(state.epochs, 2 * size, took))
+        return double if backlog >= 2 * size and fits else size
+
+    def _action(self, size: int, after: int, took: float, backlog: int, behind: bool) -> Action:
+        one, half = time_text(took), f"half of the target is {time_text(self.target / 2)}"
+        if behind:
+            why = f"up to {after:,} rows an epoch instead of {size:,}: more and more are left over, {backlog:,} by now"
+        elif after < size:
+            why = f"at most {after:,} rows an epoch instead of {size:,}: one takes {one}, and {half}"
         else:
-            why = f"up to {after:,} rows an epoch instead of {size:,}: rows are left over, one takes {time_text(took)}"
-        why += f", and half of the target is {time_text(half)}"
-        figures = (("epoch_seconds", took), ("rows_left", statistics.backlog), ("target_seconds", self.target))
-        state = IntakeState(after, epochs, 0, self.calm.change(calm, at))
-        return state, (Action("epoch_rows", "", size, after, why, figures),)
+            why = f"up to {after:,} rows an epoch instead of {size:,}: rows are left over, one takes {one}, and {half}"
+        figures = (("epoch_seconds", took), ("rows_left", backlog), ("target_seconds", self.target))
+        return Action("epoch_rows", "", size, after, why, figures)
 
     def _fewer(self, epochs: tuple[tuple[int, float], ...], size: int, took: float) -> int:
         """Return how many rows take the part of the target that they should, as far as fewer rows help at all."""

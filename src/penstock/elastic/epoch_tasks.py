@@ -45,6 +45,11 @@ class EpochState:
     """Whether it was said that the target cannot be met."""
     relearned: float | None = None
     """When epochs last differed so much that numbers of tasks were tried again."""
+    _: KW_ONLY
+    gave: tuple[float, int] | None = None
+    """When tasks were given back last, and the rows that epochs had before."""
+    failed: tuple[int, int] | None = None
+    """Tasks that were too few soon after others had been given back, and the rows that epochs had before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class EpochTasks:
     """
 
     name: ClassVar[str] = "epoch_tasks"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     target: float | None = None
     low: int = 1
@@ -87,6 +92,8 @@ class EpochTasks:
     """The most epochs of a number of tasks that are measured before it is judged, where they are noisy."""
     ease: float = 0.8
     """Fewer tasks must be expected to take no more than this part of the target, where epochs vary much."""
+    free_worth: float = 0.025
+    """What a free task is worth in an epoch, as a part of what a change costs: so long it must be wanted."""
     goal: float = 1.05
     """How near to the mean the busiest task is to be after a change."""
 
@@ -106,7 +113,10 @@ class EpochTasks:
         noise = _noise(state.epochs, now)
         costs = fit(state.epochs, self.prior)
         times = self._times(state, costs, statistics)
-        chosen, problem = self._choose(times, statistics, noise)
+        settled = not self.calm.young(state.calm, at)
+        chosen, problem = self._choose(times, statistics, noise, settled)
+        if settled and chosen < now and not self._can_give(state, chosen, statistics):
+            chosen = now
         calm, wanted = self._weigh(state, statistics, times, chosen, noise)
         young = self.calm.young(calm, at)
         missing = self._missing(state, chosen, now, noise, times) if young else None
@@ -119,6 +129,10 @@ class EpochTasks:
         if problem and not state.unmet:
             actions.append(Action("latency_target", "", self.target, None, problem))
         if chosen != now:
+            if chosen > now and state.gave is not None and at - state.gave[0] < self.calm.patience:
+                state = replace(state, failed=(now, state.gave[1]))
+            gives = chosen < now and not young
+            state = replace(state, gave=(at, _usual_rows(state.epochs)) if gives else None)
             calm, wanted = self.calm.change(calm, at), None
             why = self._why(times, statistics, chosen, missing is not None)
             actions.append(Action("tasks", "", now, chosen, why, _figures(times, statistics, chosen, costs)))
@@ -163,7 +177,8 @@ class EpochTasks:
         changed = None
         if len(older) >= self.noise_limit:
             changed = _changed(older, recent, 1 + max(self.load_change, 2 * spread), costs)
-        if changed is not None and self._relearns(state, max(changed, 1 / changed), spread, statistics.at):
+        known = len(older) >= 2 * self.noise_limit  # of fewer, how much they vary is not known well enough
+        if changed is not None and known and self._relearns(state, max(changed, 1 / changed), spread, statistics.at):
             young = CalmState(statistics.at, state.calm.changed, state.calm.streak)
             return replace(state, epochs=recent, calm=young, relearned=statistics.at)
         if changed is not None:
@@ -195,7 +210,9 @@ class EpochTasks:
             times[tasks] = costs.seconds(tasks, now.expected_rows, now.cores) * (1 + missed)
         return times
 
-    def _choose(self, times: dict[int, float], now: EpochStatistics, noise: float) -> tuple[int, str | None]:
+    def _choose(
+        self, times: dict[int, float], now: EpochStatistics, noise: float, settled: bool
+    ) -> tuple[int, str | None]:
         """Return the number of tasks, and why the target cannot be met, if so."""
         fastest = min(times, key=lambda tasks: (times[tasks], tasks))
         problem = None
@@ -203,7 +220,7 @@ class EpochTasks:
         good = times[fastest] * (1 + self.sensitivity + noise)
         if self.target is not None:
             # Fewer only where there is room: where epochs vary, a number that just fits would be given up again.
-            ease = 1 - min(1 - self.ease, 4 * noise)
+            ease = self.ease if settled else 1 - min(1 - self.ease, 4 * noise)
             meets = (n for n, seconds in times.items() if seconds <= self.target * (ease if n < now.tasks else 1))
             chosen = next(meets, None)
             good = self.target if chosen is not None else good
@@ -229,10 +246,22 @@ class EpochTasks:
         regret = times[now.tasks] - times[wanted] - noise * times[now.tasks]
         if wanted < now.tasks:
             # Fewer tasks need not be faster: that they are free for others counts for something.
-            regret = max(regret, 0.1 * self.calm.change_seconds if chosen == wanted else -self.calm.change_seconds)
+            worth = self.free_worth * self.calm.change_seconds
+            if self.calm.young(state.calm, now.at):
+                regret = max(regret, worth if chosen == wanted else -self.calm.change_seconds)
+            else:  # it is never urgent, and what one epoch seems to save is noise
+                regret = worth if chosen == wanted else -self.calm.change_seconds
         elif self.target is not None and chosen == wanted:
             regret = max(regret, times[now.tasks] - self.target)
         return self.calm.weigh(state.calm, now.at, regret), wanted
+
+    def _can_give(self, state: EpochState, chosen: int, now: EpochStatistics) -> bool:
+        """Tell whether tasks can be given back on the strength of what is expected of fewer."""
+        if chosen > now.tasks / 2 and all(epoch.tasks != chosen for epoch in state.epochs):
+            return False  # to save less than half is not worth to try what nobody has measured
+        if state.failed is None or chosen > state.failed[0]:
+            return True
+        return _usual_rows(state.epochs) <= self.ease * state.failed[1]  # at that load so few were too few
 
     def _allowed(self, fastest: int, tasks: int) -> float:
         """Return how much slower than the fastest a number of tasks may be for what it saves."""
@@ -307,6 +336,11 @@ def _spread(epochs: tuple[Sample, ...]) -> float:
             middle = median(ratios)
             deviations += [abs(ratio / middle - 1) for ratio in ratios]
     return 1.48 * median(deviations) if deviations else 0.0
+
+
+def _usual_rows(epochs: tuple[Sample, ...], last: int = 16) -> int:
+    """Return how many rows the last epochs had, but for those after one that was slow once."""
+    return round(median(epoch.rows for epoch in epochs[-last:]))
 
 
 def _noise(epochs: tuple[Sample, ...], tasks: int) -> float:

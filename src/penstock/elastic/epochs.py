@@ -30,6 +30,10 @@ class PaceState:
     """The same for the next epoch alone: less than usual after one that was slow or left rows."""
     recent: tuple[float, ...] = ()
     calm: CalmState = field(default_factory=CalmState)
+    begun: float = 0.0
+    """What an epoch took when waiting began."""
+    failed: float | None = None
+    """What one took when waiting began that was given up: with more rows in each, epochs took too long for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,12 @@ class EpochWait:
     itself is spent on waiting: fewer epochs then carry the same rows, and fixed costs are paid less often. The wait
     after an epoch that was slow is shorter, and after one that left rows there is none; that is no change yet. What is
     decided goes by the last epochs but for the slowest few. To wait longer is never urgent: once the run is settled, it
-    is done after some time in which nothing changed.
+    is done after some time in which nothing changed, and only where that is much longer. To wait makes epochs longer,
+    too: where that was too much, it is tried again once they have become shorter.
     """
 
     name: ClassVar[str] = "epoch_wait"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     target: float
     used: float = 0.75
@@ -55,6 +60,11 @@ class EpochWait:
     """Epochs that are looked at."""
     worth: float = 1.5
     """How many times an epoch's length a wait must be to begin with; it is kept while it is no shorter than one."""
+    _: KW_ONLY
+    longer: float = 1.5
+    """How many times as long a wait must be to take the place of another, once the run is settled."""
+    shorter: float = 0.7
+    """Which part of what they took epochs must take for waiting to be tried again that was given up."""
     calm: Calm = field(default_factory=Calm)
 
     def start(self) -> PaceState:
@@ -68,17 +78,24 @@ class EpochWait:
         every = max(0.0, self.used * self.target - seconds)
         if every <= seconds * (1.0 if state.every else self.worth) or (backlog > 0 and state.every == 0):
             every = 0.0  # an epoch takes longer than the wait would
+        if every > 0 == state.every and state.failed is not None and seconds > self.shorter * state.failed:
+            every = 0.0
         change = abs(every - state.every)
         small = change < self.least_change * self.target and (every > 0 or state.every == 0)
-        settled = every > state.every and not self.calm.young(calm, at) and not self.calm.quiet(calm, at)
+        if not self.calm.young(calm, at) and every > state.every:
+            small = small or not self.calm.quiet(calm, at) or every < self.longer * state.every
+        elif not self.calm.young(calm, at) and every > 0:
+            small = change < 2 * self.least_change * self.target  # each single wait is shorter anyway
         actions: Actions = ()
-        if small or settled:
+        begun, failed = state.begun, state.failed
+        if small:
             every = state.every
         else:
+            begun, failed = (seconds, failed) if state.every == 0 else (begun, begun if every == 0 else failed)
             calm = self.calm.change(calm, at)
             actions = (self._action(state.every, every, seconds, statistics),)
         wait = 0.0 if backlog > 0 else min(every, max(0.0, self.used * self.target - statistics.seconds))
-        return PaceState(every, wait, recent, calm), actions
+        return PaceState(every, wait, recent, calm, begun, failed), actions
 
     def _action(self, before: float, every: float, seconds: float, statistics: PaceStatistics) -> Action:
         took, target = time_text(seconds), time_text(self.target)
@@ -127,6 +144,8 @@ class OneTaskState:
     """When rows were taken last."""
     recent: tuple[int, ...] = ()
     """The rows of the last epochs."""
+    spans: tuple[float, ...] = ()
+    """The seconds in which they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +162,7 @@ class OneTask:
     """
 
     name: ClassVar[str] = "one_task"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     shuffle_seconds: float = 0.025
     """What an epoch saves without its shuffles. Measured on two cores: 10,000 rows of W1 take as long either way."""
@@ -156,6 +175,8 @@ class OneTask:
     """By how much the work must exceed the shuffles before one task is given up."""
     full: float = 0.9
     """Rows come faster than one task computes them where it would be busy for more than this part of the time."""
+    long: float = 3.0
+    """How many times as long as others an epoch must have taken to account for rows that are left over."""
     surprise: float = 2.0
     """How many times as much as before a row may seem to cost, for what one epoch counts."""
     calm: Calm = field(default_factory=Calm)
@@ -171,13 +192,17 @@ class OneTask:
         work = expected * state.row_seconds
         recent = (*state.recent, expected)[-_RECENT:]
         since = None if state.taken is None else at - state.taken
-        behind = since is not None and state.one and 0 < self.full * since < work
+        spans = state.spans if since is None else (*state.spans, since)[-_RECENT:]
+        # What is left over from an epoch that took several times as long came in that time, not since the last one.
+        span = max(spans, default=0.0)
+        span = span if span > self.long * median(spans or (0.0,)) else since or 0.0
+        behind = state.one and 0 < self.full * span < work
         counted = work if behind or not since else min(work, 2 * median(recent) * state.row_seconds)
         shared = counted * (1 - 1 / statistics.cores)
         regret = shared - self.band * self.shuffle_seconds if state.one else self.shuffle_seconds - shared
         calm = self.calm.weigh(state.calm, at, regret)
         due = regret >= 0 and (first or behind or self.calm.due(calm, at, more=state.one))
-        state = replace(state, calm=calm, taken=at, recent=recent)
+        state = replace(state, calm=calm, taken=at, recent=recent, spans=spans)
         if not due:
             return state, ()
         calm = calm if first else self.calm.change(calm, at)
