@@ -191,4 +191,4 @@ class TestCommand:
 
     def test_what_is_no_sink(self, tmp_path, capsys):
         assert cli.main(["sink", str(tmp_path / "nothing")]) == 1
-        assert "is no directory of a sink" in capsys.readouterr().err
+        assert "there is no directory" in capsys.readouterr().err

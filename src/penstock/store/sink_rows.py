@@ -102,6 +102,8 @@ def _list(path: str) -> Listing:
                 raise _Changed
             _add_waiting(path, units, waiting)
     if form is None and owner is None and not units:
+        if not exists(path):
+            raise FlowError(f"there is no directory {path}; a run makes it with the first rows of its sink")
         raise FlowError(f"{path} is no directory of a sink: it has neither rows of one nor the note of whose they are")
     by_label = {label: [each[epoch] for epoch in sorted(each)] for label, each in sorted(units.items())}
     for each in by_label.values():
