@@ -72,7 +72,7 @@ def test_a_run_that_is_not_of_its_side_is_refused(monkeypatch):
 def test_each_way_to_find_the_workers_has_a_pilot_of_its_own():
     flow = graph("chain", width=1, depth=1, cost_us=1, kind="python", rows=None, sink=elastic_threads.nowhere())
     with flown.flying(flow, 8, 0.01, baselines=tuple(flown.BASELINES)) as flying:
-        controllers = {name: pilot._steerings[0].controller for name, pilot in flying.pilots.items()}
+        controllers = {name: pilot.levers[0].controller for name, pilot in flying.pilots.items()}
         assert isinstance(controllers["streams_rules"], StreamsRules)
         assert isinstance(controllers["utilization"], UtilizationPool)
         for side in flying.pilots:
