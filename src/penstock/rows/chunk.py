@@ -93,9 +93,10 @@ class Chunk:
         if columns is not None:
             return columns
         assert self.type is not None
-        if isinstance(rows, Unread) and rows.order is not None and len(rows.order) == len(rows.rows):
+        if isinstance(rows, Unread) and (rows.order is None or len(rows.order) == len(rows.rows)):
             with contextlib.suppress(RowTypeError):  # found again below, by its place in the chunk
-                columns = self.columns = self.type.encode(rows.rows).take(pa.array(rows.order))
+                columns = self.type.encode(rows.rows)
+                columns = self.columns = columns if rows.order is None else columns.take(pa.array(rows.order))
                 return columns
         columns = self.columns = self.type.encode(self.get_rows())
         return columns
