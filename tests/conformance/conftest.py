@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from penstock.kernels import keyed
+from penstock.kernels import keyed, timed_join_columns
 from penstock.kernels.waiting import close_shared
 
 
@@ -21,5 +21,5 @@ def close_windows() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def few_rows_by_columns() -> Iterator[None]:
     """Take windows by columns however few rows there are, as here there are few."""
-    with mock.patch.object(keyed, "FEW_ROWS", 0):
+    with mock.patch.object(keyed, "FEW_ROWS", 0), mock.patch.object(timed_join_columns, "FEW_TO_JOIN", 0):
         yield

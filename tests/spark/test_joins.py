@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.kernels import timed_join_columns
 
-from .running import RUNNING, make_engine, make_rows, read_back, run_inline, running, sequential, write_files
+from .running import RUNNING, Workers, make_engine, make_rows, read_back, run_inline, running, sequential, write_files
 
 PAIRS = {"left": int, "right": int}
 
@@ -109,3 +110,51 @@ def test_what_the_state_does_not_fit_is_refused(
     engine.run()
     with pytest.raises(ps.CheckpointError, match=f"{message}.*new checkpoint"):
         run_inline(build(data, tmp_path / "out", **change), tmp_path / "ck")
+
+
+def declared(data: Path, out: Path) -> ps.Flow:
+    """Join fields side by side, which goes by columns where rows are many."""
+    flow = ps.Flow("declared")
+    left = flow.source("left", ps.read.parquet(str(data / "left")), time="t")
+    right = flow.source("right", ps.read.parquet(str(data / "right")), time="t", slack=2)
+    sinks = {
+        "close": left.join(right, on="k", within=(-4, 6), how="outer", name="close"),
+        "lasting": left.join(right, on="k", ttl=40, how="left", name="lasting"),
+        "matched": left.join(right, on="k", within=(-1, 1), how="semi", name="matched"),
+        "missing": left.join(right, on="k", within=(-1, 1), how="anti", name="missing"),
+    }
+    for name, stream in sinks.items():
+        stream.sink(f"{name} out", ps.write.parquet(str(out / f"{name} out")))
+    return flow
+
+
+@pytest.mark.parametrize("few", [0, 9, 1000], ids=["columns", "both", "rows"])
+def test_columns_go_on_from_what_any_worker_wrote(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(timed_join_columns, "FEW_TO_JOIN", few)
+    names = []
+    for lost in ([], range(1, 20, 3)):
+        work = tmp_path / f"{len(lost)} lost"
+        flow = declared(data, work / "out")
+        backend = Workers(3, lambda epoch, task: (epoch + task) % 3, lost=lost)
+        run_inline(flow, work / "ck", backend=backend, epoch_rows=11, tasks=2)
+        assert_whole(flow, work / "out")
+        names.append(sorted(path.name for path in (work / "ck/state").iterdir()))
+    # A retried task writes the same bytes, whatever its worker knew.
+    assert names[0] == names[1]
+
+
+def test_the_state_of_columns_is_read_by_key(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for few in (0, 1000):
+        monkeypatch.setattr(timed_join_columns, "FEW_TO_JOIN", few)
+        checkpoint = tmp_path / f"ck {few}"
+        engine = make_engine(declared(data, tmp_path / f"out {few}"), checkpoint, epoch_rows=30)
+        engine._listener = lambda stats, engine=engine: engine.stop() if stats.epoch == 3 else None
+        engine.run()
+        states = ps.state.values(str(checkpoint), "lasting")
+        found.append({key: ([*left], [*right], alone or {}) for key, (left, right, alone, _) in states.items()})
+        assert {each.operator: each.keys for each in ps.state.operators(str(checkpoint))}["lasting"] == len(states)
+    assert found[0] == found[1]
+    assert len(found[0]) > 5

@@ -106,6 +106,14 @@ class TestWorkerCache:
         assert engine.outputs is not None
         assert engine.outputs.results["out"][-1] == (two, 9, 10)
 
+    def test_what_earlier_runs_left_is_let_go(self, tmp_path):
+        (cache,) = (backend := Workers(1, lambda epoch, task: 0)).caches
+        rows = [{"k": n, "v": n} for n in range(50)]
+        for run in ("first", "second", "third"):
+            run_inline(keyed(rows), tmp_path / run, backend=backend, epoch_rows=20)
+            assert len({flow for flow, _, _ in cache._shards}) == 1
+            assert len(cache._shards) <= 50
+
 
 class TestDamage:
     @pytest.fixture

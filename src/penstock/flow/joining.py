@@ -79,11 +79,12 @@ def join(
         checks.has_time(side, name, given[0])
     checks.same_time(stream, other, name)
     made, returns = _combining(left, right, combine, how, schema, name)
+    sides = None if stream.type is None or other.type is None else (stream.type, other.type)
     logic: Logic
     if within is not None:
-        logic = TimedJoin(_interval(within, stream.time, name), made, how, returns)
+        logic = TimedJoin(_interval(within, stream.time, name), made, how, returns, sides)
     elif ttl is not None:
-        logic = TimedJoin(lifetime(ttl, stream.time, name), made, how, returns)
+        logic = TimedJoin(lifetime(ttl, stream.time, name), made, how, returns, sides)
     else:
         assert window is not None
         windows = _windows(window, how, left, name)

@@ -15,12 +15,15 @@ import numpy as np
 from penstock.errors import RowTypeError
 from penstock.kernels.count_columns import count_windows
 from penstock.kernels.join_columns import can_join, join_columns
+from penstock.kernels.join_runs import JoinForm, join_form
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import CodedKeys, coded_keys
 from penstock.kernels.running import Running, new_states
 from penstock.kernels.session_columns import sessions
 from penstock.kernels.shards import Shards
 from penstock.kernels.state_columns import ColumnStates
+from penstock.kernels.timed_join_columns import NewKeys, TimedJoining
 from penstock.kernels.timed_rows import Group, watermarks_at
 from penstock.kernels.window_columns import time_windows
 from penstock.kernels.window_groups import FAR, Closing, WindowRows, by_column, fold_members, keep
@@ -38,7 +41,7 @@ class ByColumns:
 
     outputs: dict[int, Chunk]
     """The rows of each output port that has any."""
-    keys: Callable[[], CodedKeys]
+    keys: Callable[[], CodedKeys | NewKeys]
     """Returns the keys of the rows that were taken."""
     shards: Ints
     """And their shards."""
@@ -66,13 +69,16 @@ def column_kernel(node: KeyedNode, width: int, epoch: int, shards: Shards) -> Co
         return partial(_count_windows, operator, logic)
     if isinstance(logic, (TimeWindows, SessionWindows)) and by_column(logic):
         return partial(_windows, operator, logic)
+    form = join_form(node)
+    if form is not None:
+        return partial(_timed_join, operator, form)
     return partial(_join, operator) if can_join(logic) else None
 
 
 def by_columns(node: KeyedNode) -> bool:
     """Tell whether rows of an operator are taken by columns where they are many."""
     logic = node.operator.logic
-    return by_column(logic) or can_join(logic) or isinstance(new_states(node), ColumnStates)
+    return by_column(logic) or can_join(logic) or isinstance(new_states(node), ColumnStates | JoinStates)
 
 
 def _running(operator: _Operator, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
@@ -149,3 +155,16 @@ def _join(operator: _Operator, group: Group, marks: Steps, watermark: Ticks) -> 
     if found is None:
         return None
     return ByColumns({0: found.rows} if len(found.rows) else {}, lambda: found.keys, found.shards, found.rest)
+
+
+def _timed_join(operator: _Operator, form: JoinForm, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
+    """Join rows with all that are kept; one that keeps columns takes any number of rows, and marks alone."""
+    joining = TimedJoining(operator.node, form, operator.width, operator.epoch, operator.shards)
+    found = joining.run(group, marks, watermark, partial(watermarks_at, marks=marks, watermark=watermark))
+    if found is None:
+        return None
+    rows = found.rows
+    if rows is None:
+        nothing = np.empty(0, np.int64)
+        return ByColumns(found.chunks, lambda: CodedKeys(nothing, []), nothing)
+    return ByColumns(found.chunks, rows.keys, rows.shards)

@@ -23,6 +23,7 @@ from penstock.kernels.shards import Shards
 from penstock.kernels.timed_rows import Group, TimedRows, watermarks_at
 from penstock.operators.join import Join
 from penstock.operators.scan import Aggregate
+from penstock.operators.timed_join import TimedJoin
 from penstock.plan.graph import KeyedNode
 from penstock.rows.chunk import Chunk, concat, sorted_together
 from penstock.rows.timing import Ticks
@@ -86,9 +87,8 @@ class KeyedRunner:
     def _by_columns(self, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
         """Take what rows can be taken by columns; None where none can, and nothing has changed then."""
         few = FEW_ROWS * (AS_MANY if isinstance(self._logic, Aggregate) else 1)
-        if self._columns is None or sum(len(chunk) for _, chunk, _ in group) <= few:
-            return None
-        return self._columns(group, marks, watermark)
+        is_few = not isinstance(self._logic, TimedJoin) and sum(len(chunk) for _, chunk, _ in group) <= few
+        return None if self._columns is None or is_few else self._columns(group, marks, watermark)
 
     def _folded(self, group: Group) -> dict[int, Chunk]:
         """Take rows by tight loops."""

@@ -93,12 +93,12 @@ def _numbered(keys: list[Any]) -> CodedKeys:
 def key_columns(key: Key, chunk: Chunk) -> list[pa.Array] | None:
     """Return the columns of a key's fields, if every value of theirs is a good key."""
     columns = chunk.columns
-    if columns is None or not key.fields or not all(_exact(columns.schema.field(f).type) for f in key.fields):
+    if columns is None or not key.fields or not all(is_good_key(columns.schema.field(f).type) for f in key.fields):
         return None
     return [columns.column(name) for name in key.fields]
 
 
-def _exact(kind: Any) -> bool:
+def is_good_key(kind: Any) -> bool:
     """Tell whether every value of a type is a good key, so that values need no check."""
     return bool(
         pa.types.is_integer(kind)

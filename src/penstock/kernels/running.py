@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.join_runs import join_form
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.row_keys import CodedKeys, coded_keys
 from penstock.kernels.shards import Shard, Shards
 from penstock.kernels.state_columns import ColumnStates, Keys, listed_keys
@@ -28,7 +30,9 @@ from penstock.rows.chunk import Chunk, Ints
 
 def new_states(node: KeyedNode) -> MutableMapping[Any, Any]:
     """Return what the states of a keyed operator's keys are kept in: columns where its rows are taken by columns."""
-    operator = node.operator
+    operator, form = node.operator, join_form(node)
+    if form is not None:
+        return JoinStates(form)
     if not _by_columns(node):
         return {}
     assert isinstance(operator.logic, Aggregate)

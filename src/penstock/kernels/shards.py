@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.state_columns import ColumnStates, Ints
 from penstock.operators.base import Logic
 from penstock.rows.timing import Ticks
@@ -61,12 +62,35 @@ class Shard:
     def begin(self) -> None:
         """Note no change, and count no row, so far."""
         self.touched, self.all_touched, self.rows, self.seconds = set(), False, 0, 0.0
-        if isinstance(self.states, ColumnStates):
+        if isinstance(self.states, ColumnStates | JoinStates):
             self.states.settle()
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether states are columns now."""
+        return isinstance(self.states, ColumnStates) or (
+            isinstance(self.states, JoinStates) and not self.states.by_rows
+        )
+
+    @property
+    def next_timer(self) -> Ticks | None:
+        """When the first timer is due."""
+        if isinstance(self.states, JoinStates) and not self.states.by_rows:
+            return self.states.next_timer
+        return self.timers[0][0] if self.timers else None
+
+    def take_apart(self, logic: Logic) -> None:
+        """Have states that rows can be taken into one by one."""
+        if isinstance(self.states, JoinStates) and not self.states.by_rows:
+            self.states.to_rows()
+            self.load_timers(logic)
+            self.touched, self.all_touched = set(self.states), True
 
     def load_timers(self, logic: Logic) -> None:
         """Build the heap of timers from the states."""
         self.timers = []
+        if isinstance(self.states, JoinStates) and not self.states.by_rows:
+            return  # which have their own
         for key, state in self.states.items():
             for fire, opened in logic.timers(state):
                 self.register(fire, opened, key)
@@ -117,7 +141,12 @@ class Partitions:
         return self._shards[shard]
 
     def due(self, mark: int) -> list[int]:
-        return [n for n, shard in self._shards.items() if shard.timers and shard.timers[0][0] <= mark]
+        return due_shards(self._shards, mark)
+
+
+def due_shards(shards: Mapping[int, Shard], mark: Ticks) -> list[int]:
+    """Return the numbers of the shards with a timer at or before a mark."""
+    return [n for n, shard in shards.items() if (fire := shard.next_timer) is not None and fire <= mark]
 
 
 def shard_order(shards: Ints) -> Ints:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.state_columns import ColumnStates
 
 SAMPLED_KEYS = 16
@@ -21,7 +22,7 @@ def state_bytes(states: Iterable[Mapping[Any, Any]]) -> int | None:
     states = list(states)
     keys = max(1, SAMPLED_KEYS // max(1, len(states)))
     for state in states:
-        if isinstance(state, ColumnStates):
+        if isinstance(state, ColumnStates) or (isinstance(state, JoinStates) and not state.by_rows):
             total += state.bytes
             continue
         try:

@@ -143,6 +143,8 @@ class TimedJoin(Logic):
     """None where left rows come out as they are: of a semi or anti join."""
     how: str
     returns: RowType | None = None
+    sides: tuple[RowType, RowType] | None = None
+    """The types of both sides, where they are known."""
 
     @property
     def mark_grid(self) -> tuple[Ticks, Ticks] | None:  # type: ignore[override]

@@ -43,6 +43,8 @@ ATTEMPTS = 3
 """How often an epoch is run, at most, when Spark loses its job or a file fails."""
 RETRY_SECONDS = 1.0
 """The wait before an epoch is run again because a file failed, times the attempts so far."""
+_running: list[str] = []
+"""The flows that run in this process, by what names them in workers' caches."""
 
 
 class SparkEngine(Engine):
@@ -173,6 +175,8 @@ class SparkEngine(Engine):
                 self._input.close()
             self._backend.close()
             self._keeper.release()
+            if self._keeper.id in _running:
+                _running.remove(self._keeper.id)
             self._over = True
             for done in self._asked:
                 done.cancel()
@@ -194,6 +198,7 @@ class SparkEngine(Engine):
         self.outputs = Outputs(self._plan, self._checkpoint, self._backend.session)
         self._position = self._keeper.open(identity_of(self._plan), self.outputs.publication(), self.outputs.accept)
         self._position.marks = {node.name: BEFORE for node in self._plan.sources} | self._position.marks
+        _running.append(self._keeper.id)
         self.outputs.claim(self._keeper.id, self._position.epoch)
         self._backend.prepare(self._stages)
         position, limits = self._position, self._limits()
@@ -324,6 +329,7 @@ class SparkEngine(Engine):
             state={name: StatePointers.of(index, epoch) for name, index in position.state.items()},
             checkpoint=self._path,
             flow_id=self._keeper.id,
+            running=frozenset(_running),
             sink_schemas={name: bytes.fromhex(data) for name, data in position.sink_schemas.items()},
             fence=self._keeper.fence,
             in_flight=setup.in_flight,

@@ -221,6 +221,8 @@ class EpochSpec:
     checkpoint: str
     flow_id: str
     """Names the flow and its checkpoint in a worker's cache."""
+    running: frozenset[str]
+    """The flows that this driver runs now: workers let go of what they have of others."""
     sink_schemas: dict[str, bytes]
     """The schema of a sink whose rows are not declared, once it is known."""
     fence: int

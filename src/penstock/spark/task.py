@@ -34,6 +34,7 @@ from penstock.kernels.intake import (
     source_steps,
     steps_at,
 )
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.keyed import KeyedRunner
 from penstock.kernels.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
 from penstock.kernels.merge import CHUNK_ROWS, SortedRun, merged
@@ -271,7 +272,7 @@ class Task:
         if isinstance(runner, PausingRunner):
             runner.closed = closed_ports(shape.ports, waters)
         water = watermark(shape.marks, waters)
-        limit = COLUMN_ROWS if isinstance(new_states(node), ColumnStates) else CHUNK_ROWS
+        limit = COLUMN_ROWS if isinstance(new_states(node), ColumnStates | JoinStates) else CHUNK_ROWS
         for group, bound in merged(self._runs(node, spool), limit):
             now, marks = marks.before(bound)
             if isinstance(runner, PausingRunner):

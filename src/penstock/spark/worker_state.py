@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.kernels.hot_keys import HotKeys
+from penstock.kernels.join_runs import join_form
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.running import new_states
-from penstock.kernels.shards import Shard
+from penstock.kernels.shards import Shard, due_shards
 from penstock.kernels.state_columns import ColumnStates
 from penstock.kernels.state_size import state_bytes
 from penstock.plan.graph import KeyedNode
@@ -33,7 +35,7 @@ OTHERS_BYTES = 256 << 20
 LEFT_BYTES = 32 << 20
 """The same in a lane, whose tasks do not change workers: shards come back where a table changes, and back again."""
 FLOWS_BYTES = 512 << 20
-"""Memory for shards of other flows: they may run beside this one, or be over."""
+"""Memory for shards of other flows, which run beside this one."""
 
 Place = tuple[str, str, int]
 """Flow, operator and shard."""
@@ -71,6 +73,11 @@ class ShardCache:
         """Keep a shard."""
         self._shards[key] = cached
 
+    def keep_only(self, flows: Collection[str]) -> None:
+        """Let go of the shards of flows that are over: Spark's workers outlive a run."""
+        for key in [key for key in self._shards if key[0] not in flows]:
+            del self._shards[key]
+
     def trim(self, flow: str, own: dict[str, set[int]], most: int = OTHERS_BYTES) -> None:
         """Drop what there is too much of: shards of a flow that are not its own, and those of other flows."""
         left, elsewhere = min(most, self._others), self._flows
@@ -89,7 +96,7 @@ class ShardCache:
     @property
     def objects(self) -> int:
         """How many keys have states that are objects, about: those of columns are none."""
-        return sum(c.sized_at for c in self._shards.values() if not isinstance(c.shard.states, ColumnStates))
+        return sum(c.sized_at for c in self._shards.values() if not c.shard.in_columns)
 
     def held(self, flow: str, operator: str, shards: Iterable[int]) -> int:
         """Return the memory that shards of an operator take, about."""
@@ -107,6 +114,7 @@ def drop_others(cache: ShardCache, nodes: Iterable[KeyedNode], spec: EpochSpec, 
     tasks = {owner for owner in range(max(spec.tasks)) if stays(owner)}
     tables = ((node.name, spec.tables[node.name]) for node in nodes)
     own = {name: {n for n, owner in enumerate(table) if owner in tasks} for name, table in tables}
+    cache.keep_only(spec.running)
     cache.trim(spec.flow_id, own, LEFT_BYTES if lanes else OTHERS_BYTES)
 
 
@@ -148,10 +156,7 @@ class OperatorShards:
             for shard, fire in self._pointers.due.items()
             if fire <= mark and shard in self._mine and shard not in self._open
         ]
-        ready = [
-            shard for shard, cached in self._open.items() if cached.shard.timers and cached.shard.timers[0][0] <= mark
-        ]
-        return [*waiting, *ready]
+        return [*waiting, *due_shards({number: cached.shard for number, cached in self._open.items()}, mark)]
 
     def _load(self, number: int) -> _Cached:
         chain = [self._pointers.files[i] for i in self._pointers.chains.get(number, ())]
@@ -168,8 +173,10 @@ class OperatorShards:
             full, data = self._files.block(name, self._node.name, number)
             if full:
                 shard.states.clear()
-            apply_block(shard.states, data, name)
+            shard.states = apply_block(shard.states, data, name)
             cached.version = name
+        if join_form(self._node) is None:
+            shard.take_apart(self._logic)  # columns of a join that has a function by now
         shard.begin()
         if self._logic.emits == "timed":
             shard.load_timers(self._logic)
@@ -185,6 +192,12 @@ class OperatorShards:
                     full = 2 * touched > keys or number in self._pointers.full or not chain
                     blocks.append(make_block(self._node.name, number, full, shard.states.saved(full), [], keys, None))
                 continue
+            if isinstance(shard.states, JoinStates) and not shard.states.by_rows:
+                if shard.states.touched:
+                    full = shard.states.is_mostly_new() or number in self._pointers.full or not chain
+                    saved, keys, timer = shard.states.saved(full), len(shard.states), shard.next_timer
+                    blocks.append(make_block(self._node.name, number, full, saved, [], keys, timer))
+                continue
             # A state of None is a key that the logic has forgotten.
             forgotten = [key for key in shard.touched if shard.states.get(key) is None]
             if shard.all_touched:
@@ -196,7 +209,6 @@ class OperatorShards:
             full = shard.all_touched or number in self._pointers.full or not chain
             kept = shard.states if full else [key for key in shard.touched if key in shard.states]
             changed = {key: shard.states[key] for key in in_fixed_order(kept)}
-            timer = shard.timers[0][0] if shard.timers else None
             blocks.append(
                 make_block(
                     self._node.name,
@@ -205,7 +217,7 @@ class OperatorShards:
                     changed,
                     [] if full else in_fixed_order(forgotten),
                     len(shard.states),
-                    timer,
+                    shard.next_timer,
                 )
             )
         return blocks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -92,12 +93,12 @@ def values(checkpoint: str, operator: str, epoch: int | None = None) -> dict[Any
     files = FileReader(f"{checkpoint}/state")
     states: dict[Any, Any] = {}
     for shard, chain in sorted(index.chains.items()):
-        mine: dict[Any, Any] = {}
+        mine: MutableMapping[Any, Any] = {}
         for name in chain:
             full, data = files.block(name, operator, shard)
             if full:
                 mine.clear()
-            apply_block(mine, data, name)
+            mine = apply_block(mine, data, name)
         states.update(mine)
     return states
 

@@ -22,6 +22,7 @@ from typing import Any
 from penstock.connectors.paths import locate, open_path
 from penstock.connectors.retries import remove_quietly, retried
 from penstock.errors import CheckpointError
+from penstock.kernels.join_states import JoinStates, is_saved_join, saved_form
 from penstock.kernels.state_columns import ColumnStates, Saved, is_saved, saved_states
 from penstock.rows.timing import Ticks
 from penstock.store.objects import sync_file
@@ -158,8 +159,8 @@ class FileReader:
         return self._files[name][operator, shard]
 
 
-def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, where: str) -> None:
-    """Apply the changes of a block."""
+def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, where: str) -> MutableMapping[Any, Any]:
+    """Apply the changes of a block; return the states, which are others where a dict cannot take what changed."""
     try:
         changed, forgotten = unpickled(data)
     except (AttributeError, ImportError) as error:
@@ -167,7 +168,11 @@ def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, wher
             f"state in {where} holds a class that is gone: {error}; keep classes that state is made of under "
             f"their old names"
         ) from None
-    if not is_saved(changed):
+    if is_saved_join(changed):
+        if not isinstance(states, JoinStates):
+            states = JoinStates(saved_form(changed))
+        states.load(changed)
+    elif not is_saved(changed):
         states.update(changed)
     elif isinstance(states, ColumnStates):
         states.load(changed)
@@ -175,6 +180,7 @@ def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, wher
         states.update(saved_states(changed))
     for key in forgotten:
         states.pop(key, None)
+    return states
 
 
 def _hash(*pieces: bytes | memoryview) -> str:

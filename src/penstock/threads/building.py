@@ -13,6 +13,7 @@ from dataclasses import replace
 from penstock.errors import FlowError
 from penstock.flow.hints import is_placed
 from penstock.kernels.chains import find_chains
+from penstock.kernels.join_states import JoinStates
 from penstock.kernels.running import new_states
 from penstock.kernels.state_columns import ColumnStates
 from penstock.operators.base import Sink, Union
@@ -102,7 +103,7 @@ def make_station(node: Node, around: Surroundings, alone: bool) -> Station:
     if isinstance(node, KeyedNode):
         if node.operator.kind == "partitioned" and around.partitions > 1:
             # By columns one worker is faster than several with the parts.
-            whole = alone or isinstance(new_states(node), ColumnStates)
+            whole = alone or isinstance(new_states(node), ColumnStates | JoinStates)
             return PartitionedStation(node, around, QUEUES.get(around.partitioned, HybridQueue), whole=whole)
         return PausingStation(node, around) if node.operator.logic.waits else StatefulStation(node, around)
     if rows_wait(operator):

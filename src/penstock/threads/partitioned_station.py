@@ -87,6 +87,7 @@ class PartitionedStation(StatefulStation):
         if len(self._shards) > 1:
             return
         old, find = self._shards[0], partial(self._operator.shard, count=self._count)
+        old.take_apart(self._operator.logic)
         shards = self._make_shards(self._count, old.states)
         if not self._one_dict:
             self._spread(old.states, shards)
