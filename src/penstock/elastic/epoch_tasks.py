@@ -92,6 +92,8 @@ class EpochTasks:
     """The most epochs of a number of tasks that are measured before it is judged, where they are noisy."""
     ease: float = 0.8
     """Fewer tasks must be expected to take no more than this part of the target, where epochs vary much."""
+    settled_ease: float = 0.5
+    """The same once the run is settled: epochs that take longer have more rows, and take longer again."""
     free_worth: float = 0.025
     """What a free task is worth in an epoch, as a part of what a change costs: so long it must be wanted."""
     goal: float = 1.05
@@ -220,7 +222,7 @@ class EpochTasks:
         good = times[fastest] * (1 + self.sensitivity + noise)
         if self.target is not None:
             # Fewer only where there is room: where epochs vary, a number that just fits would be given up again.
-            ease = self.ease if settled else 1 - min(1 - self.ease, 4 * noise)
+            ease = self.settled_ease if settled else 1 - min(1 - self.ease, 4 * noise)
             meets = (n for n, seconds in times.items() if seconds <= self.target * (ease if n < now.tasks else 1))
             chosen = next(meets, None)
             good = self.target if chosen is not None else good
