@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Iterable
+from typing import Any
 
-from penstock.kernels.shards import Shard
+from penstock.kernels.shards import Shard, settle
 from penstock.operators.base import Logic
 
 SHARDS = 3
@@ -17,6 +19,7 @@ class InMemory:
     def __init__(self, logic: Logic) -> None:
         self.logic = logic
         self.shards: dict[int, Shard] = {}
+        self.aside: Any = None
 
     def get(self, shard: int) -> Shard:
         return self.shards.setdefault(shard, Shard())
@@ -26,10 +29,17 @@ class InMemory:
 
     def reload(self) -> None:
         """Save and load, as a shard that moves to another process."""
+        settle(self)
         for number, shard in self.shards.items():
             loaded = self.shards[number] = Shard(pickle.loads(pickle.dumps(shard.states)))
             loaded.load_timers(self.logic)
 
     def shown(self) -> str:
-        states = {key: state for shard in self.shards.values() for key, state in shard.states.items()}
-        return repr(sorted(states.items()))
+        """Show the states, wherever they are kept."""
+        seen = InMemory(self.logic)
+        seen.shards = {number: Shard(copy.deepcopy(shard.states)) for number, shard in self.shards.items()}
+        if self.aside is not None:
+            assert len(self.aside.states()) == len(dict(self.aside.states()))
+            self.aside.settle(seen)
+        states = {key: state for shard in seen.shards.values() for key, state in shard.states.items()}
+        return repr(sorted(states.items(), key=repr))

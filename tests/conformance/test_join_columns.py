@@ -26,6 +26,8 @@ from .shards_in_memory import SHARDS, InMemory
 
 LEFT = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 RIGHT = pa.schema([("s", pa.string()), ("t", pa.int64()), ("k", pa.int64()), ("w", pa.float64())])
+WAYS = (([True], True), ([True], False), ([True, True, False], False))
+"""Which pieces are taken by columns, and whether state is saved and loaded between them."""
 Entry = tuple[int, int | None, float | None, int, bool]
 """Of a row: how far time goes on, its key, its value, its side, and whether a cut follows."""
 ENTRIES = st.lists(
@@ -52,8 +54,11 @@ def joined(size: int, offset: int, how: Any) -> Flow:
     return made.sink("out")
 
 
-def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) -> list[Any]:
-    """Run the join over the entries, cut as they say; return all that can be seen of it."""
+def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool], reload: bool = True) -> list[Any]:
+    """Run the join over the entries, cut as they say; return all that can be seen of it.
+
+    With `reload`, state is saved and loaded between two pieces.
+    """
     plan = make_plan(flow)
     node: Any = plan.nodes["join"]
     assert isinstance(node.operator, Keyed)
@@ -89,7 +94,8 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) 
             if out.times is not None
         ]
         seen.append(shards.shown())
-        shards.reload()
+        if reload:
+            shards.reload()
         water, start = int(marks.values[-1]) if len(marks) else water, stop
     assert not failures.fatal
     return seen
@@ -105,8 +111,8 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) 
 def test_columns_and_rows_are_the_same(entries: list[Entry], window: Any, how: Any, back: list[int]) -> None:
     flow = joined(*window, how)
     expected = run(flow, entries, back, columns=[False])
-    for columns in ([True], [True, False]):
-        assert repr(run(flow, entries, back, columns)) == repr(expected)
+    for columns, reload in WAYS:
+        assert repr(run(flow, entries, back, columns, reload)) == repr(expected)
 
 
 def test_no_row_of_a_window_that_begins_and_ends_in_a_chunk_is_taken_by_itself(monkeypatch: Any) -> None:

@@ -19,6 +19,7 @@ from penstock.operators import aggregate_columns
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregation import Aggregation, aggregation
 from penstock.operators.scan import FlatScan
+from penstock.operators.state_forms import OBJECTS, value_list
 from penstock.operators.windows import Session, Sliding, Tumbling
 from penstock.rows.records import record_type
 from penstock.testing.exact import assert_same
@@ -172,16 +173,21 @@ class TestAggregates:
                 if carried:
                     states = {key: bundle.step(None, record_of(pairs[-1][1])) for key in keys[::2]}
                 held = [copy.deepcopy(states.get(key)) for key in keys]
+                new = [each.start() for each in bundle.aggregates]
                 for group, value in pairs:
                     states[group] = bundle.step(states.get(group), record_of(value))
                 found = aggregate_columns.fold_groups(
                     bundle,
                     aggregate_columns.read_values(bundle, None, lambda pairs=pairs: [record_of(v) for _, v in pairs]),
                     np.array([keys.index(group) for group, _ in pairs]),
-                    np.array([[group for group, _ in pairs].index(key) for key in keys]),
-                    held,
+                    np.array([-1 if state is None else keys.index(key) for key, state in zip(keys, held, strict=True)]),
+                    [
+                        (OBJECTS, (value_list(column),))
+                        for column in zip(*(state or new for state in held), strict=True)
+                    ],
                 )
-                assert repr(list(map(list, zip(*found, strict=True)))) == repr([states[key] for key in keys])
+                listed = [form.unpack(parts) for form, parts in found]
+                assert repr(list(map(list, zip(*listed, strict=True)))) == repr([states[key] for key in keys])
 
 
 def record_of(value: Any) -> Any:

@@ -128,6 +128,8 @@ def inputs(draw: st.DrawFn, kind: pa.DataType, values: list[Any]) -> tuple[pa.Sc
 class InMemory:
     """The shards of one operator, with their states in columns or not."""
 
+    aside: Any = None
+
     def __init__(self, node: Node, columns: bool) -> None:
         self.node, self.columns = node, columns
         self.shards: dict[int, Shard] = {}

@@ -84,6 +84,8 @@ def join_node(kinds: list[pa.DataType], how: Any, reach: dict[str, Any]) -> tupl
 class Kept:
     """The shards of a join, read again from what was written of them whenever that is asked for."""
 
+    aside: Any = None
+
     def __init__(self, node: KeyedNode) -> None:
         self.node = node
         self.shards: dict[int, Shard] = {}

@@ -19,7 +19,8 @@ from penstock.kernels.failures import Failures
 from penstock.kernels.marks import Steps, rises
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed
-from penstock.operators.windows import AggregateFold, ApplyFold, Count, Session, Sliding, Tumbling
+from penstock.operators.window_folds import AggregateFold, ApplyFold
+from penstock.operators.windows import Count, Session, Sliding, Tumbling
 from penstock.plan.plan import make_plan
 from penstock.rows.chunk import Chunk
 from penstock.rows.records import record_type
@@ -47,6 +48,8 @@ AGGREGATES = {
     "median": agg.median("v"),
     "upper": agg.quantile(pc.field("v") * 2, 0.75, interpolation="higher"),
 }
+WAYS = (([True], True), ([True], False), ([True, True, False], False))
+"""Which pieces are taken by columns, and whether state is saved and loaded between them."""
 Entry = tuple[int, int, int | None, bool, bool]
 """Of a row: how far time goes on, its key, its value, whether it gets as far as the window, whether a cut follows."""
 ENTRIES = st.lists(
@@ -62,10 +65,11 @@ ENTRIES = st.lists(
 )
 
 
-def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) -> list[Any]:
+def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool], reload: bool = True) -> list[Any]:
     """Run the operator "window" over the entries, cut as they say; return all that can be seen of it.
 
-    `columns` says of each piece whether it is to be taken by columns, over and over again.
+    `columns` says of each piece whether it is to be taken by columns, over and over again. With `reload`, state is
+    saved and loaded between two pieces.
     """
     plan = make_plan(flow)
     node = plan.nodes["window"]
@@ -99,7 +103,8 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool]) 
             if out.times is not None
         ]
         seen.append(shards.shown())
-        shards.reload()
+        if reload:
+            shards.reload()
         water, start = int(marks.values[-1]) if len(marks) else water, stop
     assert not failures.fatal
     return seen
@@ -138,8 +143,8 @@ def test_columns_and_rows_are_the_same(entries: list[Entry], spec: Any, whole: b
     """`back` is how much later than its time each row comes: with some of it rows are late, or against all order."""
     flow = windows(spec, whole)
     expected = run(flow, entries, back, columns=[False])
-    for columns in ([True], [True, False]):
-        assert repr(run(flow, entries, back, columns)) == repr(expected)
+    for columns, reload in WAYS:
+        assert repr(run(flow, entries, back, columns, reload)) == repr(expected)
 
 
 COUNTED = {"n": agg.count(), "sum": agg.sum("v"), "mean": agg.mean("v"), "last": agg.last("v"), "low": agg.min("v")}
@@ -155,8 +160,8 @@ def counted(size: int) -> Flow:
 def test_windows_of_so_many_rows(entries: list[Entry], size: int) -> None:
     flow = counted(size)
     expected = run(flow, entries, [0], columns=[False])
-    for columns in ([True], [True, False]):
-        assert repr(run(flow, entries, [0], columns)) == repr(expected)
+    for columns, reload in WAYS:
+        assert repr(run(flow, entries, [0], columns, reload)) == repr(expected)
 
 
 def test_no_row_of_a_count_window_is_taken_by_itself(monkeypatch: Any) -> None:

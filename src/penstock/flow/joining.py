@@ -14,7 +14,8 @@ from penstock.operators.base import Logic, OnError
 from penstock.operators.join import Combine, How, Join, SideBySide
 from penstock.operators.process import ProcessLike, process_logic
 from penstock.operators.timed_join import Interval, TimedJoin
-from penstock.operators.windows import ApplyFold, TimeWindows, Window, WindowSpec, as_spec, window_logic
+from penstock.operators.window_folds import ApplyFold
+from penstock.operators.windows import TimeWindows, Window, WindowSpec, as_spec, window_logic
 from penstock.rows.records import Row, RowType
 from penstock.rows.row_types import row_type
 from penstock.rows.timing import Arrival, Duration, TimeKind, unit_of

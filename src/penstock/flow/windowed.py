@@ -15,17 +15,8 @@ from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
 from penstock.operators.ranking import RANK, TopFold
-from penstock.operators.windows import (
-    AggregateFold,
-    ApplyFold,
-    Count,
-    Fold,
-    ReduceFold,
-    Window,
-    WindowSpec,
-    as_spec,
-    window_logic,
-)
+from penstock.operators.window_folds import AggregateFold, ApplyFold, Fold, ReduceFold
+from penstock.operators.windows import Count, Window, WindowSpec, as_spec, window_logic
 from penstock.plan.graph import marks_keep_up
 from penstock.rows.row_types import OutT, Returned, RowT_co, Schema
 from penstock.rows.timing import Arrival, Duration, unit_of

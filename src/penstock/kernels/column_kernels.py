@@ -13,26 +13,24 @@ from functools import partial
 import numpy as np
 
 from penstock.errors import RowTypeError
-from penstock.kernels.count_columns import count_windows
 from penstock.kernels.join_columns import can_join, join_columns
 from penstock.kernels.join_runs import JoinForm, join_form
 from penstock.kernels.join_states import JoinStates
 from penstock.kernels.marks import Steps
-from penstock.kernels.row_keys import CodedKeys, coded_keys
+from penstock.kernels.row_keys import RowKeys, keys_of
 from penstock.kernels.running import Running, new_states
-from penstock.kernels.session_columns import sessions
-from penstock.kernels.shards import Shards
+from penstock.kernels.shards import Shards, settle
 from penstock.kernels.state_columns import ColumnStates
 from penstock.kernels.timed_join_columns import NewKeys, TimedJoining
 from penstock.kernels.timed_rows import Group, watermarks_at
-from penstock.kernels.window_columns import time_windows
-from penstock.kernels.window_groups import FAR, Closing, WindowRows, by_column, fold_members, keep
+from penstock.kernels.window_columns import take_windows
+from penstock.kernels.window_groups import FAR, by_column, keep_aside, window_rows
 from penstock.operators.scan import Aggregate
-from penstock.operators.windows import LATE, CountWindows, SessionWindows, TimeWindows
+from penstock.operators.windows import CountWindows, Windowed
 from penstock.plan.graph import KeyedNode
 from penstock.plan.positions import timed_width
 from penstock.rows.chunk import Chunk, Ints, sorted_together
-from penstock.rows.timing import BEFORE, FOREVER, Ticks
+from penstock.rows.timing import Ticks
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class ByColumns:
 
     outputs: dict[int, Chunk]
     """The rows of each output port that has any."""
-    keys: Callable[[], CodedKeys | NewKeys]
+    keys: Callable[[], RowKeys | NewKeys | None]
     """Returns the keys of the rows that were taken."""
     shards: Ints
     """And their shards."""
@@ -65,9 +63,7 @@ def column_kernel(node: KeyedNode, width: int, epoch: int, shards: Shards) -> Co
     operator, logic = _Operator(node, width, epoch, shards), node.operator.logic
     if isinstance(logic, Aggregate):
         return partial(_running, operator)
-    if isinstance(logic, CountWindows) and by_column(logic):
-        return partial(_count_windows, operator, logic)
-    if isinstance(logic, (TimeWindows, SessionWindows)) and by_column(logic):
+    if isinstance(logic, Windowed) and by_column(logic):
         return partial(_windows, operator, logic)
     form = join_form(node)
     if form is not None:
@@ -84,72 +80,36 @@ def by_columns(node: KeyedNode) -> bool:
 def _running(operator: _Operator, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
     chunk, shards = sorted_together([(chunk, of) for _, chunk, of in group], operator.width)
     found = Running(operator.node, operator.shards).run(chunk, shards)
-    return None if found is None else ByColumns({0: found[0]}, found[1], shards)
+    return None if found is None else ByColumns({0: found}, lambda: keys_of(operator.node.operator, 0, chunk), shards)
 
 
-def _arrived(operator: _Operator, group: Group, marks: Steps, watermark: Ticks, timed: bool) -> WindowRows | None:
-    """Return rows that are to go to windows, with what columns need of them."""
+def _windows(operator: _Operator, logic: Windowed, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
+    """Take all rows into their windows, then close those that are due."""
     chunk, shards = sorted_together([(chunk, of) for _, chunk, of in group], operator.width)
-    keys, times = coded_keys(operator.node.operator, chunk), chunk.times
-    if times is None and not timed:
-        times = np.zeros(len(chunk), np.int64)
-    if keys is None or times is None or times.min(initial=0) < -FAR or times.max(initial=0) > FAR:
+    keys, times = keys_of(operator.node.operator, 0, chunk), chunk.times
+    if keys is None or (times is None and not isinstance(logic, CountWindows)):
+        return None
+    if times is not None and (times.min(initial=0) < -FAR or times.max(initial=0) > FAR):
         return None
     waters = watermarks_at(chunk.positions, marks, watermark)
-    return WindowRows(chunk, times, keys, shards, waters, operator.shards)
-
-
-def _count_windows(
-    operator: _Operator, logic: CountWindows, group: Group, marks: Steps, watermark: Ticks
-) -> ByColumns | None:
-    arrived = _arrived(operator, group, marks, watermark, timed=False)
-    # After the end each row would close what is open.
-    if arrived is None or arrived.waters.max(initial=BEFORE) >= FOREVER:
+    arrived = window_rows(logic, chunk, keys, shards, waters, operator.shards, operator.epoch)
+    taken = None if arrived is None else take_windows(operator.node, arrived, marks, timed_width(operator.width))
+    if arrived is None or taken is None:
         return None
-    made = count_windows(operator.node, logic, arrived, operator.epoch, timed_width(operator.width))
-    if made is None:
-        return None
-    return ByColumns({0: made} if len(made) else {}, lambda: arrived.keys, arrived.shard_of)
-
-
-def _windows(
-    operator: _Operator, logic: TimeWindows | SessionWindows, group: Group, marks: Steps, watermark: Ticks
-) -> ByColumns | None:
-    """Take all rows into their windows, then close those that are due."""
-    arrived = _arrived(operator, group, marks, watermark, timed=True)
-    if arrived is None:
-        return None
-    found = time_windows(logic, arrived) if isinstance(logic, TimeWindows) else sessions(logic, arrived)
-    if found is None:
-        return None
-    groups, late = found
-    inside = fold_members(logic.fold_, arrived.chunk, groups)
-    if inside is None:
-        return None
-    outputs, node, width = {}, operator.node, operator.width
-    if len(late):
-        rows = arrived.chunk.select(late)
-        outputs[LATE] = rows.replace_rows(rows.get_rows(), node.types[LATE]).widened(width + timed_width(width))
-    closing = Closing(node, logic.fold_, operator.epoch, marks)
-    due = closing.due(groups)
-    closed = closing.close(arrived, groups, inside, due) if due.any() else None
-    if closed is not None:
-        outputs[0] = closed
-    left = ~due if closed is not None else np.ones(len(due), bool)
-    keep(arrived, groups, inside, left, operator.epoch, logic)
-    return ByColumns(outputs, lambda: arrived.keys, arrived.shard_of)
+    outputs, rest, is_left = taken
+    keep_aside(arrived, rest, operator.shards)
+    if is_left:
+        settle(operator.shards)  # what is due is closed one by one
+    return ByColumns(outputs, lambda: keys, shards)
 
 
 def _join(operator: _Operator, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
-    """Join rows of windows that begin and end here; those of others are left."""
-    if len(marks) == 0:
-        return None
-    width = operator.width
-    widened = [chunk.widened(width) for _, chunk, _ in group]
-    positions = [np.concatenate([chunk.positions[i] for chunk in widened]) for i in range(width)]
-    waters = watermarks_at(positions, marks, watermark)
+    """Join rows; those of windows that rows have begun one by one are left."""
+    waters = partial(watermarks_at, marks=marks, watermark=watermark)
+    group = [(port, chunk.widened(operator.width), of) for port, chunk, of in group]
+    shards, suffix = operator.shards, timed_width(operator.width)
     try:
-        found = join_columns(operator.node, group, positions, waters, marks, operator.shards, timed_width(width))
+        found = join_columns(operator.node, group, waters, marks, shards, operator.epoch, suffix)
     except RowTypeError:
         return None
     if found is None:
@@ -166,5 +126,5 @@ def _timed_join(operator: _Operator, form: JoinForm, group: Group, marks: Steps,
     rows = found.rows
     if rows is None:
         nothing = np.empty(0, np.int64)
-        return ByColumns(found.chunks, lambda: CodedKeys(nothing, []), nothing)
+        return ByColumns(found.chunks, lambda: RowKeys(0), nothing)
     return ByColumns(found.chunks, rows.keys, rows.shards)

@@ -271,6 +271,8 @@ def part_marks(
 
 def steps_at(rows: Chunk, index: Ints, marks: Ints) -> Steps:
     """Return marks at some rows of a chunk: each stands just before its row."""
+    if len(index) == len(rows):  # each row raises it
+        return Steps([*rows.positions[:-1], rows.positions[-1] - 1], marks)
     positions = [component[index] for component in rows.positions]
     positions[-1] = positions[-1] - 1
     return Steps(positions, marks[index])

@@ -1,11 +1,15 @@
-"""Join rows by columns where a window begins and ends in the chunk: no key ever has such a window in its state.
+"""Join rows by columns: all pairs of the windows of a chunk at once, each at its later row, in the order of the others.
 
-All pairs of such a window are known at once; each stands at its later row, those of one row in the order of the others.
-Rows of all other windows, and those that are late, are left to the loop over rows: windows have nothing in common.
+Rows whose windows are still open after the chunk wait *aside*, as columns, and the next chunk begins with them; they
+are written to the state of their keys before rows or timers are taken one by one. Rows of windows that a key's state
+has already, and those that are late, are left to the loop over rows: windows have nothing in common.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,19 +17,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.marks import Steps
-from penstock.kernels.row_keys import CodedKeys, dense, key_columns
-from penstock.kernels.shards import Shards
+from penstock.kernels.row_keys import KeptAside, RowKeys, grouped, key_columns
+from penstock.kernels.shards import Shards, settle
 from penstock.kernels.stateless import expansion
 from penstock.operators.base import Logic
 from penstock.operators.join import Join, SideBySide
+from penstock.operators.running_columns import sorting
 from penstock.plan.graph import KeyedNode
-from penstock.rows.chunk import Chunk, Ints
-from penstock.rows.value_columns import column_values
+from penstock.rows.chunk import Chunk, Ints, concat
+from penstock.rows.timing import BEFORE
 
 Group = list[tuple[int, Chunk, Ints]]
 MOST_PAIRS = 1 << 22
 """More pairs at once would take too much memory."""
 FAR = 1 << 61
+AS_MANY = 4
+"""So many times as many rows may wait aside as come: all of them are looked at with each chunk."""
 
 
 class JoinedRows(NamedTuple):
@@ -36,8 +43,86 @@ class JoinedRows(NamedTuple):
     """Rows that are to be taken one by one."""
     shards: Ints
     """The shard of each row that was taken by columns."""
-    keys: CodedKeys
+    keys: RowKeys
     """And its key."""
+
+
+class _Side(NamedTuple):
+    """Rows of one side, those that waited first."""
+
+    rows: Chunk
+    epochs: Ints
+    shards: Ints
+
+    def select(self, index: Ints) -> _Side:
+        return _Side(self.rows.select(index), self.epochs[index], self.shards[index])
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """Rows of windows that are still open, as columns."""
+
+    node: KeyedNode
+    sides: tuple[_Side, _Side]
+
+    def __len__(self) -> int:
+        return sum(len(side.rows) for side in self.sides)
+
+    def _listing(self) -> Iterator[tuple[int, Any, int, tuple[int, ...], Any, int]]:
+        """Yield (shard, key, start of the window, position, row, side) in the order in which rows came."""
+        logic, keys = self.node.operator.logic, self.node.operator.keys
+        assert isinstance(logic, Join)
+        assert keys is not None
+        found: list[tuple[int, Any, int, tuple[int, ...], Any, int]] = []
+        for number, side in enumerate(self.sides):
+            if not len(side.rows):
+                continue
+            columns = key_columns(keys[number], side.rows)
+            assert columns is not None
+            assert side.rows.times is not None
+            found += zip(
+                side.shards.tolist(),
+                RowKeys(len(side.rows), tuple(columns)).values(),
+                _starts(logic, side.rows.times).tolist(),
+                zip(side.epochs.tolist(), *(p.tolist() for p in side.rows.positions), strict=True),
+                side.rows.get_rows(),
+                [number] * len(side.rows),
+                strict=True,
+            )
+        yield from sorted(found, key=lambda row: row[3])
+
+    def settle(self, shards: Shards) -> None:
+        """Write the rows to the state of their keys, and set the timers of their windows."""
+        size = self.node.operator.logic.windows.size  # type: ignore[attr-defined]
+        for number, key, start, place, row, side in self._listing():
+            shard = shards.get(number)
+            state = shard.states.setdefault(key, {})
+            if start not in state:
+                shard.register(start + size, place, key)
+            _put(state, start, place, row, side)
+            if not shard.all_touched:
+                shard.touched.add(key)
+
+    def states(self) -> Mapping[Any, Any]:
+        """Return the state of each key, for one who only looks."""
+        keys = _keys(self.node, [side.rows if len(side.rows) else None for side in self.sides])
+        assert keys is not None  # they were columns when they came
+        return KeptAside(keys, self._states)
+
+    def _states(self) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for _, key, start, place, row, side in self._listing():
+            _put(made.setdefault(key, {}), start, place, row, side)
+        return made
+
+
+def _put(state: dict[Any, Any], start: int, place: tuple[int, ...], row: Any, side: int) -> None:
+    """Put a row to a key's state, as if it had come by itself; its pairs were made."""
+    held = state.setdefault(start, ([], [], place))
+    partners = held[1 - side]
+    held[side].append([place, row, bool(partners)])
+    for entry in partners:
+        entry[2] = True
 
 
 def can_join(logic: Logic) -> bool:
@@ -52,134 +137,189 @@ def can_join(logic: Logic) -> bool:
     )
 
 
+def _starts(logic: Join, times: Ints) -> Ints:
+    return times - (times - logic.windows.offset) % logic.windows.size
+
+
 def join_columns(
-    node: KeyedNode, group: Group, positions: list[Ints], waters: Ints, marks: Steps, shards: Shards, suffix: int
+    node: KeyedNode,
+    group: Group,
+    waters: Callable[[list[Ints]], Ints],
+    marks: Steps,
+    shards: Shards,
+    epoch: int,
+    suffix: int,
 ) -> JoinedRows | None:
-    """Join the rows of a group, whose positions and watermarks are one after the other; None where it cannot be."""
-    logic = node.operator.logic
+    """Join the rows of a group; `waters` tells the watermark at positions. None where it cannot be."""
+    logic, declared = node.operator.logic, node.types[0]
     assert isinstance(logic, Join)
-    declared = node.types[0]
-    sides = [[(chunk, of) for port, chunk, of in group if port == side] for side in (0, 1)]
-    if declared is None or not all(sides) or any(chunk.type is None or chunk.times is None for _, chunk, _ in group):
+    if declared is None or any(chunk.type is None or chunk.times is None for _, chunk, _ in group):
         return None
-    codes, keys = _codes(node, group)
-    if codes is None:
+    count = sum(len(chunk) for _, chunk, _ in group)
+    if shards.aside is not None and len(shards.aside) > AS_MANY * count:
+        settle(shards)
+    aside = shards.aside
+    both = [_side(group, number, epoch, None if aside is None else aside.sides[number]) for number in (0, 1)]
+    sides = [side for side in both if side is not None]
+    keys = _keys(node, [side.rows if side is not None else None for side in both])
+    if keys is None:
         return None
-    times = np.concatenate([np.asarray(chunk.times) for _, chunk, _ in group])
+    codes, below = keys.codes()
+    for field in keys.fields:
+        if field.null_count:
+            codes = np.where(field.is_null().to_numpy(zero_copy_only=False), -1, codes)
+    times = np.concatenate([np.asarray(side.rows.times) for side in sides])
     if times.min(initial=0) < -FAR or times.max(initial=0) > FAR:
         return None
-    starts = times - (times - logic.windows.offset) % logic.windows.size
+    starts = _starts(logic, times)
     ends = starts + logic.windows.size
-    ports = np.repeat([port for port, _, _ in group], [len(chunk) for _, chunk, _ in group])
-    shard_of = np.concatenate([of for _, _, of in group])
-    taken = (codes >= 0) & (ends > waters) & (ends <= marks.values[-1])
-    taken &= ~_held(shards, keys, codes, shard_of, starts)
-    found = _pairs(codes, starts, ports, _ranks(positions), taken)
+    positions = [np.concatenate(columns) for columns in zip(*(side.rows.positions for side in sides), strict=True)]
+    epochs, shard_of = (np.concatenate([side[i] for side in sides]) for i in (1, 2))
+    first_right = 0 if both[0] is None else len(both[0].rows)
+    waited = [0, 0] if aside is None else [len(side.rows) for side in aside.sides]
+    is_new = np.ones(len(times), bool)
+    is_new[: waited[0]] = is_new[first_right : first_right + waited[1]] = False
+    taken = ~is_new
+    new = np.flatnonzero(is_new)
+    taken[new] = (codes[new] >= 0) & (ends[new] > waters([component[new] for component in positions]))
+    taken[new] &= ~_held(shards, keys, codes, shard_of, starts, new)
+    sequence = np.lexsort((*reversed(positions), epochs))
+    sequence = sequence[taken[sequence]]
+    found = _pairs(codes[sequence], below, starts[sequence], sequence < first_right, is_new[sequence])
     if found is None:
         return None
-    left, right, later, number = found
-    zeros = np.zeros(len(later), np.int64)
-    places = [*(p[later] for p in positions), *[zeros] * (suffix - 1), number]
-    arrays = _columns(logic.combine, group, left, right)
-    made = pa.RecordBatch.from_arrays(arrays, schema=declared.schema)
-    return JoinedRows(
-        Chunk(places, times[later], declared, made), _rest(group, taken), shard_of[taken], CodedKeys(codes[taken], keys)
+    later, other, number = found
+    left, right = np.where(sequence[later] < first_right, (later, other), (other, later))
+    left, right, at = sequence[left], sequence[right] - first_right, sequence[later]
+    arrays = _columns(logic.combine, both, left, right, declared.schema)
+    zeros = np.zeros(len(at), np.int64)
+    rows = Chunk(
+        [*(p[at] for p in positions), *[zeros] * (suffix - 1), number],
+        times[at],
+        declared,
+        pa.RecordBatch.from_arrays(arrays, schema=declared.schema),
     )
-
-
-def _codes(node: KeyedNode, group: Group) -> tuple[Ints | None, list[Any]]:
-    """Return the key of each row as a number, -1 for null, and the keys; None where sides differ in type."""
-    assert node.operator.keys is not None
-    columns = [
-        key_columns(node.operator.keys[port], Chunk([], None, chunk.type, chunk.get_columns()))
-        for port, chunk, _ in group
+    stays = taken & (ends > (marks.values[-1] if len(marks) else BEFORE))
+    parts = [slice(0, first_right), slice(first_right, len(times))]
+    shards.aside = _aside(node, both, [stays[part] for part in parts])
+    rest = [
+        (number, side.rows.select(some), side.shards[some])
+        for number, (side, part) in enumerate(zip(both, parts, strict=True))
+        if side is not None and len(some := np.flatnonzero((~taken)[part]))
     ]
-    if any(column is None or len(column) != 1 for column in columns):
-        return None, []
-    alike = [column[0] for column in columns if column is not None]
-    if len({column.type for column in alike}) > 1:
-        return None, []
-    encoded = pa.chunked_array(alike).combine_chunks().dictionary_encode()
-    return encoded.indices.fill_null(-1).to_numpy().astype(np.int64), column_values(encoded.dictionary)
+    mine = np.flatnonzero(taken & is_new)
+    return JoinedRows(rows, rest, shard_of[mine], keys.take(mine))
 
 
-def _held(shards: Shards, keys: list[Any], codes: Ints, shard_of: Ints, starts: Ints) -> npt.NDArray[np.bool_]:
-    """Tell which rows are of a window that their key has already."""
-    held = np.zeros(len(codes), bool)
-    rows = np.flatnonzero(codes >= 0)
-    first_codes, first = np.unique(codes[rows], return_index=True)
-    begun: dict[int, list[int]] = {}
-    for code, number in zip(first_codes.tolist(), shard_of[rows[first]].tolist(), strict=True):
-        state = shards.get(number).states.get(keys[code])
-        if state:
-            begun[code] = list(state)
-    if begun:
-        some = np.flatnonzero(np.isin(codes, list(begun)))
-        held[some] = [
-            start in begun[code] for code, start in zip(codes[some].tolist(), starts[some].tolist(), strict=True)
-        ]
+def _side(group: Group, number: int, epoch: int, before: _Side | None) -> _Side | None:
+    """Put the rows of one side together; None for none."""
+    some = [(chunk, of) for port, chunk, of in group if port == number]
+    width = max(len(chunk.positions) for _, chunk, _ in group)
+    chunks = [Chunk(*_placed(chunk, width), chunk.type, chunk.get_columns()) for chunk, _ in some]
+    epochs = [np.full(len(chunk), epoch, np.int64) for chunk in chunks]
+    shards = [of for _, of in some]
+    if before is not None and len(before.rows):
+        chunks, epochs, shards = [before.rows, *chunks], [before.epochs, *epochs], [before.shards, *shards]
+    return _Side(concat(chunks), np.concatenate(epochs), np.concatenate(shards)) if chunks else None
+
+
+def _placed(chunk: Chunk, width: int) -> tuple[list[Ints], Ints | None]:
+    widened = chunk.widened(width)
+    return widened.positions, widened.times
+
+
+def _aside(node: KeyedNode, both: list[_Side | None], stays: list[npt.NDArray[np.bool_]]) -> OpenRows | None:
+    """Return the rows that wait."""
+    found = [
+        side if side is None else side.select(np.flatnonzero(some)) for side, some in zip(both, stays, strict=True)
+    ]
+    there = next(side for side in found if side is not None)
+    nothing = np.empty(0, np.int64)
+    blank = _Side(Chunk([nothing] * len(there.rows.positions), nothing, None, None, []), nothing, nothing)
+    left, right = (blank if side is None else side for side in found)
+    return OpenRows(node, (left, right)) if len(left.rows) + len(right.rows) else None
+
+
+def _keys(node: KeyedNode, chunks: list[Chunk | None]) -> RowKeys | None:
+    """Return the keys of both sides; None where they are no columns, or differ in type."""
+    assert node.operator.keys is not None
+    found = []
+    for key, chunk in zip(node.operator.keys, chunks, strict=True):
+        columns = [] if chunk is None else key_columns(key, chunk)
+        if columns is None:
+            return None
+        if chunk is not None:
+            found.append(RowKeys(len(chunk), tuple(columns)))
+    keys = reduce(RowKeys.then, found)
+    return keys if keys.listed is None else None
+
+
+def _held(shards: Shards, keys: RowKeys, codes: Ints, shard_of: Ints, starts: Ints, new: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which new rows are of a window that the state of their key has already."""
+    held = np.zeros(len(new), bool)
+    loaded = {number: shards.get(number) for number in np.flatnonzero(np.bincount(shard_of[new])).tolist()}
+    if not any(shard.states for shard in loaded.values()):
+        return held
+    of, first = grouped(codes[new])
+    rows = new[first]
+    states = [
+        loaded[number].states.get(key) or ()
+        for number, key in zip(shard_of[rows].tolist(), keys.take(rows).values(), strict=True)
+    ]
+    some = np.flatnonzero(np.fromiter(map(bool, states), bool, len(states))[of])
+    pairs = zip(of[some].tolist(), starts[new[some]].tolist(), strict=True)
+    held[some] = [start in states[number] for number, start in pairs]
+    return held
+    of, first = grouped(codes[new])
+    rows = new[first]
+    states = [
+        loaded[number].states.get(key) or ()
+        for number, key in zip(shard_of[rows].tolist(), keys.take(rows).values(), strict=True)
+    ]
+    some = np.flatnonzero(np.fromiter(map(bool, states), bool, len(states))[of])
+    held[some] = [
+        start in states[number] for number, start in zip(of[some].tolist(), starts[new[some]].tolist(), strict=True)
+    ]
     return held
 
 
-def _ranks(positions: list[Ints]) -> Ints:
-    """Return the place of each row among all."""
-    order = np.lexsort(tuple(reversed(positions)))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks
-
-
 def _pairs(
-    codes: Ints, starts: Ints, ports: Ints, ranks: Ints, taken: npt.NDArray[np.bool_]
-) -> tuple[Ints, Ints, Ints, Ints] | None:
-    """Return the left, the right and the later row of each pair, in order, and its number among those of that row."""
-    rows = np.flatnonzero(taken)
-    windows = dense(starts[rows])[0]
-    groups, _ = dense(codes[rows] * (int(windows.max(initial=0)) + 1) + windows)
-    lefts, rights = rows[ports[rows] == 0], rows[ports[rows] == 1]
-    group_of_left, group_of_right = groups[ports[rows] == 0], groups[ports[rows] == 1]
-    order = np.argsort(group_of_right, kind="stable")
-    sorted_groups = group_of_right[order]
-    low = np.searchsorted(sorted_groups, group_of_left, "left")
-    counts = np.searchsorted(sorted_groups, group_of_left, "right") - low
-    if int(counts.sum()) > MOST_PAIRS:
+    codes: Ints, below: int, starts: Ints, is_left: npt.NDArray[np.bool_], is_new: npt.NDArray[np.bool_]
+) -> tuple[Ints, Ints, Ints] | None:
+    """Return the later and the earlier row of each pair, in order, and its number among those of the later row.
+
+    Rows are in order. Two rows that are not new have met before.
+    """
+    windows, first = grouped(starts)
+    groups, first = grouped(codes * max(1, len(first)) + windows)
+    by_group = sorting(groups, len(first) - 1)
+    left = is_left[by_group]
+    lefts: Ints = np.cumsum(left) - left  # how many are before
+    rights: Ints = np.cumsum(~left) - ~left
+    sizes = np.bincount(groups, minlength=len(first))
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # The partners of a row are those of the other side that are before it in its group: they stand together.
+    pool = np.concatenate([by_group[left], by_group[~left]])
+    start, count = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+    start[by_group] = np.where(left, int(left.sum()) + rights[begins], lefts[begins])
+    count[by_group] = np.where(left, rights - rights[begins], lefts - lefts[begins])
+    count[~is_new] = 0
+    if int(count.sum()) > MOST_PAIRS:
         return None
-    of_left, number = expansion(counts)
-    left, right = lefts[of_left], rights[order[low[of_left] + number]]
-    is_left = ranks[left] > ranks[right]
-    later, earlier = np.where(is_left, left, right), np.where(is_left, right, left)
-    sequence = np.lexsort((ranks[earlier], ranks[later]))
-    left, right, later = left[sequence], right[sequence], later[sequence]
-    begins = np.concatenate([[True], later[1:] != later[:-1]])[: len(later)]
-    at = np.arange(len(later))
-    return left, right, later, at - np.maximum.accumulate(np.where(begins, at, 0))
+    later, number = expansion(count)
+    return later, pool[start[later] + number], number
 
 
-def _columns(combine: object, group: Group, left: Ints, right: Ints) -> list[pa.Array]:
+def _columns(combine: object, both: list[_Side | None], left: Ints, right: Ints, schema: pa.Schema) -> list[pa.Array]:
     """Return the fields of both sides, side by side."""
     assert isinstance(combine, SideBySide)
     arrays: list[pa.Array] = []
-    for side, names, rows in ((0, combine.left, left), (1, combine.right, right)):
-        # Rows of one side keep their numbers among all: those of the other side are never asked for.
-        sizes = [len(chunk) for _, chunk, _ in group]
-        offsets = np.cumsum([0, *sizes[:-1]])
-        mine = [number for number, (port, _, _) in enumerate(group) if port == side]
-        own = np.cumsum([0, *(sizes[number] for number in mine)])
-        shift = np.zeros(len(group), np.int64)
-        shift[mine] = own[:-1] - offsets[mine]
-        index = pa.array(rows + shift[np.searchsorted(offsets, rows, "right") - 1])
+    for number, (names, rows) in enumerate(((combine.left, left), (combine.right, right))):
+        side, index = both[number], pa.array(rows)
         for name in names:
-            if side == 0 or name not in combine.shared:
-                parts = [group[number][1].get_columns().column(name) for number in mine]
-                arrays.append(pa.concat_arrays(parts).take(index))
+            if number == 0 or name not in combine.shared:
+                if side is None:
+                    arrays.append(pa.nulls(0, schema.field(len(arrays)).type))
+                else:
+                    arrays.append(side.rows.get_columns().column(name).take(index))
     return arrays
-
-
-def _rest(group: Group, taken: npt.NDArray[np.bool_]) -> Group:
-    rest, at = [], 0
-    for port, chunk, of in group:
-        left = np.flatnonzero(~taken[at : at + len(chunk)])
-        at += len(chunk)
-        if len(left):
-            rest.append((port, chunk if len(left) == len(chunk) else chunk.select(left), of[left]))
-    return rest

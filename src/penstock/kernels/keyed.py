@@ -19,13 +19,14 @@ from penstock.kernels.failures import Failures
 from penstock.kernels.folding import Folding
 from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.marks import Steps
-from penstock.kernels.shards import Shards
+from penstock.kernels.shards import Shards, settle, shard_order
+from penstock.kernels.sieving import can_sieve, sieved
 from penstock.kernels.timed_rows import Group, TimedRows, watermarks_at
 from penstock.operators.join import Join
 from penstock.operators.scan import Aggregate
 from penstock.operators.timed_join import TimedJoin
 from penstock.plan.graph import KeyedNode
-from penstock.rows.chunk import Chunk, concat, sorted_together
+from penstock.rows.chunk import Chunk, Ints, concat, sorted_together
 from penstock.rows.timing import Ticks
 
 FEW_ROWS = 32
@@ -66,6 +67,8 @@ class KeyedRunner:
         made = self._by_columns(group, marks, watermark)
         if made is not None:
             self._account(made, self._clock() - began)
+        else:
+            settle(self._shards)
         if self._timed is None:
             return self._folded(group) if made is None else made.outputs
         if made is None:
@@ -95,12 +98,31 @@ class KeyedRunner:
         if not group:
             return {}
         chunk, shards = sorted_together([(chunk, of) for _, chunk, of in group], self._width)
+        if can_sieve(self._logic) and len(chunk) > FEW_ROWS:
+            return self._sieved(chunk, shards)
+        return self._fold(chunk, shards)
+
+    def _fold(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
         return Folding(self._node, self._shards, self._failures, self._clock, self._hot).run(chunk, shards)
+
+    def _sieved(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
+        """Take the rows that may change something one by one, and count the others."""
+        made: list[dict[int, Chunk]] = []
+        began = self._clock()
+        for taken, left in sieved(self._node, chunk, shards, self._shards):
+            self._account(left, self._clock() - began)
+            made.append(self._fold(chunk.select(taken), shards[taken]) if len(taken) else {})
+            began = self._clock()
+        if not made:
+            return self._fold(chunk, shards)
+        ports = {port for each in made for port in each}
+        return {port: concat([each[port] for each in made if port in each]) for port in ports}
 
     def _account(self, made: ByColumns, seconds: float) -> None:
         """Say what each shard had of the rows that were taken by columns."""
         keys, shards = made.keys, made.shards
-        by_shard = None if self._hot is None else keys().ordered(np.argsort(shards.astype(np.uint16), kind="stable"))
+        found = None if self._hot is None else keys()
+        by_shard = None if found is None else found.take(shard_order(shards))
         counts = np.bincount(shards)
         ends = np.cumsum(counts).tolist()
         for number in np.flatnonzero(counts).tolist():

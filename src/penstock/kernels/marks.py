@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.plan.positions import MarkRoute
-from penstock.rows.chunk import Ints
+from penstock.rows.chunk import Ints, sorting_order
 from penstock.rows.timing import BEFORE, FOREVER, Ticks
 
 
@@ -36,6 +36,8 @@ def rises(times: Ints, start: Ticks) -> Ints:
     """Return the numbers of the rows whose time is later than all before them and than `start`."""
     if len(times) == 0:
         return np.empty(0, np.int64)
+    if times[0] > start and (times[1:] > times[:-1]).all():
+        return np.arange(len(times))
     highest = np.maximum.accumulate(times)
     before = np.concatenate([[start], np.maximum(highest[:-1], start)])
     return np.flatnonzero(times > before)
@@ -87,8 +89,24 @@ def joined(steps: Sequence[Steps]) -> Steps | None:
     return Steps([np.concatenate(parts) for parts in columns], np.concatenate([each.values for each in steps]))
 
 
-def arrival(routes: Sequence[MarkRoute], steps: dict[str, Steps], start: dict[str, Ticks], width: int) -> Steps:
-    """Merge the marks of all sources as they arrive at one operator; keep the steps that raise its watermark."""
+def arrival(
+    routes: Sequence[MarkRoute],
+    steps: dict[str, Steps],
+    start: dict[str, Ticks],
+    width: int,
+    grid: tuple[Ticks, Ticks] | None = None,
+) -> Steps:
+    """Merge the marks of all sources as they arrive at one operator; keep the steps that raise its watermark.
+
+    With a grid (`Logic.mark_grid`), those that cross none of its edges may be left out.
+    """
+    # What is left at the end of a source has the time of the mark just before, whichever that is.
+    if grid is not None and not any(len(each) and each.values[-1] == FOREVER for each in steps.values()):
+        steps = dict(steps)
+        for source in {route.source for route in routes} & steps.keys():
+            grids = [(*grid, route.delay) for route in routes if route.source == source]
+            keep = crossing(steps[source].values, start[source], grids)
+            steps[source] = Steps([p[keep] for p in steps[source].positions], steps[source].values[keep])
     positions: list[list[Ints]] = [[] for _ in range(width)]
     values, route_of = [], []
     for number, route in enumerate(routes):
@@ -103,8 +121,11 @@ def arrival(routes: Sequence[MarkRoute], steps: dict[str, Steps], start: dict[st
         route_of.append(np.full(len(found), number, np.int64))
     if not values:
         return Steps([np.empty(0, np.int64) for _ in range(width)], np.empty(0, np.int64))
-    columns = [np.concatenate(parts) for parts in positions]
-    order = np.lexsort(tuple(reversed(columns)))
+    columns = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in positions]
+    order = sorting_order(columns)  # tasks tell of theirs in any order
+    if order is None and len(routes) == 1 and len(rises(values[0], watermark(routes, start))) == len(values[0]):
+        return Steps(columns, values[0])
+    order = np.arange(len(columns[0])) if order is None else order
     columns = [column[order] for column in columns]
     value, number_of = np.concatenate(values)[order], np.concatenate(route_of)[order]
     lowest = None

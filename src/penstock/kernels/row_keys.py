@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from penstock.operators.base import Key, Keyed
 from penstock.rows.chunk import Chunk, Ints
 from penstock.rows.keys import as_key, as_keys
 from penstock.rows.records import Row, RowType, any_getter
-from penstock.rows.value_columns import column_values
+from penstock.rows.value_columns import MISFITS, column_of, column_values
 
 
 def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[int, Exception]]:
@@ -29,65 +30,140 @@ def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[
 
 
 @dataclass(frozen=True)
-class CodedKeys:
-    """The keys of rows as numbers: a key is written once, however many rows have it."""
+class RowKeys:
+    """The keys of some rows: columns of their fields where every value of these is a good key, else as they are."""
 
-    codes: Ints
-    """The number of each row's key, in the order in which keys first appear."""
-    keys: list[Any]
-    own: list[Any] | None = None
-    """The key of each row, where equal ones need not be the same, as 1 and True."""
+    count: int
+    fields: tuple[pa.Array, ...] = ()
+    """None where rows have no key, or `listed` has them."""
+    listed: list[Any] | None = None
+    """Equal ones need not be the same, as 1 and True."""
+
+    def values(self) -> list[Any]:
+        """Return the keys as Python has them."""
+        if self.listed is not None:
+            return self.listed
+        lists = list(map(column_values, self.fields))
+        if not lists:
+            return [None] * self.count
+        return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
     def __getitem__(self, some: slice) -> list[Any]:
         """Return the keys of some rows."""
-        return [self.keys[code] for code in self.codes[some].tolist()]
+        return self.take(np.arange(*some.indices(self.count))).values()
 
-    def of(self, rows: Ints) -> list[Any]:
-        """Return the keys of rows as they themselves have them."""
-        own, numbers = (self.keys, self.codes[rows]) if self.own is None else (self.own, rows)
-        return [own[number] for number in numbers.tolist()]
+    def take(self, rows: Ints) -> RowKeys:
+        """Return the keys of these rows."""
+        if self.listed is not None:
+            return RowKeys(len(rows), (), [self.listed[row] for row in rows.tolist()])
+        index = pa.array(rows)
+        return RowKeys(len(rows), tuple(field.take(index) for field in self.fields))
 
-    def first_rows(self) -> Ints:
-        """Return the first row of each key."""
-        before = np.maximum.accumulate(np.concatenate([[-1], self.codes[:-1]]))
-        return np.flatnonzero(self.codes > before)
+    def then(self, others: RowKeys) -> RowKeys:
+        """Return these keys, and others behind them."""
+        if not self.count or not others.count:
+            return self if self.count else others
+        one, other = self._like(others), others._like(self)
+        count = self.count + others.count
+        if [field.type for field in one.fields] != [field.type for field in other.fields] or one.listed is not None:
+            return RowKeys(count, (), self.values() + others.values())
+        return RowKeys(count, tuple(pa.concat_arrays(pair) for pair in zip(one.fields, other.fields, strict=True)))
 
-    def ordered(self, order: Ints) -> CodedKeys:
-        """Return the keys of rows in another order."""
-        return CodedKeys(self.codes[order], self.keys)
+    def _like(self, others: RowKeys) -> RowKeys:
+        """Return the keys as columns where others are, if they fit."""
+        if self.listed is None or others.listed is not None:
+            return self
+        if not others.fields:
+            return RowKeys(self.count)  # rows without a key have none, however they come
+        lists = [self.listed] if len(others.fields) == 1 else list(zip(*self.listed, strict=True))
+        try:
+            kinds = [field.type for field in others.fields]
+            return RowKeys(self.count, tuple(column_of(*each) for each in zip(lists, kinds, strict=True)))
+        except MISFITS:
+            return self
+
+    def codes(self) -> tuple[Ints, int]:
+        """Return a number for each row, alike for equal keys, and what all of them are below."""
+        if self.listed is not None:
+            # The first row of a key stands for it: `setdefault` finds it at the speed of C.
+            firsts: dict[Any, int] = {}
+            return np.fromiter(map(firsts.setdefault, self.listed, range(self.count)), np.int64, self.count), self.count
+        codes, below = np.zeros(self.count, np.int64), 1
+        for number, field in enumerate(self.fields):
+            found, size = _field_codes(field)
+            codes, below = (codes * size + found, below * size) if number else (found, size)
+            if number:
+                codes, first = grouped(codes)
+                below = len(first)
+        return codes, below
 
 
-def coded_keys(operator: Keyed, chunk: Chunk) -> CodedKeys | None:
-    """Return the keys of rows on port 0 as numbers, None where a key cannot be had."""
+class KeptAside(Mapping[Any, Any]):
+    """States that are kept as columns, by key: made when one is asked for, and their keys counted without."""
+
+    def __init__(self, keys: RowKeys, states: Callable[[], dict[Any, Any]]) -> None:
+        self._keys, self._make = keys, states
+
+    def __len__(self) -> int:
+        return len(grouped(self._keys.codes()[0])[1])
+
+    @cached_property
+    def _states(self) -> dict[Any, Any]:
+        return self._make()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._states)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._states[key]
+
+
+def keys_of(operator: Keyed, port: int, chunk: Chunk) -> RowKeys | None:
+    """Return the keys of rows, None where one cannot be had."""
     if operator.keys is None:
-        return CodedKeys(np.zeros(len(chunk), np.int64), [None])
-    columns = key_columns(operator.keys[0], chunk)
-    if columns is None:
-        keys, bad = row_keys(operator, 0, chunk)
-        return None if bad else _numbered(keys)
-    codes, values = np.zeros(len(chunk), np.int64), [np.zeros(1, np.int64)]
-    lists = []
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        lists.append(column_values(encoded.dictionary))
-        codes, numbers = dense(codes * len(lists[-1]) + encoded.indices.to_numpy())
-        # What stood for the fields so far is behind each new number, and so is this field.
-        values = [*(v[numbers // len(lists[-1])] for v in values), numbers % len(lists[-1])]
-    fields = [[held[i] for i in number.tolist()] for held, number in zip(lists, values[1:], strict=True)]
-    return CodedKeys(codes, fields[0] if len(fields) == 1 else list(zip(*fields, strict=True)))
+        return RowKeys(len(chunk))
+    columns = key_columns(operator.keys[port], chunk)
+    if columns is not None:
+        return RowKeys(len(chunk), tuple(columns))
+    keys, bad = row_keys(operator, port, chunk)
+    return None if bad else RowKeys(len(chunk), (), keys)
 
 
-def dense(numbers: Ints) -> tuple[Ints, Ints]:
-    """Number different numbers in the order in which they first appear; also return the number behind each."""
-    encoded = pa.array(numbers).dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_numpy()
+def _field_codes(field: pa.Array) -> tuple[Ints, int]:
+    if pa.types.is_integer(field.type) and field.type != pa.uint64() and field.null_count == 0 and len(field):
+        values = field.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        low, span = _span(values)
+        if span <= _SPREAD * len(values):
+            return values - low, span
+    encoded = field.dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy().astype(np.int64), max(1, len(encoded.dictionary))
 
 
-def _numbered(keys: list[Any]) -> CodedKeys:
-    # The first row of a key stands for it: `setdefault` finds it at the speed of C.
-    firsts: dict[Any, int] = {}
-    codes, _ = dense(np.array(list(map(firsts.setdefault, keys, range(len(keys)))), np.int64))
-    return CodedKeys(codes, list(firsts), keys)
+_SPREAD = 4
+"""Numbers among so many times as many are found by their place in a table; others by their hash."""
+
+
+def _span(numbers: Ints) -> tuple[int, int]:
+    low = int(numbers.min())
+    return low, int(numbers.max()) - low + 1
+
+
+def grouped(numbers: Ints) -> tuple[Ints, Ints]:
+    """Number different numbers from 0 on; return the number of each, and where each is first found."""
+    if len(numbers) == 0:
+        return numbers, numbers
+    low, span = _span(numbers)
+    if span > max(1024, _SPREAD * len(numbers)):
+        encoded = pa.array(numbers).dictionary_encode()
+        of = encoded.indices.to_numpy().astype(np.int64)
+        return of, np.flatnonzero(of > np.maximum.accumulate(np.concatenate([[-1], of[:-1]])))
+    places = numbers - low
+    first = np.full(span, -1, np.int64)
+    first[places[::-1]] = np.arange(len(numbers) - 1, -1, -1)  # of several numbers for one place, NumPy keeps the last
+    there = first >= 0
+    if there.all():
+        return places, first
+    return (np.cumsum(there) - 1)[places], first[there]
 
 
 def key_columns(key: Key, chunk: Chunk) -> list[pa.Array] | None:

@@ -6,7 +6,7 @@ finds the row that fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from penstock.kernels.join_runs import join_form
 from penstock.kernels.join_states import JoinStates
-from penstock.kernels.row_keys import CodedKeys, coded_keys
+from penstock.kernels.row_keys import grouped, keys_of
 from penstock.kernels.shards import Shard, Shards
-from penstock.kernels.state_columns import ColumnStates, Keys, listed_keys
+from penstock.kernels.state_columns import ColumnStates, Keys
 from penstock.operators.aggregate_columns import has_its_columns
 from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.base import Keyed
@@ -83,11 +83,8 @@ class Running:
         self._node, self._operator, self._shards = node, node.operator, shards
         self._aggregation, self._key = node.operator.logic.aggregation, node.operator.logic.key
 
-    def run(self, chunk: Chunk, shards: Ints) -> tuple[Chunk, Callable[[], CodedKeys]] | None:
-        """Take the rows, each with its shard; return the rows that come out, and how the keys are had.
-
-        None where columns will not do.
-        """
+    def run(self, chunk: Chunk, shards: Ints) -> Chunk | None:
+        """Take the rows, each with its shard; return the rows that come out, None where columns will not do."""
         if chunk.type is None:
             return None
         try:
@@ -107,9 +104,7 @@ class Running:
         for (shard, which, mine), held in zip(parts, slots, strict=True):
             some = [tuple(_some(part, which) for part in column) for column in after]
             shard.states.scatter(mine, held, forms, some)  # type: ignore[attr-defined]
-        return Chunk(chunk.positions, chunk.times, self._declared, made), lambda: CodedKeys(
-            members.codes, listed_keys(keys)
-        )
+        return Chunk(chunk.positions, chunk.times, self._declared, made)
 
     @property
     def _declared(self) -> Any:
@@ -121,8 +116,11 @@ class Running:
             column = columns.column(self._key.fields[0])
             if _is_whole(column.type) and column.null_count == 0:
                 return Members.by_number(column.to_numpy().astype(np.int64, copy=False))
-        found = coded_keys(self._operator, chunk)
-        return None if found is None else (Members.by_code(found.codes, len(found.keys)), found.keys)
+        found = keys_of(self._operator, 0, chunk)
+        if found is None:
+            return None
+        codes, first = grouped(found.codes()[0])
+        return Members.by_code(codes, len(first)), found.take(first).values()
 
     def _by_shard(self, keys: Keys, shard_of: Ints) -> Iterator[tuple[Shard, Ints | None, Keys]]:
         """Yield the shards, with the numbers of their keys (None for all), and these."""

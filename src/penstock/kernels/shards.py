@@ -121,8 +121,21 @@ class Shard:
                     self.states.pop(key, None)
 
 
+class Aside(Protocol):
+    """State of some keys that is kept as columns, and not with the others."""
+
+    def settle(self, shards: Shards) -> None:
+        """Put it to the state of its keys, and set its timers."""
+
+    def states(self) -> Mapping[Any, Any]:
+        """Return it by key, for one who only looks."""
+
+
 class Shards(Protocol):
     """Where shards come from; loading one may read files."""
+
+    aside: Any
+    """What is kept as columns, an `Aside`, or None: who takes the states of keys has it settled first."""
 
     def get(self, shard: int) -> Shard:
         """Return a shard, loaded."""
@@ -131,11 +144,19 @@ class Shards(Protocol):
         """Return the shards that may have timers at or before a mark."""
 
 
+def settle(shards: Shards) -> None:
+    """Have the states of keys whole, and all timers set."""
+    aside, shards.aside = shards.aside, None
+    if aside is not None:
+        aside.settle(shards)
+
+
 class Partitions:
     """The shards of some partitions, as a keyed runner asks for them."""
 
     def __init__(self, shards: dict[int, Shard]) -> None:
         self._shards = shards
+        self.aside: Any = None
 
     def get(self, shard: int) -> Shard:
         return self._shards[shard]

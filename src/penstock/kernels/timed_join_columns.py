@@ -384,7 +384,7 @@ class NewKeys:
     def __init__(self, columns: list[list[pa.Array]], order: Ints | None = None) -> None:
         self._columns, self._order = columns, order
 
-    def ordered(self, order: Ints) -> NewKeys:
+    def take(self, order: Ints) -> NewKeys:
         """Return the keys of rows in another order."""
         return NewKeys(self._columns, order)
 

@@ -85,6 +85,9 @@ class TimedRows:
     def run(self, group: Group, marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
         """Take rows and the marks among them, the watermark before them given; return rows by output port."""
         self._emitted, self._before = {}, watermark
+        if not group:
+            self._fire_due(marks)
+            return self._made()
         given = self._list(group, marks, watermark)
         with ahead(self._logic.taken(), given.rows):
             self._row_by_row(given, marks)
@@ -93,11 +96,9 @@ class TimedRows:
     def _row_by_row(self, given: RowList, marks: Steps) -> None:
         ports, rows, keys, bad = given.ports, given.rows, given.keys, given.bad_keys
         times, waters, positions = given.times, given.waters, given.positions
-        seen = set()
         for number, indexes in _by_shard(given.order, given.shards):
             shard = self._shards.get(number)
             began = self._clock()
-            seen.add(number)
             for i in indexes:
                 if shard.timers and shard.timers[0][0] <= waters[i]:
                     self._fire(shard, waters[i], given.mark_values, given.mark_positions)
@@ -107,7 +108,7 @@ class TimedRows:
                 self._hot.add(number, [keys[i] for i in indexes], 0, len(indexes))
             shard.rows += len(indexes)
             shard.seconds += self._clock() - began
-        self._fire_due(marks, seen)
+        self._fire_due(marks)
 
     def _list(self, group: Group, marks: Steps, watermark: Ticks) -> RowList:
         """List the rows of a group, and what is to be known of each."""
@@ -149,11 +150,12 @@ class TimedRows:
             mark_positions=marks.positions,
         )
 
-    def _fire_due(self, marks: Steps, seen: Iterable[int]) -> None:
-        """Fire what the marks of a group reach, in the shards that had rows and in all others."""
-        if len(marks):
+    def _fire_due(self, marks: Steps) -> None:
+        """Fire what the marks of a group reach."""
+        due = set(self._shards.due(int(marks.values[-1]))) if len(marks) else ()
+        if due:
             values = marks.values.tolist()
-            for number in {*self._shards.due(values[-1]), *seen}:
+            for number in due:
                 self._fire(self._shards.get(number), values[-1], values, marks.positions)
 
     def _row(
@@ -207,6 +209,8 @@ class TimedRows:
         context = self._context
         while shard.timers and shard.timers[0][0] <= until:
             fire, opened, _, key = heapq.heappop(shard.timers)
+            if shard.timers and shard.timers[0][:2] == (fire, opened) and shard.timers[0][3] == key:
+                continue  # set twice
             if fire <= self._before:
                 # Of a window that has moved since: what was due at an earlier mark has fired there.
                 later = self._logic.moved(shard.states.get(key), opened)
@@ -271,6 +275,9 @@ def watermarks_at(columns: list[Ints], marks: Steps, watermark: Ticks) -> Ints:
     """Return the watermark in force at each row."""
     if len(marks) == 0:
         return np.full(len(columns[0]), watermark, np.int64)
+    *above, last = zip(marks.positions, columns, strict=True)
+    if len(marks) == len(last[1]) and (last[0] + 1 == last[1]).all() and all((m == c).all() for m, c in above):
+        return marks.values  # each row raises it
     levels = np.concatenate([[watermark], marks.values])
     if len(columns) == 1:
         return levels[np.searchsorted(marks.positions[0], columns[0], "left")]

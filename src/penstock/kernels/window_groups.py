@@ -1,13 +1,15 @@
-"""Take the rows of a chunk into windows by columns, and close by columns the windows that begin and end in it.
+"""Take the rows of a chunk into windows by columns, close those that are due, and keep the others as columns.
 
 A row belongs to a window unless a mark has closed it before, so all rows of a chunk can go in before any window closes.
-Of the windows that are new, most are due by the end of the chunk: those leave at once, each at its own mark, and no key
-ever has them. The others are kept with their timers, as if their rows had come one by one.
+Windows that are due by the end of the chunk leave at once, each at its own mark. The others wait *aside* for the next
+chunk, which begins with them. Who takes rows or timers one by one has them written to the state of their keys before
+(`settle`), with their timers, as if their rows had come one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial, reduce
 from itertools import pairwise
@@ -15,87 +17,254 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.kernels.marks import Steps
-from penstock.kernels.row_keys import CodedKeys
-from penstock.kernels.shards import Shard, Shards
-from penstock.operators.aggregate_columns import fold_groups, picked, read_values, segments
-from penstock.operators.aggregates import results_of
-from penstock.operators.base import Logic, Position
+from penstock.kernels.row_keys import KeptAside, RowKeys, grouped
+from penstock.kernels.shards import Shard, Shards, settle
+from penstock.operators.aggregate_columns import Column, fold_groups, picked, read_values, results_column, segments
+from penstock.operators.base import Logic
 from penstock.operators.ranking import TopFold
-from penstock.operators.windows import (
-    AggregateFold,
-    ApplyFold,
-    CountWindows,
-    Fold,
-    SessionWindows,
-    TimeWindows,
-    Windowed,
-)
+from penstock.operators.state_forms import OBJECTS, value_list
+from penstock.operators.window_folds import AggregateFold, ApplyFold, Fold
+from penstock.operators.windows import CountWindows, SessionWindows, TimeWindows, Windowed
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk, Ints, Unread
 from penstock.rows.records import record_class
-from penstock.rows.timing import ticks_to_time
-from penstock.rows.value_columns import MISFITS
+from penstock.rows.timing import ticks_to_time, time_type
+from penstock.rows.value_columns import MISFITS, column_of, column_values
 
 FAR = 1 << 61
 """Times beyond this may overflow when a window's size is added."""
+AS_MANY = 4
+"""So many times as many windows may wait aside as there are rows: all of them are looked at with each chunk."""
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Held:
-    """A window that a key has already: its fold, and the position of the row that opened it."""
+class OpenWindows:
+    """Windows as columns, in the order in which they were opened; of count windows one for each key."""
 
-    inside: Any
-    opened: Position
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The windows that the rows of a chunk go into. A member is a row in a window; it stands behind earlier rows."""
-
-    rows: Ints
-    """The row of each member."""
-    of: Ints
-    """The window of each member."""
-    first: Ints
-    """The first member of each window."""
-    codes: Ints
-    """The key of each window, as a number."""
+    logic: Windowed
+    keys: RowKeys
+    shards: Ints
+    opened: list[Ints]
+    """The epoch and the position of the row that opened each, component by component."""
     starts: Ints
+    """Of count windows: the number."""
     ends: Ints
+    """Of count windows: the rows so far."""
     _: KW_ONLY
-    held: list[Held | None]
-    """Each window as it was before; None where it is new."""
+    times: Ints
+    """When the last row of a count window came."""
+    known: Bools
+    """Whether a timer is set for the window's end."""
+    inside: list[Column]
+    """The states of each part of a window's fold."""
 
-    @property
-    def openers(self) -> Ints:
-        """Return the first row of each window."""
-        return self.rows[self.first]
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def listed(cls, logic: Windowed, found: list[tuple[int, Any, Any]], width: int) -> OpenWindows:
+        """Make columns of (shard, key, window as `Windowed.windows` gives it)."""
+        shards, keys = [each[0] for each in found], [each[1] for each in found]
+        starts, ends, inside, opened, times = zip(*(each[2] for each in found), strict=True) if found else [()] * 5
+        places = np.array(opened, np.int64).reshape(len(found), width + 1).T
+        # The timer of a session may go off before its end, when nobody would set it again.
+        known = [not isinstance(logic, SessionWindows) and logic.due(end) is not None for end in ends]
+        columns: list[Any] = [inside]
+        if isinstance(logic.fold_, AggregateFold):
+            blank = [each.start() for each in logic.fold_.aggregation.aggregates]
+            columns = list(zip(*(blank if state is None else state for state in inside), strict=True))
+        made = cls(
+            logic,
+            RowKeys(len(keys), (), keys),
+            *(np.array(shards, np.int64), list(places), np.array(starts, np.int64), np.array(ends, np.int64)),
+            times=np.array(times, np.int64),
+            known=np.array(known, bool),
+            inside=[(OBJECTS, (value_list(column),)) for column in columns],
+        )
+        return made.take(np.lexsort(tuple(reversed(places))) if found else np.empty(0, np.int64))
+
+    def take(self, which: Ints) -> OpenWindows:
+        """Return some windows."""
+        return OpenWindows(
+            self.logic,
+            self.keys.take(which),
+            self.shards[which],
+            [component[which] for component in self.opened],
+            self.starts[which],
+            self.ends[which],
+            times=self.times[which],
+            known=self.known[which],
+            inside=[(form, tuple(part[which] for part in parts)) for form, parts in self.inside],
+        )
+
+    def then(self, others: OpenWindows) -> OpenWindows:
+        """Return these windows and others, in the order in which they were opened."""
+        if not len(self) or not len(others):
+            return self if len(self) else others
+        opened = [np.concatenate(pair) for pair in zip(self.opened, others.opened, strict=True)]
+        made = OpenWindows(
+            self.logic,
+            self.keys.then(others.keys),
+            np.concatenate([self.shards, others.shards]),
+            opened,
+            np.concatenate([self.starts, others.starts]),
+            np.concatenate([self.ends, others.ends]),
+            times=np.concatenate([self.times, others.times]),
+            known=np.concatenate([self.known, others.known]),
+            inside=[_joined(*pair) for pair in zip(self.inside, others.inside, strict=True)],
+        )
+        return made.take(np.lexsort(tuple(reversed(opened))))
+
+    def _listing(self) -> Iterator[tuple[int, Any, tuple[Any, ...], bool]]:
+        """Yield (shard, key, window as `Windowed.windows` gives it, whether its timer is set) of each."""
+        if not len(self):
+            return
+        columns = [form.unpack(parts) for form, parts in self.inside]
+        states = map(list, zip(*columns, strict=True)) if isinstance(self.logic.fold_, AggregateFold) else columns[0]
+        yield from zip(
+            self.shards.tolist(),
+            self.keys.values(),
+            zip(
+                self.starts.tolist(),
+                self.ends.tolist(),
+                states,
+                zip(*(component.tolist() for component in self.opened), strict=True),
+                self.times.tolist(),
+                strict=True,
+            ),
+            self.known.tolist(),
+            strict=True,
+        )
+
+    def settle(self, shards: Shards) -> None:
+        """Write the windows to the state of their keys, and set their timers."""
+        for number, key, window, known in self._listing():
+            shard = shards.get(number)
+            shard.states[key] = self.logic.put(shard.states.get(key), *window)
+            due = self.logic.due(window[1])
+            if due is not None and not known:
+                shard.register(due, window[3], key)
+            if not shard.all_touched:
+                shard.touched.add(key)
+
+    def states(self) -> Mapping[Any, Any]:
+        """Return the state of each key, for one who only looks."""
+        return KeptAside(self.keys, self._states)
+
+    def _states(self) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for _, key, window, _ in self._listing():
+            made[key] = self.logic.put(made.get(key), *window)
+        return made
+
+
+def _joined(one: Column, other: Column) -> Column:
+    form = other[0] if one[0] is OBJECTS else one[0]
+    packed = [parts if kept is form else form.pack(kept.unpack(parts)) for kept, parts in (one, other)]
+    found = [parts for parts in packed if parts is not None]
+    if len(found) < 2:
+        form, found = OBJECTS, [(value_list(kept.unpack(parts)),) for kept, parts in (one, other)]
+    return form, tuple(np.concatenate(pair) for pair in zip(*found, strict=True))
 
 
 @dataclass(frozen=True)
 class WindowRows:
-    """The rows of a chunk in order, with what is known of each, and the state of their keys."""
+    """What is taken at once: windows that were open, and then the rows of a chunk, in order."""
 
+    logic: Windowed
+    held: OpenWindows
     chunk: Chunk
     times: Ints
-    keys: CodedKeys
-    shard_of: Ints
     waters: Ints
     """The watermark at each row."""
-    shards: Shards
+    shards: Ints
+    _: KW_ONLY
+    epoch: int
+    keys: RowKeys
+    """Of the windows and the rows."""
+    taken: list[tuple[Shard, Any]]
+    """The keys whose state is in `held`."""
 
     @cached_property
-    def shard_of_key(self) -> list[Shard]:
-        """Return the shard of each key."""
-        numbers = self.shard_of[self.keys.first_rows()].tolist()
-        loaded = {number: self.shards.get(number) for number in set(numbers)}
-        return [loaded[number] for number in numbers]
+    def codes(self) -> tuple[Ints, int]:
+        """A number for each key, and what all of them are below."""
+        return self.keys.codes()
 
-    def states(self) -> list[Any]:
-        """Return the state of each key, None for a new one."""
-        return [shard.states.get(key) for shard, key in zip(self.shard_of_key, self.keys.keys, strict=True)]
+    def windows(
+        self, items: Ints, starts: Ints, ends: Ints, inside: list[Column], times: Ints | None = None
+    ) -> OpenWindows:
+        """Return windows that an item (a window that was open, or a row behind these) has opened, in their order."""
+        return OpenWindows(
+            self.logic,
+            self.keys.take(items),
+            np.concatenate([self.held.shards, self.shards])[items],
+            self.opened(items),
+            starts,
+            ends,
+            times=np.zeros(len(items), np.int64) if times is None else times,
+            known=np.concatenate([self.held.known, np.zeros(len(self.chunk), bool)])[items],
+            inside=inside,
+        )
+
+    def opened(self, items: Ints) -> list[Ints]:
+        """Return the epoch and the position at which items came."""
+        new = [np.full(len(self.chunk), self.epoch, np.int64), *self.chunk.positions]
+        if not len(self.held):
+            return [component[items] for component in new]
+        return [np.concatenate(pair)[items] for pair in zip(self.held.opened, new, strict=True)]
+
+
+def window_rows(
+    logic: Windowed, chunk: Chunk, keys: RowKeys, shard_of: Ints, waters: Ints, shards: Shards, epoch: int
+) -> WindowRows | None:
+    """Put what is aside, and what the keys of rows have in their state, before the rows; None where it will not do."""
+    width = len(chunk.positions)
+    times = chunk.times if chunk.times is not None else np.zeros(len(chunk), np.int64)
+    aside = shards.aside
+    if aside is not None and len(aside) > AS_MANY * len(chunk):
+        settle(shards)
+        aside = None
+    held = OpenWindows.listed(logic, [], width) if aside is None else aside
+    found: list[tuple[int, Any, Any]] = []
+    taken = []
+    touched = {number: shards.get(number) for number in np.flatnonzero(np.bincount(shard_of)).tolist()}
+    if any(shard.states for shard in touched.values()):
+        _, first = grouped(keys.codes()[0])
+        for number, key in zip(shard_of[first].tolist(), keys.take(first).values(), strict=True):
+            state = touched[number].states.get(key)
+            if state is None:
+                continue
+            windows = logic.windows(state)
+            if windows is None or any(len(window[3]) != width + 1 for window in windows):
+                return None
+            found += [(number, key, window) for window in windows]
+            taken.append((touched[number], key))
+    if found:
+        held = held.then(OpenWindows.listed(logic, found, width))
+    own = held.keys.then(keys)
+    return WindowRows(logic, held, chunk, times, waters, shard_of, epoch=epoch, keys=own, taken=taken)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The windows that rows go into. A member is a row in a window."""
+
+    rows: Ints | None
+    """The row of each member; None where they are all rows, in order."""
+    of: Ints
+    """The window of each member."""
+    items: Ints
+    """What has opened each window: one that was open, by its number, or a row behind these."""
+    starts: Ints
+    ends: Ints
+
+    def before(self, held: int) -> Ints:
+        """Return the number of each window among those that were open, -1 where it is new."""
+        return np.where(self.items < held, self.items, -1)
 
 
 def by_column(logic: Logic) -> bool:
@@ -119,29 +288,31 @@ def _keeps_states(fold: Fold) -> bool:
     return isinstance(fold, AggregateFold) and not any(each.in_place for each in fold.aggregation.aggregates)
 
 
-def fold_members(fold: Fold, chunk: Chunk, groups: Groups) -> list[list[Any]] | None:
-    """Return the folds of the windows, one list an aggregate; None where it is to be done row by row."""
-    if not groups.held:
-        return []  # all rows are late
-    held = [None if window is None else window.inside for window in groups.held]
-    if isinstance(fold, ApplyFold | TopFold):
-        rows, (order, bounds) = chunk.get_rows(), segments(groups.of, len(held))
-        members = (groups.rows if order is None else groups.rows[order]).tolist()
-        added = [[rows[i] for i in members[start:stop]] for start, stop in pairwise(bounds)]
-        if isinstance(fold, TopFold):
-            try:
-                return [[reduce(fold.add, more, old) for old, more in zip(held, added, strict=True)]]
-            except Exception:
-                return None  # found again row by row
-        return [[more if old is None else _extended(old, more) for old, more in zip(held, added, strict=True)]]
-    assert isinstance(fold, AggregateFold)
+def fold_members(fold: Fold, arrived: WindowRows, groups: Groups) -> list[Column] | None:
+    """Return the folds of the windows, part by part; None where it is to be done row by row."""
+    chunk, at = arrived.chunk, groups.before(len(arrived.held))
     try:
+        if not isinstance(fold, AggregateFold):
+            return [(OBJECTS, (value_list(_fold_rows(fold, arrived, groups, at)),))]
         values = read_values(fold.aggregation, chunk.columns, chunk.get_rows)
-        if not _is_whole(groups.rows, len(chunk)):
+        if groups.rows is not None:
             values = [picked(column, groups.rows) for column in values]
-        return fold_groups(fold.aggregation, values, groups.of, groups.first, held)
+        return fold_groups(fold.aggregation, values, groups.of, at, arrived.held.inside)
     except Exception:
         return None  # found again row by row
+
+
+def _fold_rows(fold: Fold, arrived: WindowRows, groups: Groups, at: Ints) -> list[Any]:
+    """Fold whole rows."""
+    inside = [form.unpack(parts) for form, parts in arrived.held.inside]
+    held = [None if place < 0 else inside[0][place] for place in at.tolist()]
+    rows, (order, bounds) = arrived.chunk.get_rows(), segments(groups.of, len(held))
+    every = np.arange(len(rows)) if groups.rows is None else groups.rows
+    members = (every if order is None else every[order]).tolist()
+    added = [[rows[i] for i in members[start:stop]] for start, stop in pairwise(bounds)]
+    if isinstance(fold, TopFold):
+        return [reduce(fold.add, more, old) for old, more in zip(held, added, strict=True)]
+    return [more if old is None else _extended(old, more) for old, more in zip(held, added, strict=True)]
 
 
 def _extended(held: list[Any], more: list[Any]) -> list[Any]:
@@ -149,109 +320,86 @@ def _extended(held: list[Any], more: list[Any]) -> list[Any]:
     return held
 
 
-def _is_whole(rows: Ints, count: int) -> bool:
-    return len(rows) == count and bool((rows[1:] > rows[:-1]).all())
+def close_windows(
+    node: Node, arrived: WindowRows, groups: Groups, inside: list[Column], marks: Steps, due: Bools
+) -> Chunk | None:
+    """Return the rows of the windows that are due, in order; None where a result must be had one by one."""
+    fold = arrived.logic.fold_
+    if not isinstance(fold, AggregateFold):
+        return None
+    which = np.flatnonzero(due)
+    # What ends first is reached by an earlier mark, or by the same one.
+    which = which[_order(groups.ends[which], groups.items[which], len(arrived.held) + len(arrived.chunk))]
+    ends, items = groups.ends[which], groups.items[which]
+    at = np.searchsorted(marks.values, ends, "left")
+    positions = [*(p[at] for p in marks.positions), ends, *arrived.opened(items), np.zeros(len(which), np.int64)]
+    try:
+        bounds = [_shown(moments, node) for moments in (groups.starts[which], ends)]
+    except Exception:
+        return None  # found again window by window
+    return made_rows(node, fold, positions, ends - 1, arrived.keys.take(items), bounds, inside, which)
 
 
-class Closing:
-    """Close the new windows of a chunk that are due at its marks."""
-
-    def __init__(self, node: Node, fold: Fold, epoch: int, marks: Steps) -> None:
-        self._node, self._fold, self._epoch, self._marks = node, fold, epoch, marks
-
-    def due(self, groups: Groups) -> npt.NDArray[np.bool_]:
-        """Tell which windows can be closed by columns."""
-        if not isinstance(self._fold, AggregateFold) or len(self._marks) == 0:
-            return np.zeros(len(groups.ends), bool)
-        due: npt.NDArray[np.bool_] = groups.ends <= self._marks.values[-1]
-        due &= np.array([window is None for window in groups.held], bool)
-        return due
-
-    def close(self, arrived: WindowRows, groups: Groups, inside: list[list[Any]], due: Any) -> Chunk | None:
-        """Return the rows of the windows that are due, in order; None where a result must be had one by one."""
-        which = np.flatnonzero(due)
-        marks = np.searchsorted(self._marks.values, groups.ends[which], "left")
-        order = np.lexsort((groups.openers[which], groups.ends[which], marks))
-        which, marks = which[order], marks[order]
-        ends, openers = groups.ends[which], groups.openers[which]
-        positions = [
-            *(p[marks] for p in self._marks.positions),
-            ends,
-            np.full(len(which), self._epoch, np.int64),
-            *(p[openers] for p in arrived.chunk.positions),
-            np.zeros(len(which), np.int64),
-        ]
-        try:
-            bounds = [self._shown(groups.starts[which]), self._shown(ends)]
-        except Exception:
-            return None  # found again window by window
-        return window_rows(self._node, self._fold, positions, ends - 1, arrived.keys.of(openers), bounds, inside, which)
-
-    def _shown(self, moments: Ints) -> list[Any]:
-        kind = self._node.time or "integer"
-        return moments.tolist() if kind == "integer" else [ticks_to_time(each, kind) for each in moments.tolist()]
+def _order(ends: Ints, items: Ints, count: int) -> Ints:
+    """Sort by two numbers, the second of which is below `count`."""
+    low = int(ends.min(initial=0))
+    if (int(ends.max(initial=0)) - low + 1) * count < 1 << 62:
+        return np.argsort((ends - low) * count + items)
+    return np.lexsort((items, ends))
 
 
-def window_rows(
+def _shown(moments: Ints, node: Node) -> pa.Array:
+    kind = node.time or "integer"
+    for each in (int(moments.min()), int(moments.max())):
+        ticks_to_time(each, kind)  # fails where there is no such time
+    return pa.array(moments).cast(time_type(kind))
+
+
+def made_rows(
     node: Node,
-    fold: Fold,
+    fold: AggregateFold,
     positions: list[Ints],
     times: Ints | None,
-    keys: list[Any],
-    bounds: list[list[Any]],
-    inside: list[list[Any]],
+    keys: RowKeys,
+    bounds: list[pa.Array],
+    inside: list[Column],
     which: Ints,
 ) -> Chunk | None:
     """Return the rows of some windows, with their keys and bounds; None where a result must be had one by one."""
-    assert isinstance(fold, AggregateFold)
     columns: list[Any] = []
     if fold.key is not None:
-        several = len(fold.key.fields) > 1
-        columns = [[key[i] for key in keys] for i in range(len(fold.key.fields))] if several else [keys]
+        columns = list(keys.fields)
+        if keys.listed is not None:
+            several = len(fold.key.fields) > 1
+            columns = list(zip(*keys.listed, strict=True)) if several else [keys.listed]
     columns += bounds
-    numbers = which.tolist()
     try:
-        for aggregate, states in zip(fold.aggregation.aggregates, inside, strict=True):
-            columns.append(results_of(aggregate, [states[number] for number in numbers]))
+        for aggregate, column in zip(fold.aggregation.aggregates, inside, strict=True):
+            columns.append(results_column(aggregate, column, which))
     except Exception:
         return None  # found again window by window
     declared = node.types[0]
     if declared is not None:
         with contextlib.suppress(*MISFITS):  # found where the rows leave
-            return Chunk(positions, times, declared, declared.encode_columns(columns, len(which)))
-    rows = list(zip(*columns, strict=True))
+            arrays = [_as_kind(column, field.type) for column, field in zip(columns, declared.schema, strict=True)]
+            return Chunk(positions, times, declared, pa.RecordBatch.from_arrays(arrays, schema=declared.schema))
+    rows = list(zip(*(column_values(c) if isinstance(c, pa.Array) else c for c in columns), strict=True))
     if declared is not None:
         return Chunk(positions, times, declared, None, Unread(rows, loose=True))
     names = (*(fold.key.names if fold.key else ()), *fold.bounds, *fold.aggregation.names)
     return Chunk(positions, times, None, None, list(map(partial(tuple.__new__, record_class(names)), rows)))
 
 
-def keep(
-    arrived: WindowRows,
-    groups: Groups,
-    inside: list[list[Any]],
-    some: npt.NDArray[np.bool_],
-    epoch: int,
-    logic: Windowed,
-) -> None:
-    """Put some windows in the state of their keys; `inside` has a list for each part of a window's fold."""
-    which = np.flatnonzero(some)
-    openers = groups.openers[which]
-    aggregates = isinstance(logic.fold_, AggregateFold)
-    for number, code, key, start, end, place in zip(
-        which.tolist(),
-        groups.codes[which].tolist(),
-        arrived.keys.of(openers),
-        groups.starts[which].tolist(),
-        groups.ends[which].tolist(),
-        zip(*(p[openers].tolist() for p in arrived.chunk.positions), strict=True),
-        strict=True,
-    ):
-        held, shard = groups.held[number], arrived.shard_of_key[code]
-        opened = (epoch, *place) if held is None else held.opened
-        state = [column[number] for column in inside] if aggregates else inside[0][number]
-        shard.states[key] = logic.put(shard.states.get(key), start, end, state, opened)
-        if held is None:
-            shard.register(end, opened, key)
+def _as_kind(column: pa.Array | Iterable[Any], kind: pa.DataType) -> pa.Array:
+    if not isinstance(column, pa.Array):
+        return column_of(list(column), kind)
+    return column if column.type == kind else column.cast(kind)
+
+
+def keep_aside(arrived: WindowRows, rest: OpenWindows, shards: Shards) -> None:
+    """Have windows wait for the next chunk, and nowhere else."""
+    for shard, key in arrived.taken:
+        shard.states.pop(key, None)
         if not shard.all_touched:
             shard.touched.add(key)
+    shards.aside = rest if len(rest) else None

@@ -1,7 +1,8 @@
 """Fold whole columns into groups of rows: what `Aggregation.step` gives row after row, to the last bit.
 
 Whole numbers are added and compared in NumPy where that cannot overflow; floats are added in NumPy in the order of
-their rows, behind what the group had already. Everything else is a loop over the values of one aggregate.
+their rows, behind what the group had already. States of such aggregates are columns, too (`state_forms.py`). Everything
+else is a loop over the values of one aggregate.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, repeat
 from types import MemberDescriptorType
 from typing import Any
@@ -20,8 +22,9 @@ import pyarrow as pa
 
 from penstock.operators import aggregates
 from penstock.operators.aggregate_values import TakenValues, read_all
-from penstock.operators.aggregates import Agg
+from penstock.operators.aggregates import Agg, identity, results_of, whole_sum
 from penstock.operators.aggregation import Aggregation
+from penstock.operators.state_forms import COUNT, FLOAT, INT, MEAN_FLOAT, MEAN_INT, OBJECTS, Form, Parts, value_list
 from penstock.rows.records import Row, RowType
 from penstock.rows.value_columns import column_values
 
@@ -107,7 +110,9 @@ def _is_own(cls: type, name: str) -> bool:
 def _numbers(column: pa.Array, check: Callable[[Any], Any] | None) -> Values:
     if check is not None and column.type != pa.int64():
         return list(map(check, column_values(column)))
-    if column.type not in (pa.int64(), pa.float64()):
+    if pa.types.is_integer(column.type) and column.type != pa.uint64():
+        column = column.cast(pa.int64())
+    elif column.type != pa.float64():
         return column_values(column)
     if column.null_count == 0:
         values: npt.NDArray[Any] = column.to_numpy()
@@ -134,46 +139,81 @@ def picked(values: Values | None, rows: Ints) -> Values | None:
     return [values[row] for row in rows.tolist()]
 
 
+Column = tuple[Form, Parts]
+"""The states of one aggregate."""
+
+
 def fold_groups(
-    aggregation: Aggregation, values: list[Values | None], groups: Ints, first: Ints, held: list[list[Any] | None]
-) -> list[list[Any]]:
-    """Return the new states of the groups, one list an aggregate.
+    aggregation: Aggregation, values: list[Values | None], groups: Ints, at: Ints, held: list[Column]
+) -> list[Column]:
+    """Return the new states of the groups, of each aggregate.
 
-    `groups` tells the group of each value, `first` the first value of each group, `held` the state it had. Old states
-    stay as they were if anything fails; aggregates that change theirs cannot fail, and come last.
+    `groups` tells the group of each value, `at` where a group's state is among those that are `held`, -1 where there is
+    none. Old states stay as they were if anything fails; aggregates that change theirs cannot fail, and come last.
     """
-    columns: list[list[Any]] = [[]] * len(values)
+    made: dict[int, Column] = {}
     for index in in_order(aggregation):
-        aggregate, taken = aggregation.aggregates[index], values[index]
-        states = [aggregate.start() if state is None else state[index] for state in held]
-        made = _fast(aggregate, states, taken, groups, first)
-        columns[index] = _loop(aggregate, states, taken, groups.tolist()) if made is None else made
-    return columns
+        before = held[index] if held else (OBJECTS, OBJECTS.blanks(0))
+        made[index] = _folded(aggregation.aggregates[index], values[index], groups, at, before)
+    return [made[index] for index in range(len(made))]
 
 
-def _fast(aggregate: Agg, states: list[Any], values: Values | None, groups: Ints, first: Ints) -> list[Any] | None:
-    """Fold a whole column at once, or return None where there is no such way."""
-    fold = _BY_COLUMN.get(aggregate.step)
-    if fold is None:
-        return None
-    if aggregate.step in _ANY_VALUES:
-        return fold(states, values, groups, first, len(states))
-    if isinstance(values, list):
-        return None
+def in_order(aggregation: Aggregation) -> list[int]:
+    """Return the numbers of the aggregates, those that change their state in place last."""
+    return sorted(range(len(aggregation.aggregates)), key=lambda index: aggregation.aggregates[index].in_place)
+
+
+def _folded(aggregate: Agg, values: Values | None, groups: Ints, at: Ints, held: Column) -> Column:
+    step = aggregate.step
+    form, fold = _FOLDS.get((step, _kind(values)), (OBJECTS, None))
+    carried = None if fold is None else _carried(form, held, at)
+    if step in _NULLS_CHANGE_NOTHING:
+        values, groups = _without_nulls(values, groups)
+    made = None if fold is None or carried is None else fold(carried, values, groups)
+    if made is not None:
+        return form, made
+    found = held[0].unpack(held[1])
+    states = [aggregate.start() if place < 0 else found[place] for place in at.tolist()]
+    listed = _LISTED.get(step)
+    if listed is not None:
+        listed(states, values, groups)
+    else:
+        for group, value in zip(groups.tolist(), as_list(values), strict=False):
+            states[group] = step(states[group], value)
+    return OBJECTS, (value_list(states),)
+
+
+def _kind(values: Values | None) -> str:
+    """Tell numbers of one type ("i", "f") from none ("") and anything else ("O")."""
+    if values is None or isinstance(values, list):
+        return "" if values is None else "O"
+    return (values.values if isinstance(values, Nullable) else values).dtype.kind
+
+
+def _without_nulls(values: Values | None, groups: Ints) -> tuple[Values | None, Ints]:
     if isinstance(values, Nullable):
-        # Nulls change nothing, and a group that has nothing else stays as it is.
-        there = np.flatnonzero(values.valid)
-        if len(there) == 0:
-            return states
-        some, first, groups = np.unique(groups[there], return_index=True, return_inverse=True)
-        numbers = some.tolist()
-        made = fold([states[n] for n in numbers], values.values[there], groups, first, len(some))
-        if made is None:
-            return None
-        for number, state in zip(numbers, made, strict=True):
-            states[number] = state
-        return states
-    return fold(states, values, groups, first, len(states))
+        return values.values[values.valid], groups[values.valid]
+    if isinstance(values, list) and None in values:
+        there = np.fromiter((value is not None for value in values), bool, len(values))
+        return picked(values, np.flatnonzero(there)), groups[there]
+    return values, groups
+
+
+def _carried(form: Form, held: Column, at: Ints) -> Parts | None:
+    """Return the states of groups in a form, which may be changed; None where one does not fit."""
+    before, parts = held
+    found = parts if before is form else form.pack(before.unpack(parts))
+    if found is None:
+        return None
+    if not len(found[0]):
+        return form.blanks(len(at))
+    there = at >= 0
+    if there.all():
+        return tuple(part[at] for part in found)
+    made = form.blanks(len(at))
+    for one, part in zip(made, found, strict=True):
+        one[there] = part[at[there]]
+    return made
 
 
 def segments(groups: Ints, count: int) -> tuple[Ints | None, list[int]]:
@@ -182,140 +222,150 @@ def segments(groups: Ints, count: int) -> tuple[Ints | None, list[int]]:
     return None if (groups[1:] >= groups[:-1]).all() else np.argsort(groups, kind="stable"), ends
 
 
-def in_order(aggregation: Aggregation) -> list[int]:
-    """Return the numbers of the aggregates, those that change their state in place last."""
-    return sorted(range(len(aggregation.aggregates)), key=lambda index: aggregation.aggregates[index].in_place)
-
-
 def as_list(values: Values | None) -> Any:
     """Return values for a loop."""
     return repeat(None) if values is None else values if isinstance(values, list) else values.tolist()
 
 
-def _loop(aggregate: Agg, states: list[Any], values: Values | None, members: list[int]) -> list[Any]:
-    step = aggregate.step
-    for group, value in zip(members, as_list(values), strict=False):
-        states[group] = step(states[group], value)
-    return states
+def _count(carried: Parts, _: Any, groups: Ints) -> Parts:
+    return (carried[0] + np.bincount(groups, minlength=len(carried[0])),)
 
 
-def _count(states: list[Any], _: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    return [state + more for state, more in zip(states, np.bincount(groups, minlength=count).tolist(), strict=True)]
-
-
-def _sum(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
-    kinds = set(map(type, states))
-    if values.dtype == np.int64 and kinds <= {int, _NOTHING}:
-        totals = _whole_sums(values, groups, count)
-        if totals is None:
-            return None
-        return [more if state is None else state + more for state, more in zip(states, totals, strict=True)]
-    if values.dtype == np.float64 and kinds <= {float, _NOTHING}:
-        # -0.0 is the number that changes no other: 0.0 would make 0.0 of -0.0.
-        return _float_sums([-0.0 if state is None else state for state in states], values, groups)
-    return None
-
-
-def _mean(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
-    carried = [total for total, _ in states]
-    kinds = set(map(type, carried))
-    totals: list[Any] | None = None
-    if values.dtype == np.int64 and kinds == {int}:
-        sums = _whole_sums(values, groups, count)
-        totals = None if sums is None else [a + b for a, b in zip(carried, sums, strict=True)]
-    elif values.dtype == np.float64 and kinds <= {int, float} and all(t == 0 or type(t) is float for t in carried):
-        totals = _float_sums([float(total) for total in carried], values, groups)
-    if totals is None:
+def _sum(carried: Parts, values: Any, groups: Ints) -> Parts | None:
+    totals, there = carried
+    if not _add(totals, values, groups):
         return None
-    counts = np.bincount(groups, minlength=count).tolist()
-    return [(total, held + more) for total, (_, held), more in zip(totals, states, counts, strict=True)]
+    there[groups] = True
+    return totals, there
 
 
-def _whole_sums(values: Ints, groups: Ints, count: int) -> list[int] | None:
-    if max(-int(values.min()), int(values.max())) * len(values) >= 1 << 63:
-        return None  # Python's numbers have no end, NumPy's do
-    totals = np.zeros(count, np.int64)
-    np.add.at(totals, groups, values)
-    return totals.tolist()
+def _mean(carried: Parts, values: Any, groups: Ints) -> Parts | None:
+    totals, counts = carried
+    return (totals, counts + np.bincount(groups, minlength=len(counts))) if _add(totals, values, groups) else None
 
 
-def _float_sums(carried: list[float], values: Any, groups: Ints) -> list[float]:
-    totals = np.array(carried, np.float64)
+def _add(totals: npt.NDArray[Any], values: Any, groups: Ints) -> bool:
+    """Add values to totals, one after the other, in the order of the rows; not where int64 may not hold a sum."""
+    if totals.dtype == np.int64 and farthest(values) * len(values) + farthest(totals) >= 1 << 63:
+        return False  # Python's numbers have no end, NumPy's do
     with np.errstate(all="ignore"):
-        np.add.at(totals, groups, values)  # one after the other, in the order of the rows
-    return totals.tolist()  # type: ignore[no-any-return]
+        np.add.at(totals, groups, values)
+    return True
 
 
-def _min(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
-    if not _whole(states, values):
-        return None
-    best = values[first]
-    np.minimum.at(best, groups, values)
-    return [new if old is None or new < old else old for old, new in zip(states, best.tolist(), strict=True)]
+def farthest(values: Ints) -> int:
+    """Return how far numbers are from 0 at most."""
+    return max(-int(values.min(initial=0)), int(values.max(initial=0)))
 
 
-def _max(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
-    if not _whole(states, values):
-        return None
-    best = values[first]
-    np.maximum.at(best, groups, values)
-    return [new if old is None or new > old else old for old, new in zip(states, best.tolist(), strict=True)]
+def _best(operation: Any, whole: int, number: float) -> Callable[[Parts, Any, Ints], Parts | None]:
+    def fold(carried: Parts, values: Any, groups: Ints) -> Parts | None:
+        best, there = carried
+        if values.dtype == np.float64 and not (are_plain(values) and are_plain(best[there])):
+            return None
+        best[~there] = whole if values.dtype == np.int64 else number
+        operation.at(best, groups, values)
+        there[groups] = True
+        return best, there
+
+    return fold
 
 
-def _whole(states: list[Any], values: Any) -> bool:
-    """Tell whether only whole numbers meet: of floats, which of 0.0 and -0.0 is kept depends on their order."""
-    return values.dtype == np.int64 and set(map(type, states)) <= {int, _NOTHING}
+def are_plain(values: npt.NDArray[Any]) -> bool:
+    """Tell whether there is no NaN, and no -0.0: which of two zeros is kept depends on their order."""
+    return not (np.isnan(values).any() or (np.signbit(values) & (values == 0)).any())
 
 
-def _first(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    return [(new,) if old is None else old for old, new in zip(states, as_list(picked(values, first)), strict=True)]
-
-
-def _last(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    latest = np.empty(count, np.int64)
+def _latest(groups: Ints, count: int) -> Ints:
+    """Return the last place of each group, -1 where it has none."""
+    latest = np.full(count, -1, np.int64)
     latest[groups] = np.arange(len(groups))  # of several numbers for one place, NumPy keeps the last
-    return as_list(picked(values, latest))  # type: ignore[no-any-return]
+    return latest
 
 
-def _first_valid(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    return [new if old is None else old for old, new in zip(states, values[first].tolist(), strict=True)]
+def _last_number(carried: Parts, values: Any, groups: Ints) -> Parts:
+    latest = _latest(groups, len(carried[0]))
+    some = np.flatnonzero(latest >= 0)
+    numbers, valid = (values.values, values.valid) if isinstance(values, Nullable) else (values, None)
+    carried[0][some] = numbers[latest[some]]
+    carried[1][some] = True if valid is None else valid[latest[some]]
+    return carried
 
 
-def _distinct(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any] | None:
-    order, bounds = segments(groups, count)
-    listed = as_list(values if order is None else picked(values, order))
-    for state, (start, stop) in zip(states, pairwise(bounds), strict=True):
-        state.update(dict.fromkeys(listed[start:stop]))
-    return states
+def _keep_last(states: list[Any], values: Any, groups: Ints) -> None:
+    latest = _latest(groups, len(states))
+    some = np.flatnonzero(latest >= 0)
+    for group, value in zip(some.tolist(), as_list(picked(values, latest[some])), strict=True):
+        states[group] = value
 
 
-def _collect(states: list[Any], values: Any, groups: Ints, first: Ints, count: int) -> list[Any]:
-    order, bounds = segments(groups, count)
-    listed = as_list(values if order is None else picked(values, order))
-    for state, (start, stop) in zip(states, pairwise(bounds), strict=True):
-        state.extend(listed[start:stop])
-    return states
+def _keep_first(states: list[Any], values: Any, groups: Ints, wrapped: bool = False) -> None:
+    earliest = len(groups) - 1 - _latest(groups[::-1], len(states))
+    some = np.flatnonzero(earliest < len(groups))
+    for group, value in zip(some.tolist(), as_list(picked(values, earliest[some])), strict=True):
+        if states[group] is None:
+            states[group] = (value,) if wrapped else value
 
 
-_BY_COLUMN: dict[Any, Callable[[list[Any], Any, Ints, Ints, int], list[Any] | None]] = {
-    aggregates.count_step: _count,
-    aggregates.count_valid_step: _count,
-    aggregates.sum_step: _sum,
-    aggregates.mean_step: _mean,
-    aggregates.min_step: _min,
-    aggregates.max_step: _max,
-    aggregates.first_step: _first,
-    aggregates.last_step: _last,
-    aggregates.first_valid_step: _first_valid,
-    aggregates.last_valid_step: _last,
-    aggregates.distinct_step: _distinct,
-    aggregates.collect_step: _collect,
+def _extend(add: Callable[[Any, list[Any]], Any]) -> Callable[[list[Any], Any, Ints], None]:
+    def fold(states: list[Any], values: Any, groups: Ints) -> None:
+        order, bounds = segments(groups, len(states))
+        listed = as_list(values if order is None else picked(values, order))
+        for state, (start, stop) in zip(states, pairwise(bounds), strict=True):
+            add(state, listed[start:stop])
+
+    return fold
+
+
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_MIN, _MAX = _best(np.minimum, _HIGHEST, np.inf), _best(np.maximum, _LOWEST, -np.inf)
+_FOLDS: dict[tuple[Any, str], tuple[Form, Callable[[Parts, Any, Ints], Parts | None]]] = {
+    (aggregates.count_step, ""): (COUNT, _count),
+    (aggregates.count_valid_step, "i"): (COUNT, _count),
+    (aggregates.count_valid_step, "f"): (COUNT, _count),
+    (aggregates.count_valid_step, "O"): (COUNT, _count),
+    (aggregates.sum_step, "i"): (INT, _sum),
+    (aggregates.sum_step, "f"): (FLOAT, _sum),
+    (aggregates.mean_step, "i"): (MEAN_INT, _mean),
+    (aggregates.mean_step, "f"): (MEAN_FLOAT, _mean),
+    (aggregates.min_step, "i"): (INT, _MIN),
+    (aggregates.min_step, "f"): (FLOAT, _MIN),
+    (aggregates.max_step, "i"): (INT, _MAX),
+    (aggregates.max_step, "f"): (FLOAT, _MAX),
+    (aggregates.last_step, "i"): (INT, _last_number),
+    (aggregates.last_step, "f"): (FLOAT, _last_number),
 }
-_ANY_VALUES = {
-    aggregates.count_step,
-    aggregates.first_step,
-    aggregates.last_step,
-    aggregates.distinct_step,
-    aggregates.collect_step,
+"""How an aggregate of numbers ("i", "f") or anything takes a whole column in, and the form of its states."""
+_NULLS_CHANGE_NOTHING = {
+    aggregates.count_valid_step,
+    aggregates.sum_step,
+    aggregates.mean_step,
+    aggregates.min_step,
+    aggregates.max_step,
+    aggregates.first_valid_step,
+    aggregates.last_valid_step,
 }
-"""Steps that take nulls, and columns of anything, at once too."""
+_LISTED: dict[Any, Callable[[list[Any], Any, Ints], None]] = {
+    aggregates.first_step: partial(_keep_first, wrapped=True),
+    aggregates.last_step: _keep_last,
+    aggregates.first_valid_step: _keep_first,
+    aggregates.last_valid_step: _keep_last,
+    aggregates.distinct_step: _extend(lambda seen, more: seen.update(dict.fromkeys(more))),
+    aggregates.collect_step: _extend(list.extend),
+}
+"""The same for states that are objects."""
+
+
+def results_column(aggregate: Agg, column: Column, which: Ints) -> pa.Array | list[Any]:
+    """Return the results of some states."""
+    form, parts = column[0], tuple(part[which] for part in column[1])
+    if form in (INT, FLOAT, COUNT) and (aggregate.result is identity or aggregate.result is whole_sum):
+        return pa.array(parts[0], mask=None if form is COUNT or parts[1].all() else ~parts[1])
+    if form is MEAN_FLOAT or (form is MEAN_INT and farthest(parts[0]) < EXACT):
+        with np.errstate(all="ignore"):
+            return pa.array(parts[0] / parts[1], mask=parts[1] == 0)
+    return results_of(aggregate, form.unpack(parts))
+
+
+EXACT = 1 << 53
+"""Whole numbers up to this are floats, too, so that both divide alike."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.rows.keys import check_keys, hash_columns, hash_value, hash_values
+from penstock.rows.keys import check_keys, hash_shards, hash_value, hash_values
 from penstock.rows.ranges import Ints, Ranges
 from penstock.rows.records import Row, RowType
 from penstock.rows.timing import BEFORE, Ticks, TimeKind, ticks_to_time
@@ -118,7 +118,7 @@ class Key:
     def column_shards(self, columns: Sequence[pa.Array], count: int) -> Ints:
         """Return the shard of each key of one or several columns."""
         if self.ranges is None:
-            return (hash_columns(columns) % np.uint64(count)).astype(np.int64)
+            return hash_shards(columns, count)
         return self.ranges.shards(self.ranges.of_columns(columns), count)
 
     def __str__(self) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.base import Key
-from penstock.operators.windows import Window, named
+from penstock.operators.window_folds import named
+from penstock.operators.windows import Window
 from penstock.rows.records import Row, RowType, record_class, record_type
 
 RANK, LEFT = "rank", "left"
@@ -63,6 +64,8 @@ class Ranking:
 class RunningTop:
     """Give a row for each one that enters: its fields, its rank, and the row that it put out, if any."""
 
+    makes_new_rows: ClassVar[bool] = True
+    """As tuples of their values, so that they need not be looked at."""
     ranking: Ranking
 
     @property

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators import aggregates
+from penstock.operators.aggregate_columns import EXACT, are_plain, farthest
 from penstock.operators.aggregates import Agg, results_of
 from penstock.operators.state_forms import FLOAT, INT, MEAN_FLOAT, MEAN_INT, Form, Parts, value_list
 from penstock.rows.value_columns import column_of, column_values
@@ -28,8 +29,6 @@ _STEP, _MEMBER, _CALL, _REST = 6e-6, 8e-9, 0.6e-6, 2e-9
 """Seconds of taking the next row of all groups, of each row of it; of one group's rest, of each row of that."""
 _MOST_STEPS = 4096
 _LIMIT = 1 << 62
-_EXACT = 1 << 53
-"""Whole numbers up to this are floats, too, so that both divide alike."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Members:
     @classmethod
     def by_code(cls, codes: Ints, count: int) -> Members:
         """Return groups that are numbered: each row has the number of its own."""
-        order = None if (codes[1:] >= codes[:-1]).all() else _sorting(codes, count - 1)
+        order = None if (codes[1:] >= codes[:-1]).all() else sorting(codes, count - 1)
         return cls(order, np.bincount(codes, minlength=count))
 
     @classmethod
@@ -56,7 +55,7 @@ class Members:
             encoded = pa.array(numbers).dictionary_encode()
             distinct: Ints = encoded.dictionary.to_numpy()
             return cls.by_code(encoded.indices.to_numpy(), len(distinct)), distinct
-        order = _sorting(numbers - low, span)
+        order = sorting(numbers - low, span)
         numbers = numbers[order]
         starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
         return cls(order, np.diff(np.append(starts, len(numbers)))), numbers[starts]
@@ -142,7 +141,7 @@ class Members:
         return sums - before[self.of]
 
 
-def _sorting(numbers: Ints, most: int) -> Ints:
+def sorting(numbers: Ints, most: int) -> Ints:
     """Return the order of numbers from 0 to below 2**32: NumPy sorts short ones without comparing them."""
     order = np.argsort(numbers.astype(np.uint16), kind="stable")
     if most < 1 << 16:
@@ -226,11 +225,7 @@ def _sum_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.DataT
 
 def _fits(values: Ints, carried: Ints, members: Members) -> bool:
     """Tell whether no running sum of a group can leave int64."""
-    return _largest(values) * int(members.sizes.max()) + _largest(carried) < _LIMIT
-
-
-def _largest(values: Ints) -> int:
-    return max(-int(values.min()), int(values.max()))
+    return farthest(values) * int(members.sizes.max()) + farthest(carried) < _LIMIT
 
 
 def _sum_floats(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
@@ -254,7 +249,7 @@ def _mean_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.Data
     if not _fits(values, carried[0], members):
         return None
     sums = members.whole_sums(members.sorted(values), carried[0])
-    return _mean(members, sums, valid, carried[1]) if _largest(sums) < _EXACT else None
+    return _mean(members, sums, valid, carried[1]) if farthest(sums) < EXACT else None
 
 
 def _mean_floats(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
@@ -274,7 +269,7 @@ def _mean(members: Members, sums: Array, valid: Array | None, carried: Ints) -> 
 def _best(operation: Any, form: Form, filler: float) -> Callable[..., Found | None]:
     def fold(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
         values, valid = _numbers(column, filler, form)
-        if form is FLOAT and not (_is_plain(values) and _is_plain(carried[0][carried[1]])):
+        if form is FLOAT and not (are_plain(values) and are_plain(carried[0][carried[1]])):
             return None
         there = _there(members, valid, carried[1])
         best, starts = members.sorted(values), members.starts
@@ -283,11 +278,6 @@ def _best(operation: Any, form: Form, filler: float) -> Callable[..., Found | No
         return _made(members, best, there, kind), _after(members, best, there)
 
     return fold
-
-
-def _is_plain(values: Array) -> bool:
-    """Tell whether there is no NaN, and no -0.0: which of two zeros is kept depends on their order."""
-    return not (np.isnan(values).any() or (np.signbit(values) & (values == 0)).any())
 
 
 def _last(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:

@@ -148,7 +148,8 @@ class FlatScan(Logic):
         function, initial, get, extend, count = self.function, self.initial, states.get, out.extend, counts.append
         returns = self.returns
         detach: Callable[[Row], Row] | None = snapshot if returns is None else returns.detach
-        if returns is not None and returns.form in ("scalar", "tuple") and not returns.has_nested:
+        new_rows = getattr(function, "makes_new_rows", False)  # of Penstock's own: nobody has them, or will change them
+        if new_rows or (returns is not None and returns.form in ("scalar", "tuple") and not returns.has_nested):
             detach = None
         plain = None if careful or returns is None or returns.has_nested or returns.form != "record" else tuple
         held = len(out)

@@ -6,18 +6,19 @@ A time window closes when the watermark reaches its end; a row whose windows hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from penstock.errors import FlowError, PenstockError
-from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic, Position
-from penstock.operators.scan import aggregate_type, combined
-from penstock.rows.records import Row, RowType, record_class
+from penstock.rows.records import Row, RowType
 from penstock.rows.timing import FOREVER, Duration, Ticks, TimeKind, Unit, same_unit, ticks, time_type
+
+if TYPE_CHECKING:
+    from penstock.operators.window_folds import Fold
 
 LATE = 1
 """The output port of rows that came after their window had closed."""
@@ -70,106 +71,9 @@ class Window(NamedTuple):
     end: Any
 
 
-class Fold(Protocol):
-    """What happens inside a window: rows go in one by one, one row (or several) comes out at the close."""
-
-    def add(self, state: Any, row: Row) -> Any:
-        """Take a row in; `state` is None for the first."""
-
-    def close(self, state: Any, window: Window) -> list[Row]:
-        """Return the window's rows."""
-
-    def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        """Tell the type of the window's rows."""
-
-    def taken(self) -> list[Any]:
-        """List what is computed of each row by expressions (`Taken`)."""
-
-    def functions(self) -> list[Any]:
-        """List the user's functions."""
-
-
-def named(names: Sequence[str], fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """Return the fields that tell a window under the names that it was given."""
-    return [field.with_name(name) for name, field in zip(names, fields, strict=True)]
-
-
-@dataclass(frozen=True)
-class AggregateFold:
-    """Emit (key, window bounds, aggregates)."""
-
-    aggregation: Aggregation
-    key: Key | None
-    bounds: tuple[str, ...]
-
-    def add(self, state: Any, row: Row) -> Any:
-        return self.aggregation.step(state, row)
-
-    def close(self, state: Any, window: Window) -> list[Row]:
-        names = self.key.names if self.key else ()
-        values = self.key.values(window.key) if self.key else ()
-        bounds = (window.start, window.end)[: len(self.bounds)]
-        cls = record_class((*names, *self.bounds, *self.aggregation.names))
-        return [tuple.__new__(cls, (*values, *bounds, *self.aggregation.results(state)))]
-
-    def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        return aggregate_type(self.aggregation, self.key, row, named(self.bounds, bounds))
-
-    def taken(self) -> list[Any]:
-        return self.aggregation.taken()
-
-    def functions(self) -> list[Any]:
-        return self.aggregation.functions()
-
-
-@dataclass(frozen=True)
-class ReduceFold:
-    """Emit the rows of the window combined by a function, beginning with the first."""
-
-    function: Callable[[Any, Row], Any]
-    returns: RowType | None
-
-    def add(self, state: Any, row: Row) -> Any:
-        return combined(self.function, self.returns, state, row)
-
-    def close(self, state: Any, window: Window) -> list[Row]:
-        return [state]
-
-    def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        return self.returns or row
-
-    def taken(self) -> list[Any]:
-        return []
-
-    def functions(self) -> list[Any]:
-        return [self.function]
-
-
-@dataclass(frozen=True)
-class ApplyFold:
-    """Emit what `function(window, rows)` returns for all rows of the window."""
-
-    function: Callable[[Window, list[Row]], Row]
-    returns: RowType | None
-
-    def add(self, state: Any, row: Row) -> Any:
-        if state is None:
-            return [row]
-        state.append(row)  # cannot fail, so a row that fails elsewhere still changes nothing
-        return state
-
-    def close(self, state: Any, window: Window) -> list[Row]:
-        result = self.function(window, list(state))
-        return [result if self.returns is None else self.returns.normalize(result)]
-
-    def result_type(self, row: RowType | None, key: Key | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        return self.returns
-
-    def taken(self) -> list[Any]:
-        return []
-
-    def functions(self) -> list[Any]:
-        return [self.function]
+WindowState = tuple[Ticks, Ticks, Any, Position, Ticks]
+"""A window in a key's state: start, end, fold state, position of the opening row, time of the last row where that
+counts. A count window has its number for a start, and for an end the rows so far."""
 
 
 @dataclass(frozen=True)
@@ -193,9 +97,17 @@ class Windowed(Logic):
         for row in self.fold_.close(inside, window):
             context.emit(row, time)
 
-    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
+    def windows(self, state: Any) -> list[WindowState] | None:
+        """Return the windows in a key's state; None where one cannot be told without its rows."""
+        raise NotImplementedError
+
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position, time: Ticks) -> Any:
         """Return a key's state with a window in it, which is new, or has taken rows in since."""
-        raise NotImplementedError  # only windows of time can be found for many rows at once
+        raise NotImplementedError
+
+    def due(self, end: Ticks) -> Ticks | None:
+        """Return when a window's timer is due; None where it needs none."""
+        return end
 
     def functions(self) -> list[Any]:
         return self.fold_.functions()
@@ -243,12 +155,17 @@ class TimeWindows(Windowed):
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         # At the end of the source every open window closes, each at its own end.
         start = fire - self.size
+        if state is None or start not in state:
+            return state  # it was closed by columns
         inside, _ = state[start]
         window = Window(context.key, context.show(start), context.show(fire))
         self.emit(context, inside, window, fire - 1)
         return self.expire(state, fire, opened)
 
-    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
+    def windows(self, state: Any) -> list[WindowState]:
+        return [(start, start + self.size, *held, 0) for start, held in state.items()]
+
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position, time: Ticks) -> Any:
         windows = {} if state is None else state
         windows[start] = (inside, opened)
         return windows
@@ -348,7 +265,12 @@ class SessionWindows(Windowed):
                 self.emit(context, session.inside, window, session.end - 1)
         return self.expire(state, fire, opened)
 
-    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position) -> Any:
+    def windows(self, state: Any) -> list[WindowState] | None:
+        if len(state) > 1 or state[0].rows is not None:
+            return None  # begun when rows were still kept
+        return [(session.start, session.end, session.inside, session.opened, 0) for session in state]
+
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position, time: Ticks) -> Any:
         others = (session for session in state or () if session.opened != opened)
         return (*others, _Session(start, end, None, inside, opened))
 
@@ -388,7 +310,7 @@ class CountWindows(Windowed):
         return None, 0, number + 1, opened, context.time
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
-        if state[1] == 0 or state[3] != opened:
+        if state is None or state[1] == 0 or state[3] != opened:
             return state
         inside, _, number, _, time = state
         self.emit(context, inside, Window(context.key, number, None), max(time, context.time))
@@ -396,6 +318,16 @@ class CountWindows(Windowed):
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         return None, 0, state[2] + 1, opened, state[4]
+
+    def windows(self, state: Any) -> list[WindowState]:
+        inside, count, number, opened, time = state
+        return [(number, count, inside, opened, time)]
+
+    def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position, time: Ticks) -> Any:
+        return inside if end else None, end, start, opened, time
+
+    def due(self, end: Ticks) -> Ticks | None:
+        return FOREVER if end else None
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [(FOREVER, state[3])] if state and state[1] else []

@@ -193,3 +193,16 @@ def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
         for column in columns:
             result = mix_array((result * np.uint64(31)) ^ hash_column(column))
     return result
+
+
+def hash_shards(columns: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
+    """Return the shard of each key, of so many, by its hash; numbers that lie close together are hashed once each."""
+    first, most = columns[0], np.uint64(count)
+    if len(columns) == 1 and pa.types.is_signed_integer(first.type) and first.null_count == 0 and len(first):
+        numbers = first.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low < len(numbers) // 2:
+            found: Hashes = mix_array(np.arange(low, high + 1, dtype=np.int64).view(np.uint64)) % most
+            shards: npt.NDArray[np.int64] = found.astype(np.int64)[numbers - low]
+            return shards
+    return (hash_columns(columns) % most).astype(np.int64)

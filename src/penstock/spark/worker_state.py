@@ -16,7 +16,7 @@ from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.join_runs import join_form
 from penstock.kernels.join_states import JoinStates
 from penstock.kernels.running import new_states
-from penstock.kernels.shards import Shard, due_shards
+from penstock.kernels.shards import Shard, due_shards, settle
 from penstock.kernels.state_columns import ColumnStates
 from penstock.kernels.state_size import state_bytes
 from penstock.plan.graph import KeyedNode
@@ -140,6 +140,7 @@ class OperatorShards:
         self._open: dict[int, _Cached] = {}
         self._spent = spent or Spent()
         self.hot = HotKeys(spec.name_keys)
+        self.aside: Any = None
 
     def get(self, shard: int) -> Shard:
         """Return a shard, caught up with what was committed."""
@@ -183,6 +184,7 @@ class OperatorShards:
         return cached
 
     def blocks(self) -> list[Block]:
+        settle(self)
         blocks = []
         for number, cached in sorted(self._open.items()):
             shard, chain = cached.shard, self._pointers.chains.get(number, ())

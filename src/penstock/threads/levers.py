@@ -46,9 +46,9 @@ MOST_ROWS = 16_384
 """So many batches may be in the flow at once that larger ones would take more memory than they save time."""
 WORK_SECONDS = 0.04
 """The work that a batch should be, by the clock, and so with the time in which its workers wait for each other."""
-MOST_COLUMN_ROWS = 65_536
-COLUMN_SECONDS = 0.2
-"""The same where rows are taken by columns: a key is looked up, and its state written, once in a batch."""
+MOST_COLUMN_ROWS = 32_768
+COLUMN_SECONDS = 0.05
+"""The same where rows are taken by columns: a key is looked up once in a batch. Larger ones leave the cache."""
 PIECES = 32
 """Batches that are made of one while the flow keeps up: about a millisecond of work each, or a row."""
 CALM_POLLS = 4

@@ -22,7 +22,7 @@ from penstock.kernels.failures import Failures
 from penstock.kernels.fitting import note_fit
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import key_shards
-from penstock.kernels.shards import Shard
+from penstock.kernels.shards import Shard, settle
 from penstock.order.called_executor import CalledExecutor, spread
 from penstock.order.parts import SplitBatch, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
@@ -86,6 +86,7 @@ class PartitionedStation(StatefulStation):
         """Give each key to its partition, where they were one till now; for whoever is alone with the state."""
         if len(self._shards) > 1:
             return
+        self._settle()
         old, find = self._shards[0], partial(self._operator.shard, count=self._count)
         old.take_apart(self._operator.logic)
         shards = self._make_shards(self._count, old.states)
@@ -139,6 +140,7 @@ class PartitionedStation(StatefulStation):
             return
         wall, cpu = self.around.clock(), thread_time()
         self._separate()
+        settle(self._all)
         marks = self._marks(header)
         cut = self._cut(group, every=len(marks) > 0)
         self.counts.add(

@@ -24,7 +24,7 @@ from penstock.kernels.keyed import KeyedRunner
 from penstock.kernels.marks import Steps, arrival, watermark
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.running import new_states
-from penstock.kernels.shards import Forgetting, Partitions, Shard
+from penstock.kernels.shards import Forgetting, Partitions, Shard, settle
 from penstock.kernels.state_columns import ColumnStates
 from penstock.kernels.stateless import run_stateless
 from penstock.operators.base import Source
@@ -355,7 +355,13 @@ class StatefulStation(Station):
 
     def states(self) -> dict[Any, Any]:
         """Return the state of each key, as it is held: for a station that no worker is in."""
+        self._settle()
         return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
+
+    def _settle(self) -> None:
+        """Have the states of all keys with their shards; for whoever is alone with them."""
+        for each in (self._all, *self._each.values()):
+            settle(each)
 
     def restore(self, states: dict[Any, Any]) -> None:
         """Take the states that another station of the operator had, and their timers; for one partition."""
@@ -367,7 +373,9 @@ class StatefulStation(Station):
 
     def state(self) -> list[Mapping[Any, Any]]:
         """Return the state of all keys, as it is: it may change while it is looked at."""
-        return list({id(shard.states): shard.states for shard in self._shards.values()}.values())
+        aside = [each.aside for each in (self._all, *self._each.values())]
+        held = {id(shard.states): shard.states for shard in self._shards.values()}
+        return [*held.values(), *(each.states() for each in aside if each is not None)]
 
     def partitions(self) -> tuple[tuple[int, float], ...]:
         """Return the rows and seconds of each partition, without those that one worker took whole."""
@@ -375,6 +383,8 @@ class StatefulStation(Station):
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Run the operator over the rows of all ports and the marks among them."""
+        for each in self._each.values():
+            settle(each)
         parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
         return self._run_on(self._all, header, parts, self._marks(header), failures, self._lone)
 
@@ -387,7 +397,9 @@ class StatefulStation(Station):
 
     def _marks(self, header: Header) -> Steps:
         if self._marked and header.steps:
-            return arrival(self._shape.marks, dict(header.steps), dict(header.marks), self._shape.width)
+            # Where rows have their time from the marks, each of them counts.
+            grid = None if self._operator.by_arrival else self._operator.logic.mark_grid
+            return arrival(self._shape.marks, dict(header.steps), dict(header.marks), self._shape.width, grid)
         return self._no_marks
 
     def _run_on(
