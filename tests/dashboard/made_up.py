@@ -61,6 +61,7 @@ def made_up_sample(graph: Json, *, shards: int = 0, tasks: int = 1, at: float = 
         "timeouts": 0,
         "keys": None,
         "state_bytes": 1000,
+        "key_bytes": 100,
         "reorder_depth": 1,
         "oldest_gap": 0.01,
     }
