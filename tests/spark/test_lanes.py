@@ -124,7 +124,7 @@ class _Named:
 
 class _Spec:
     def __init__(self, flow_id: str, tasks: tuple[int, ...], tables: dict[str, tuple[int, ...]]) -> None:
-        self.flow_id, self.tasks, self.tables = flow_id, tasks, tables
+        self.flow_id, self.tasks, self.tables, self.running = flow_id, tasks, tables, {flow_id}
 
 
 class TestWhatIsWrittenWhole:
