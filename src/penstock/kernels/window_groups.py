@@ -238,7 +238,7 @@ def window_rows(
             state = touched[number].states.get(key)
             if state is None:
                 continue
-            windows = logic.windows(state)
+            windows = logic.open_windows(state)
             if windows is None or any(len(window[3]) != width + 1 for window in windows):
                 return None
             found += [(number, key, window) for window in windows]

@@ -97,7 +97,7 @@ class Windowed(Logic):
         for row in self.fold_.close(inside, window):
             context.emit(row, time)
 
-    def windows(self, state: Any) -> list[WindowState] | None:
+    def open_windows(self, state: Any) -> list[WindowState] | None:
         """Return the windows in a key's state; None where one cannot be told without its rows."""
         raise NotImplementedError
 
@@ -162,7 +162,7 @@ class TimeWindows(Windowed):
         self.emit(context, inside, window, fire - 1)
         return self.expire(state, fire, opened)
 
-    def windows(self, state: Any) -> list[WindowState]:
+    def open_windows(self, state: Any) -> list[WindowState]:
         return [(start, start + self.size, *held, 0) for start, held in state.items()]
 
     def put(self, state: Any, start: Ticks, end: Ticks, inside: Any, opened: Position, time: Ticks) -> Any:
@@ -265,7 +265,7 @@ class SessionWindows(Windowed):
                 self.emit(context, session.inside, window, session.end - 1)
         return self.expire(state, fire, opened)
 
-    def windows(self, state: Any) -> list[WindowState] | None:
+    def open_windows(self, state: Any) -> list[WindowState] | None:
         if len(state) > 1 or state[0].rows is not None:
             return None  # begun when rows were still kept
         return [(session.start, session.end, session.inside, session.opened, 0) for session in state]
@@ -319,7 +319,7 @@ class CountWindows(Windowed):
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         return None, 0, state[2] + 1, opened, state[4]
 
-    def windows(self, state: Any) -> list[WindowState]:
+    def open_windows(self, state: Any) -> list[WindowState]:
         inside, count, number, opened, time = state
         return [(number, count, inside, opened, time)]
 
