@@ -29,7 +29,7 @@ from penstock.store.documents import Json
 from penstock.store.identity import FORMAT, check_fits
 from penstock.store.lease import Lease
 from penstock.store.objects import Store
-from penstock.store.publication import Publication, SinkFiles, clear_staging
+from penstock.store.publication import Publication, SinkFiles, clear_staging, named_directories
 from penstock.store.rolling import staged_name
 
 FRAMES = "frames"
@@ -98,11 +98,12 @@ class Keeper:
         if description["format"] != FORMAT:
             documents.write(self.checkpoint.store, "flow.json", {**description, "format": FORMAT})
         self.publication = publication
+        named = named_directories(position.waiting, position.staged)
         publication.publish(position.staged)
         publication.drop_visible(position.waiting, position.epoch)
         self.roll(position, None)
         self._settle()
-        publication.clear(self.fence)
+        publication.clear(self.fence, named)
         for sink in self.checkpoint.store.names(FRAMES):
             clear_staging(self.checkpoint.store, f"{FRAMES}/{sink}", self.fence)
         return position

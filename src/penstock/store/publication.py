@@ -225,10 +225,14 @@ class Publication:
         for path, each in self._retention.items():
             each.apply(self._store(path), committed, check)
 
-    def clear(self, fence: int) -> None:
-        """Remove what older drivers have left behind; a task of theirs may still be adding to it."""
-        for store in self._stores.values():
-            clear_staging(store, STAGING, fence)
+    def clear(self, fence: int, named: Collection[str] = ()) -> None:
+        """Remove what older drivers have left; a task of theirs may still be adding to it.
+
+        What the entry has `named` that this driver took over from stays, though it be done with: the driver may have
+        slept since, and another one that took over from it may be in the middle of publishing just that.
+        """
+        for path, store in self._stores.items():
+            clear_staging(store, STAGING, fence, named, path)
             store.delete(REMOVED)
 
 
@@ -291,11 +295,23 @@ def _above(name: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(len(parts))]
 
 
-def clear_staging(store: Store, directory: str, fence: int) -> None:
-    """Remove staging directories of older drivers."""
+def clear_staging(store: Store, directory: str, fence: int, kept: Collection[str] = (), path: str = "") -> None:
+    """Remove staging directories of older drivers, but for those that are `kept`, by their paths."""
     for name in store.names(directory):
-        if _fence(name) < fence:
+        if _fence(name) < fence and f"{path}/{directory}/{name}" not in kept:
             store.delete(f"{directory}/{name}")
+
+
+def named_directories(waiting: Mapping[str, Json], staged: Json | None) -> set[str]:
+    """Return the paths of the staging directories that an entry of the log needs."""
+    found = {
+        f"{kept['path']}/{staged_name(epoch, fence)}" for kept in waiting.values() for epoch, fence, _ in kept["parts"]
+    }
+    depth = STAGING.count("/") + 2
+    for roll in rolls_of(staged).values():
+        names = [roll["source"], *roll["used"], *(source for source, _ in roll["moves"])]
+        found |= {f"{roll['path']}/{'/'.join(name.split('/')[:depth])}" for name in names}
+    return found
 
 
 def _fence(name: str) -> int:
