@@ -69,7 +69,12 @@ def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
     if info.type == fs.FileType.File:
         infos = [info]
     elif info.type == fs.FileType.Directory:
-        infos = system.get_file_info(fs.FileSelector(inside, recursive=True))
+        # Elsewhere there are no directories that could go: names are listed by how they begin.
+        infos = (
+            _walk(system, inside)
+            if system.type_name == "local"
+            else system.get_file_info(fs.FileSelector(inside, recursive=True))
+        )
     else:
         infos = []
     prefix = path.split("://", 1)[0] + "://" if "://" in path else ""
@@ -81,6 +86,17 @@ def list_files(path: str, suffixes: tuple[str, ...] = ()) -> list[Found]:
         and item.size
         and (not suffixes or item.path.endswith(suffixes))
     ]
+
+
+def _walk(system: Any, directory: str) -> list[Any]:
+    """List what is below a directory that others change meanwhile, hidden ones left out: one that goes is gone."""
+    found, left = [], [directory]
+    while left:
+        for item in system.get_file_info(fs.FileSelector(left.pop(), allow_not_found=True)):
+            found.append(item)
+            if item.type == fs.FileType.Directory and not is_hidden(item.base_name):
+                left.append(item.path)
+    return found
 
 
 def stamp_of(path: str) -> Stamp | None:
