@@ -218,11 +218,10 @@ class StageTasksLever(Lever):
 class ShardsLever(Lever):
     """Which task has each shard of a keyed operator."""
 
-    controller = BALANCE
-
     def __init__(self, node: KeyedNode, stage: int, table: list[int] | None) -> None:
         """A `table` that was committed is for a number of tasks that is not known."""
         self.name, self.operator, self.stage = f"{node.name}/shards", node.name, stage
+        self.controller = BALANCE
         self.table = list(table) if table is not None and len(table) == node.shards else None
         self._made_for: int | None = None
         self._given = False
