@@ -58,7 +58,7 @@ class RowList:
 
 
 class TimedRows:
-    """Run one keyed operator in one process, for one epoch."""
+    """Run the rows of one keyed operator one by one, in the order of rows and timers, for one epoch."""
 
     def __init__(
         self,
