@@ -31,7 +31,7 @@ import pyarrow as pa
 
 import penstock as ps
 from bench import local_side, measure
-from penstock.connectors.feeds import Feed, make_feed
+from penstock.connectors.reader import Feed
 from penstock.lab import Locked
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
@@ -129,7 +129,7 @@ class ByChance(LocalEngine):
     arrivals: Arrivals
 
     def _feeds(self) -> dict[str, Feed]:
-        return {node.name: make_feed(node.operator.reader, node.name, self.arrivals) for node in self._plan.sources}
+        return {node.name: node.operator.reader.feed(node.name, self.arrivals) for node in self._plan.sources}
 
 
 class Experiment:

@@ -1,4 +1,7 @@
-"""Measure latency: a flow of three operators at half its maximum rate, from when a row is due until it is out."""
+"""Measure latency: a flow of three operators at half its maximum rate, from when a row is due until it is out.
+
+`p99_ratio` compares the engine with Bytewax at one rate, half of what Bytewax can, in turns.
+"""
 
 import argparse
 import time
@@ -13,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import penstock as ps
-from bench import local_side
+from bench import local_side, measure
 from penstock.threads.engine import LocalOptions
 
 DESCRIPTION = "end-to-end latency of three operators at half their maximum rate: threads engine, Bytewax"
@@ -119,21 +122,38 @@ def figures(name: str, run_side: Run, args: argparse.Namespace) -> dict[str, Any
     most = median(speeds)
     rate = most * args.load
     local_side.say(f"{name}: at most {most:,.0f} rows/s; running at {rate:,.0f}")
-    p50, p99 = [], []
-    for number in range(args.rounds + 1):
-        arrivals, _ = run_side(max(1_000, int(rate * args.seconds)), rate)
-        low, high = (float(each) * 1e3 for each in np.quantile(arrivals.latencies(), [0.5, 0.99]))
-        local_side.say(f"{name}: p50 {low:.3f} ms, p99 {high:.3f} ms")
-        if number:
-            p50.append(low)
-            p99.append(high)
+    turns = [late(name, run_side, rate, args) for _ in range(args.rounds + 1)][1:]
+    return {**summary(turns), "maximum_rows_s": most, "rows_s": rate}
+
+
+def late(name: str, run_side: Run, rate: float, args: argparse.Namespace) -> tuple[float, float, float]:
+    """Run a side at a rate; return the median of the latencies, their 99th percentile, and the longest, in ms."""
+    arrivals, _ = run_side(max(1_000, int(rate * args.seconds)), rate)
+    low, high, longest = (float(each) * 1e3 for each in np.quantile(arrivals.latencies(), [0.5, 0.99, 1.0]))
+    local_side.say(f"{name}: p50 {low:.3f} ms, p99 {high:.3f} ms, longest {longest:.3f} ms")
+    return low, high, longest
+
+
+def summary(turns: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+    """Return the medians of some turns, each turn, and the longest of all."""
+    p50, p99, longest = zip(*turns, strict=True)
     return {
         "p50_ms": median(p50),
         "p99_ms": median(p99),
-        "maximum_rows_s": most,
-        "rows_s": rate,
-        "p50_ms_rounds": p50,
-        "p99_ms_rounds": p99,
+        "longest_ms": max(longest),
+        "p50_ms_rounds": list(p50),
+        "p99_ms_rounds": list(p99),
+    }
+
+
+def at_one_rate(sides: dict[str, Run], rate: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Run the engine and a peer in turns at one rate, and compare them pair by pair."""
+    runs = {name: partial(late, f"{name} at {rate:,.0f} rows/s", side, rate, args) for name, side in sides.items()}
+    turns = measure.interleave(runs, args.rounds, warmup=1)
+    mine, peers = ([p99 for _, p99, _ in found] for found in turns.values())
+    return {
+        "p99_ratio": measure.ratio(mine, peers, seed=args.seed).median,
+        "one_rate": {"rows_s": rate, **{name: summary(found) for name, found in turns.items()}},
     }
 
 
@@ -147,15 +167,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure the threads engine, and Bytewax beside it, each at half of what it can."""
+    """Measure the threads engine, and Bytewax beside it, each at half of what it can; then both at Bytewax's rate."""
     options = local_side.engine_options(args)
+    own = partial(penstock_run, options)
     result = {
         **local_side.engine_figures(options),
         "load": args.load,
         "rounds": args.rounds,
-        **figures("penstock", partial(penstock_run, options), args),
+        **figures("penstock", own, args),
     }
     module = local_side.peer("bytewax_latency")
     if module is not None:
         result["bytewax"] = figures("bytewax", module.run, args)
+        result |= at_one_rate({"penstock": own, "bytewax": module.run}, result["bytewax"]["rows_s"], args)
     return {**result, "skipped": [] if module is not None else ["bytewax"]}

@@ -22,10 +22,10 @@ import penstock as ps
 from bench import local_side, measure
 from penstock import lab
 from penstock.elastic.baselines import GreedyRebinding
-from penstock.elastic.rebinding import Binding
+from penstock.elastic.rebinding import Binding, new_places
 from penstock.errors import PenstockError
 from penstock.lab.workloads.traffic import car_following, queries, trace
-from penstock.threads.models.dynamic import Dynamic
+from penstock.threads.models.scheduled import Scheduled
 from penstock.threads.pilot import PilotThread
 from penstock.threads.rebinding import BarrierBinding
 from penstock.threads.rebinding import BindingTable as FreeBinding
@@ -133,7 +133,7 @@ def go(live: Live, side: dict[str, Any], args: argparse.Namespace, changes: int 
         # Sinks and chains are run with another operator; sources are nobody's work.
         "stations": sum(operator.queue_of == operator.name and bool(operator.queued) for operator in operators),
         "utilization": busy / seconds / args.workers,
-        "rebound": sum(line.what == "binding" for line in pilot.journal.decisions),
+        "rebound": sum(len(new_places(line.action())) for line in pilot.journal.decisions),
         "queries_changed": changed.made,
     }
 
@@ -151,7 +151,7 @@ def check_side(run: ps.Run, side: dict[str, Any]) -> None:
     engine: Any = run.engine
     model = engine.element.model
     if side["model"] == "dynamic":
-        local_side.check_part("dynamic", model, Dynamic)
+        local_side.check_part("dynamic", model, Scheduled)
         return
     binding = side.get("binding", Binding())
     local_side.check_part(repr(binding), model._binding, BarrierBinding if binding.barrier else FreeBinding)

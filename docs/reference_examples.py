@@ -363,8 +363,8 @@ class Late(ps.Process):
 assert given(ps.key_by("who") >> ps.process(Late()))[0] == ("ann", 0)
 
 
-# -- ps.Operator
-class Pairs(ps.Operator):
+# -- ps.Coroutine
+class Pairs(ps.Coroutine):
     """Bring the rows of a stream together two by two."""
 
     async def process(self, ctx):
@@ -375,11 +375,11 @@ class Pairs(ps.Operator):
 assert results(ps.operate(Pairs, numbers()).sink("out")) == [(1, 2)]
 
 
-# -- ps.OperatorContext
-class Peek(ps.Operator):
+# -- ps.CoroutineContext
+class Peek(ps.Coroutine):
     """Let rows pass that are smaller than the next one."""
 
-    async def process(self, ctx: ps.OperatorContext):
+    async def process(self, ctx: ps.CoroutineContext):
         while await ctx.wait_for_all({0: 2}):
             row = ctx.pop(0)
             if row < ctx.peek(0):

@@ -39,7 +39,7 @@ SECTIONS: list[tuple[str, str, str, list[str]]] = [
         "Operators of your own",
         "",
         "ps",
-        ["Process", "ProcessContext", "Operator", "OperatorContext", "operate", "feedback"],
+        ["Process", "ProcessContext", "Coroutine", "CoroutineContext", "operate", "feedback"],
     ),
     ("The library", "Operators that wait for rows of several ports, for `ps.operate`.", "ps.library", []),
     ("Running", "", "ps", ["run", "start", "Run", "Spark", "Threads", "Sequential"]),

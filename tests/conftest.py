@@ -6,6 +6,7 @@ begin first because they take the longest; those that start a Spark of their own
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.in_memory import quick_place
 from tests.jars import Unreachable, connector_jars
 from tests.kafka.broker import Broker
-from tests.quick_spark import suite_session
+from tests.quick_spark import QUICK, suite_session
 
 # No deadline: the machine is shared, and the first call into a library takes long. `make test` draws the same examples
 # each time, so that it says the same of the same code everywhere; `make chaos` draws new ones, and a failure prints the
@@ -24,6 +26,13 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("new", deadline=None, print_blob=True)
 settings.load_profile("same")
 
+# What pytest takes for the directory of temporary files, unless `--basetemp` names another.
+if place := quick_place():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
+
+# What programs that tests start give the JVMs of their own.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
+
 NO_SPARK = "" if find_spec("pyspark") else "PySpark cannot be imported by this Python"
 collect_ignore = ["kafka", "spark"] if NO_SPARK else []
 OWN_SPARK = (
@@ -31,8 +40,7 @@ OWN_SPARK = (
     "test_cluster.py",
     "test_standalone.py::test_executors",
     "test_worker_python.py",
-    "test_leftovers.py::test_on",
-    "test_leftovers.py::test_with",
+    "test_leftovers.py",
 )
 """Tests that start a Spark of their own, each in a process of its own."""
 
@@ -53,9 +61,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place.__getitem__)
 
 
+_running: list[pytest.Item] = []
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note what is about to run."""
+    _running[:] = [item]
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """Start Spark once."""
+    """Start Spark once: for tests that are marked, as any other would start one more in a process of its own."""
+    assert _running[0].get_closest_marker("spark"), "mark the test with pytest.mark.spark"
     session = suite_session()
     yield session
     session.stop()

@@ -82,9 +82,9 @@ class FaultyStore:
         self._check("open", path)
         return FaultyFile(self._system.open_input_file(path), path, self._decide)
 
-    def open_output_stream(self, path: str) -> FaultyFile:
+    def open_output_stream(self, path: str, **options: Any) -> FaultyFile:
         self._check("create", path)
-        return FaultyFile(self._system.open_output_stream(path), path, self._decide)
+        return FaultyFile(self._system.open_output_stream(path, **options), path, self._decide)
 
     def get_file_info(self, asked: Any) -> Any:
         self._check("list", getattr(asked, "base_dir", asked))

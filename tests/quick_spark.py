@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": "-Dlog4j2.level=ERROR -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.level=ERROR {QUICK}",
 }
 
 

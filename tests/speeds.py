@@ -1,4 +1,4 @@
-"""Run the tests of Spark and threads as if the machine were four times slower, four times faster, and shared.
+"""Run the tests of rooms that measure times as if the machine were four times slower, four times faster, and shared.
 
     python -m tests.speeds [--quick] [arguments of pytest]
 
@@ -9,16 +9,19 @@ the processes that keep the machine busy are real. `--quick` runs those tests th
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from penstock.clock import VARIABLE
 
+ROOT = Path(__file__).parents[1]
+
 STRETCHES = {"four times slower": "4", "four times faster": "0.25"}
 BUSY = 4
-TESTS = ["tests/spark", "tests/local", "tests/core", "tests/dashboard"]
 QUICK = [
     "tests/spark/test_pilot_on_spark.py",
     "tests/spark/test_pilot.py",
@@ -32,6 +35,22 @@ QUICK = [
     "tests/dashboard/test_live_run.py",
 ]
 OPTIONS = ["-m", "not slow", "--numprocesses", "logical", "--dist", "loadgroup"]
+
+
+def measuring_rooms(source: Path = ROOT / "src/penstock") -> list[str]:
+    """Return the tests of the rooms of the package that measure times: those with a module that imports the clocks."""
+    rooms = {
+        path.relative_to(source).parts[0]
+        for path in source.glob("*/**/*.py")
+        if re.search(r"^from penstock(\.clock import|.* import.*\bclock\b)", path.read_text(), re.MULTILINE)
+    }
+    return [f"tests/{room}" for room in sorted(rooms)]
+
+
+def check_paths(paths: list[str]) -> None:
+    """Say at once, and not after the first tests, which of them are no longer there."""
+    if missing := [path for path in paths if not (ROOT / path).exists()]:
+        sys.exit(f"tests/speeds.py: {', '.join(missing)} not found; where have these tests moved?")
 
 
 @contextmanager
@@ -54,13 +73,15 @@ def run_tests(how: str, arguments: list[str], **variables: str) -> bool:
     """Run the tests once; tell whether all of them passed."""
     print(f"== {how}", flush=True)
     command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode == 0
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode == 0
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests in all ways, whatever the first ones gave; return how many of them failed."""
     quick = "--quick" in arguments
-    chosen = [*OPTIONS, *(each for each in arguments if each != "--quick"), *(QUICK if quick else TESTS)]
+    paths = QUICK if quick else measuring_rooms()
+    check_paths(paths)
+    chosen = [*OPTIONS, *(each for each in arguments if each != "--quick"), *paths]
     passed = {how: run_tests(how, chosen, **{VARIABLE: stretch}) for how, stretch in STRETCHES.items()}
     if not quick:
         with busy_processes(BUSY):

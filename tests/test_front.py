@@ -76,7 +76,7 @@ def test_a_name_that_is_taken_says_where():
         (lambda stream: stream.key_by("user").sum("amount"), r"sum\(\) needs a window"),
         (lambda stream: stream.count(), r"count\(\) needs a window"),
         (lambda stream: stream.window(5).sink("out"), r"say first what comes out of each window"),
-        (lambda stream: stream.fitler, r"Stream has no 'fitler'$"),
+        (lambda stream: stream.fitler, r"Stream has no 'fitler'; did you mean 'filter'[?]$"),
     ],
 )
 def test_a_method_of_another_kind_of_stream_says_what_to_write(build, fix):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from tests.patience import PATIENCE
 
 from .how import how
 
@@ -21,7 +22,7 @@ def test_sinks_in_memory_are_there_and_empty_before_the_first_row(engine, tmp_pa
     release = threading.Event()
 
     def numbers() -> Iterator[dict[str, int]]:
-        release.wait(300)
+        release.wait(PATIENCE)
         yield from ({"n": n} for n in range(3))
 
     flow = ps.Flow("results")
@@ -35,7 +36,7 @@ def test_sinks_in_memory_are_there_and_empty_before_the_first_row(engine, tmp_pa
         assert run.results == {"kept": [], "also kept": []}
     finally:
         release.set()
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     assert {name: len(found) for name, found in run.results.items()} == {"kept": 3, "also kept": 3}
     assert run.results["also kept"] == [0, 1, 2]
 
@@ -49,7 +50,7 @@ def test_they_are_there_after_a_run_that_failed_before_it_began(spark, tmp_path)
     other.source("another", [1]).key_by(lambda n: n).scan(lambda state, n: (state, n), 0, name="kept").sink("out")
     run = ps.start(other, on=ps.Spark(spark), checkpoint=str(tmp_path))
     with pytest.raises(ps.PenstockError):
-        run.await_end(300)
+        run.await_end(PATIENCE)
     assert run.results == {"out": []}
 
 

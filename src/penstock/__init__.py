@@ -54,8 +54,8 @@ from penstock.flow.pipes import (
 from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.calls import Cache
-from penstock.operators.coroutine import Operator, OperatorContext
-from penstock.operators.expression_functions import expr
+from penstock.operators.coroutine import Coroutine, CoroutineContext
+from penstock.operators.expressions import expr
 from penstock.operators.library import feedback
 from penstock.operators.pattern import Match, absent, step
 from penstock.operators.process import Process, ProcessContext
@@ -71,14 +71,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Cache",
     "CheckpointError",
+    "Coroutine",
+    "CoroutineContext",
     "DeadLetter",
     "Flow",
     "FlowError",
     "KeyedStream",
     "LeaseError",
     "Match",
-    "Operator",
-    "OperatorContext",
     "OperatorError",
     "PenstockError",
     "Process",

@@ -107,7 +107,6 @@ class Option:
         return f"--{'no-' if self.default is True else ''}{self.name}".replace("_", "-")
 
     def check(self, value: Any) -> None:
-        """Refuse a value that cannot be."""
         if isinstance(self.limits, Seconds) and value is not None:
             self.limits.check(self.name, value)
         elif isinstance(value, numbers.Real) and not isinstance(value, bool) and self._takes(value):

@@ -272,5 +272,4 @@ class Options:
 
     @property
     def target(self) -> float | None:
-        """Return the latency in seconds."""
         return None if self.latency is None else seconds(self.latency, "latency")

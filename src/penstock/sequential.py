@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.refreshing import loaded, with_content
+from penstock.connectors.tables import loaded, with_content
 from penstock.connectors.text import Unreadable
 from penstock.errors import PenstockError, RowTypeError, SetupError, SourceError, operator_error, row_text, shorten
 from penstock.flow.checks import DeadLetter

@@ -8,7 +8,8 @@ workers, tables) is in the same description, and a period has it as it was at it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 Number = TypeVar("Number", int, float)
@@ -61,13 +62,8 @@ class ReplicaStats:
         """Return what it did after an earlier description; all of it where it went and came again."""
         if before is None or self.batches < before.batches:
             return self
-        return replace(
-            self,
-            batches=self.batches - before.batches,
-            rows=self.rows - before.rows,
-            seconds=self.seconds - before.seconds,
-            full=self.full - before.full,
-        )
+        added = ("batches", "rows", "seconds", "full")
+        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in added})
 
 
 @dataclass(slots=True)
@@ -173,49 +169,24 @@ class OperatorStats(Totals):
         return self if later is None else later._merged(self, 1)
 
     def _merged(self, other: OperatorStats, sign: int) -> OperatorStats:
+        found = copy(self)
+        for name in _ADDED:
+            setattr(found, name, getattr(self, name) + sign * getattr(other, name))
+        found.wall, found.cpu = max(0.0, found.wall), max(0.0, found.cpu)
+        found.full = tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True))
+        waits = tuple(now + sign * then for now, then in zip(self.waits, other.waits, strict=True))
+        found.waits = waits  # type: ignore[assignment]
         nothing = (0, 0.0)
-        return OperatorStats(
-            self.batches + sign * other.batches,
-            self.rows_in + sign * other.rows_in,
-            self.rows_out + sign * other.rows_out,
-            max(0.0, self.wall + sign * other.wall),
-            max(0.0, self.cpu + sign * other.cpu),
-            self.below_full + sign * other.below_full,
-            below_taken=self.below_taken + sign * other.below_taken,
-            errors=self.errors + sign * other.errors,
-            retries=self.retries + sign * other.retries,
-            timeouts=self.timeouts + sign * other.timeouts,
-            name=self.name,
-            kind=self.kind,
-            came=self.came + sign * other.came,
-            in_flight=self.in_flight + sign * other.in_flight,
-            full=tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True)),
-            shards={
-                shard: (own[0] + sign * its[0], own[1] + sign * its[1])
-                for shard in (self.shards if sign < 0 else {**other.shards, **self.shards})
-                for own, its in ((self.shards.get(shard, nothing), other.shards.get(shard, nothing)),)
-            },
-            replicas=self.replicas,
-            queued=self.queued,
-            rows_queued=self.rows_queued,
-            reorder_depth=self.reorder_depth,
-            oldest_gap=self.oldest_gap,
-            keys=self.keys,
-            permits=self.permits,
-            table=self.table,
-            waits=(
-                self.waits[0] + sign * other.waits[0],
-                self.waits[1] + sign * other.waits[1],
-                self.waits[2] + sign * other.waits[2],
-                self.waits[3] + sign * other.waits[3],
-            ),
-            queue_of=self.queue_of,
-            state_bytes=self.state_bytes,
-            shard_bytes=self.shard_bytes,
-            memory_bytes=self.memory_bytes,
-            hot_keys=self.hot_keys,
-            begun=self.begun + sign * other.begun,
-        )
+        found.shards = {
+            shard: (own[0] + sign * its[0], own[1] + sign * its[1])
+            for shard in (self.shards if sign < 0 else {**other.shards, **self.shards})
+            for own, its in ((self.shards.get(shard, nothing), other.shards.get(shard, nothing)),)
+        }
+        return found
+
+
+_ADDED = (*(field.name for field in fields(Totals)), "came", "in_flight", "begun")
+"""What is added up for an operator; what else it has is as it stands."""
 
 
 @dataclass(frozen=True)
@@ -326,18 +297,11 @@ class FlowStats:
         )
 
     def _merged(self, other: FlowStats, sign: int) -> FlowStats:
+        added = ("rows_in", "epochs", "batches_in", "batches_out", "waited", "computed", "job_seconds", "task_seconds")
         return replace(
             self,
-            rows_in=self.rows_in + sign * other.rows_in,
+            **{name: getattr(self, name) + sign * getattr(other, name) for name in (*added, "attempts")},
             rows_out=_merged(self.rows_out, other.rows_out, sign),
-            epochs=self.epochs + sign * other.epochs,
-            batches_in=self.batches_in + sign * other.batches_in,
-            batches_out=self.batches_out + sign * other.batches_out,
-            waited=self.waited + sign * other.waited,
-            computed=self.computed + sign * other.computed,
-            job_seconds=self.job_seconds + sign * other.job_seconds,
-            task_seconds=self.task_seconds + sign * other.task_seconds,
-            attempts=self.attempts + sign * other.attempts,
             split=_merged(self.split, other.split, sign),
         )
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 import penstock as ps
 
+from ..patience import PATIENCE
 from .visiting import FLAGS, MISSING, Visit, operator
 
 PARTS = {"timeline": "section:has(#timeline)", "shards": "#shards-card"}
@@ -132,7 +133,7 @@ def main() -> int:
         finally:
             context.close()
             run.stop()
-            run.await_end(60)
+            run.await_end(PATIENCE)
             run.close_page()
     changes = [each for each in run.decisions if each.what not in ("start", "hold")]
     print(f"{args.file}: {len(changes)} decisions in {args.seconds:g} s")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.dashboard.history import read_history
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import Page, read_history
 from penstock.dashboard.server import PageServer
 from penstock.elastic.decisions import HOLD
 
+from ..patience import PATIENCE
 from ..threads.support import wait_for
 from . import expectations as expect
 from .flows import orders, total
@@ -51,7 +51,7 @@ def test_live_and_finished(visit, spark, tmp_path):
     finally:
         visit.close()  # first: a page whose flow is gone complains, as it should
         run.stop()
-        run.await_end(120)
+        run.await_end(PATIENCE)
         run.close_page()
     server = PageServer(Page(read_history(checkpoint)), port=0)
     try:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.dashboard.history import read_history
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import Page, read_history
 from penstock.dashboard.server import PageServer
 
+from ..patience import PATIENCE
 from ..threads.support import wait_for
 from . import expectations as expect
 from .flows import orders, total
@@ -71,12 +71,12 @@ def test_live_and_finished(visit, tmp_path):
         check_it_moves(page)
         check_queries_come_and_go(page, totals)
         run.stop()
-        run.await_end(30)
+        run.await_end(PATIENCE)
         wait_for_text(page, "#state", "stopped")
     finally:
         visit.close()  # first: a page whose flow is gone complains, as it should
         run.stop()
-        run.await_end(30)
+        run.await_end(PATIENCE)
         run.close_page()
     assert all(url.startswith("http://127.0.0.1:") for url in visit.requests)
     check_finished(visit, str(tmp_path), flow.name)

@@ -117,9 +117,10 @@ class Round:
         for _ in range(wake_after):
             assert heir.line().startswith("epoch")
         processes.wake(asleep.process.pid)
-        assert heir.rest()[-1:] == ["done"]
-        # One that had no lease yet waits for its turn, and finds everything done.
-        assert asleep.rest()[-1] in (["lost"] if held else ["lost", "done"])
+        ends = heir.rest()[-1], asleep.rest()[-1]
+        # One that had no lease yet waits for its turn: it finds everything done, or, on a machine that is so busy that
+        # the heir does not come to renew its lease, takes over in turn.
+        assert ends in ([("done", "lost")] if held else [("done", "lost"), ("done", "done"), ("lost", "done")])
         self._check()
 
     def _start(self, seed: float, number: int, moment: str) -> Sleeper:

@@ -35,7 +35,7 @@ def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"n": numbers, "k": numbers % KEYS})
 
 
-class Pairs(ps.Operator):
+class Pairs(ps.Coroutine):
     """Pair rows in a local variable across two waits, as an ordinary function would."""
 
     async def process(self, ctx: Any) -> None:

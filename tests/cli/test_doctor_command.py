@@ -8,9 +8,9 @@ import threading
 import pytest
 
 import penstock as ps
-from penstock.cli import health as machine
+from penstock.cli import doctor as machine
 from penstock.cli import main
-from penstock.cli.health import fits, installed, known_range
+from penstock.cli.doctor import fits, installed, known_range
 from penstock.options import Options
 from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine

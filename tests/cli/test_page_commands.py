@@ -20,6 +20,7 @@ from penstock.dashboard.history import DISK, Bounds, HistoryFile
 from penstock.elastic.decisions import Decision, Recorded
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 
+from ..patience import PATIENCE
 from .support import spawn, write
 
 TICKING = """
@@ -49,7 +50,7 @@ def started(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]
         yield process
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(30)
+        process.wait(PATIENCE)
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -64,7 +65,7 @@ def address_in(lines: Iterator[str]) -> str:
 
 
 def get(address: str, path: str) -> bytes:
-    with urllib.request.urlopen(address + path, timeout=30) as answer:
+    with urllib.request.urlopen(address + path, timeout=PATIENCE) as answer:
         body: bytes = answer.read()
         return body
 
@@ -78,7 +79,7 @@ def test_a_run_prints_its_page_and_leaves_a_history_that_is_shown_and_replayed(t
         while json.loads(get(address, "api/page"))["sample"]["totals"]["epochs"] < 2:
             pass
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE) == 130
     history = tmp_path / ".penstock" / "ticking"
     with started(tmp_path, "page", str(history), "--page", "0") as process:
         assert process.stdout is not None
@@ -89,7 +90,7 @@ def test_a_run_prints_its_page_and_leaves_a_history_that_is_shown_and_replayed(t
         assert page["sample"]["totals"]["rows_in"] > 0
         assert b"penstock_rows_in_total" in get(address, "metrics")
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     assert main(["replay", str(history)]) == 0
     assert "the same:" in capsys.readouterr().out
 
@@ -143,16 +144,17 @@ def test_replay_tells_a_decision_that_comes_out_otherwise(tmp_path, capsys):
 
 def test_replay_tells_what_of_a_long_log_is_gone(tmp_path, capsys):
     for _ in range(6):
-        lines = make_history(tmp_path, Bounds(decision_bytes=20_000))
+        made = make_history(tmp_path, Bounds(decision_bytes=20_000))
     assert main(["replay", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert 2 * 12 <= found["steps"] < 6 * 12  # the last runs'
     assert found["dropped"] > 0
-    assert 0 < found["skipped"] < len(lines)
+    assert 0 < found["skipped"] < len(made)
     assert main(["replay", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert f"not replayed: {found['dropped']} lines, the oldest, dropped because the log grew too long" in said
-    assert f"not replayed: {found['skipped']} lines whose controller's start" in said
+    lines = "line" if found["skipped"] == 1 else "lines"
+    assert f"not replayed: {found['skipped']} {lines} whose controller's start" in said
     assert f"the same: {found['steps']} steps" in said
 
 

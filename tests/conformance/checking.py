@@ -10,9 +10,13 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.testing.exact import assert_same
+from penstock.threads.policies import POLICIES
 
 from .engines import ENGINES, REFERENCE, Engine, Epochs, at_most, one_by_one, whole
 from .flows import CASES, Case
+
+CHOOSING = ["threads-locked", *(f"threads-{name}" for name in POLICIES)]
+"""Engines that differ in what they run next, or in what they wait for, and in nothing that they compute."""
 
 
 def cuts(case: Case) -> dict[str, Epochs]:
@@ -48,14 +52,25 @@ def meant(name: str, label: str, most_epochs: int | None, alone: bool) -> dict[s
     return outcome(REFERENCE, case.flow(), at_most(cuts(case)[label], most_epochs), alone=alone)
 
 
-def drawn_cuts(engine: Engine, name: str) -> list[str]:
-    """Return the cuts of a case for an engine: its own, and of the others those that it has drawn among its kind.
+def drawn_engines(name: str) -> list[Engine]:
+    """Return those that run a case by `make test`; `make chaos` has them all.
 
-    So each cut of each case is run by one engine of Spark's kind and by one with threads.
+    Each cut of each case is run by one engine of Spark's kind and by one with threads. Of the others with threads, two
+    that differ in who does what run its own cut, and one that differs only in what it chooses. Spark itself, which has
+    the code of the first kind, runs every second case.
     """
-    kind = [each for each in ENGINES if each.every_cut and each.name.split("-")[0] == engine.name.split("-")[0]]
-    others = [label for label in cuts(CASES[name]) if label != "own"]
-    return ["own", *(label for label in others if kind and Random(f"{name} {label}").choice(kind) is engine)]
+    draw = Random(name)
+    all_cuts = [each for each in ENGINES if each.every_cut]
+    kinds = [[each for each in all_cuts if each.name.startswith(kind)] for kind in ("inline", "threads")]
+    choosing = [each for each in ENGINES if each.name in CHOOSING]
+    sharing = [each for each in ENGINES if not each.marks and each not in all_cuts and each not in choosing]
+    spark = [each for each in ENGINES if each.marks and list(CASES).index(name) % 2]
+    return [*map(draw.choice, kinds), *draw.sample(sharing, 2), draw.choice(choosing), *spark]
+
+
+def drawn_cuts(engine: Engine, name: str) -> Iterable[str]:
+    """Return the cuts of a case for an engine: all, if it has been drawn for that, or else its own."""
+    return cuts(CASES[name]) if engine.every_cut and engine in drawn_engines(name) else ["own"]
 
 
 def check_case(engine: Engine, name: str, labels: Iterable[str], alone: bool = False) -> None:

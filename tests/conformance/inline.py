@@ -18,19 +18,17 @@ from unittest import mock
 import pyarrow as pa
 
 from penstock import read
-from penstock.connectors.feeds import Json, Slice
-from penstock.connectors.splits import Split
+from penstock.connectors.reader import Feed, Json, Slice, Split
 from penstock.flow import Flow
 from penstock.options import Options, Spark
 from penstock.plan.plan import Plan, make_plan
-from penstock.spark import shared_files
+from penstock.spark import envelope as envelopes
 from penstock.spark import task as tasks
 from penstock.spark.engine import SparkEngine
 from penstock.spark.entry import by_file
-from penstock.spark.envelope import SCHEMA, Envelope, from_batch, from_frame, to_batch, to_frame
+from penstock.spark.envelope import SCHEMA, Envelope, SharedFile, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.job import gather
 from penstock.spark.parts import TaskReport
-from penstock.spark.shared_files import SharedFile
 from penstock.spark.ship import pack_plan, unpack_plan
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import ShardCache
@@ -72,7 +70,7 @@ class InlineBackend:
     def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         """Run an epoch, level after level."""
         assert not frames
-        with scratch() as shared, mock.patch.object(shared_files, "LEAST_BYTES", 0):
+        with scratch() as shared, mock.patch.object(envelopes, "LEAST_BYTES", 0):
             return self._run(pickle.loads(pickle.dumps(dataclasses.replace(spec, shared=shared))))
 
     def _run(self, spec: EpochSpec) -> TaskReport:
@@ -110,7 +108,7 @@ class InlineBackend:
         return values
 
 
-class CutFeed:
+class CutFeed(Feed):
     """Give the rows of a source in epochs that were cut beforehand."""
 
     def __init__(self, epochs: list[list[Any]], pieces: int, alone: bool = False) -> None:

@@ -14,8 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from penstock import read
-from penstock.connectors.feeds import Slice
-from penstock.connectors.splits import Split
+from penstock.connectors.reader import Feed, Slice, Split
 from penstock.rows.row_types import infer_row_type
 
 from .flows import CASES
@@ -127,7 +126,7 @@ class SparkKinds(Kinds):
 ON_SPARK = [*IN_PROCESS, "batch_frame", "streaming_frame"]
 
 
-class PartFeed:
+class PartFeed(Feed):
     """Gives rows of several parts, epoch by epoch: for each epoch the rows of each part."""
 
     def __init__(self, epochs: list[dict[int, list[Any]]], parts: tuple[int, ...]) -> None:

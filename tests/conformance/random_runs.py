@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from hypothesis import assume
 
 import penstock as ps
-from penstock.connectors import feeds
 from penstock.errors import PenstockError
 from penstock.options import Options
 from penstock.plan.plan import make_plan
@@ -26,12 +25,10 @@ from penstock.store.keeper import Keeper
 from penstock.store.publication import Publication
 from penstock.testing.exact import assert_same
 from penstock.threads import engine as local_engine
-from penstock.threads import reference
 
 from ..how import how
 from .inline import InlineBackend
 from .random_flows import Taken, Whole
-from .random_sources import DrawnFeed, Parted
 from .random_steps import look
 from .scratch import scratch
 
@@ -90,17 +87,11 @@ class Quiet(Event):
         return super().wait(min(timeout or 0.0, 0.002))
 
 
-def _feed(reader: Any, *arguments: Any, **options: Any) -> Any:
-    return DrawnFeed(reader) if isinstance(reader, Parted) else feeds.make_feed(reader, *arguments, **options)
-
-
 @contextmanager
 def surroundings(drawn: Whole, grown: Grown) -> Iterator[None]:
-    """Let engines stop when nothing comes, and know readers that have parts."""
+    """Let engines stop when nothing comes."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch("os.fsync"))  # what crashes here is no machine
-        for module in (spark_engine, local_engine, reference):
-            stack.enter_context(mock.patch.object(module, "make_feed", _feed))
         if drawn.engine != "spark":
             # With order_by rows of one part wait for those of another, which comes with a later poll.
             polls = 1 + sum(len(origin.parts) for origin in drawn.origins)

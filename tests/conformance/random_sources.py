@@ -14,9 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from penstock import read
-from penstock.connectors.feeds import Slice
-from penstock.connectors.parted import PartedFeed
-from penstock.connectors.splits import Split
+from penstock.connectors.reader import Feed, Slice, Split
 
 from .kinds import Wide
 from .strategies import FIELDS
@@ -153,9 +151,14 @@ class Parted(read.Items):
     has_parts = True  # type: ignore[misc]
     goes_on = True  # type: ignore[assignment]
 
+    def feed(self, source: str, clock: Any, **_: Any) -> Feed:
+        return DrawnFeed(self)
 
-class DrawnFeed(PartedFeed):
+
+class DrawnFeed(Feed):
     """Gives what comes of each part, as it was drawn: all that is asked for at once, or part by part."""
+
+    parted = True
 
     def __init__(self, reader: Parted) -> None:
         self._asked, self._next, self._ends = reader.asked, 0, reader.ends
@@ -216,7 +219,7 @@ class DrawnFeed(PartedFeed):
         pass
 
 
-class OnePart:
+class OnePart(Feed):
     """The rows of one part; more come when all that came were taken."""
 
     def __init__(self, feed: DrawnFeed, rows: list[Any]) -> None:
@@ -231,6 +234,12 @@ class OnePart:
             self._feed.more()
         self._before, self.taken = self.taken, min(self.taken + limit, self.come)
         return self.slice(self._before, self.taken) if self.taken > self._before else None
+
+    def replay(self, logged: Any, offset: Any) -> Slice:
+        raise AssertionError("the whole is replayed")
+
+    def restore(self, offset: Any) -> None:
+        raise AssertionError("the whole is restored")
 
     def undo(self) -> None:
         self.taken = self._before

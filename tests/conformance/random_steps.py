@@ -14,7 +14,7 @@ from penstock.flow import Flow, Stream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
 from penstock.operators.calls import Cache
-from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.coroutine import Coroutine, CoroutineContext
 from penstock.operators.pattern import Match, absent
 from penstock.operators.pattern import step as pattern_step
 from penstock.operators.process import Process, ProcessContext
@@ -39,12 +39,12 @@ def kind(*, reads: tuple[int, int] = (1, 1), most: int = 2) -> Callable[[Build],
     return register
 
 
-class Pairs(Operator):
+class Pairs(Coroutine):
     """Pair the rows of two ports, and tell at the end how many pairs there were and what is left."""
 
     inputs, outputs = 2, 2
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1, 1: 1}):
             ctx.state["pairs"] = ctx.state.get("pairs", 0) + 1
             left, right = ctx.pop(0), ctx.pop(1)
@@ -52,12 +52,12 @@ class Pairs(Operator):
         await ctx.emit({"t": ctx.state.get("pairs", 0), "k": ctx.len(0), "v": ctx.len(1)}, port=1)
 
 
-class Runs(Operator):
+class Runs(Coroutine):
     """Emit what is there whenever one port has three rows or the other two, and all that is left at the end."""
 
     inputs = None
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while True:
             more = await ctx.wait_for_any({0: 3, ctx.inputs - 1: 2})
             ctx.state["rounds"] = ctx.state.get("rounds", 0) + 1
@@ -69,10 +69,10 @@ class Runs(Operator):
                 return
 
 
-class Differences(Operator):
+class Differences(Coroutine):
     """Look at two rows, take one: state that is in the port alone."""
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 2}):
             await ctx.emit({"t": ctx.peek(0, 1).t, "k": ctx.peek(0, 1).k, "v": ctx.peek(0, 1).v - ctx.pop().v})
 

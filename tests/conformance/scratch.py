@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 
-MEMORY = "/dev/shm"
-ENOUGH = 1 << 30
-"""Bytes that must be free there: containers may have almost none."""
+from ..in_memory import quick_place
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
     """Make a directory that is removed at the end of a `with` block."""
-    quick = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH
-    return tempfile.TemporaryDirectory(prefix="penstock-", dir=MEMORY if quick else None)
+    return tempfile.TemporaryDirectory(prefix="penstock-", dir=quick_place())

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
-from penstock.kernels.shards import Shard, settle
+from penstock.kernels.shards import Shard, due_shards, settle
 from penstock.operators.base import Logic
 
 SHARDS = 3
 
 
-class InMemory:
-    """The shards of one operator."""
+class Held:
+    """The shards of one operator; `make_states` makes what a new one keeps its states in."""
 
-    def __init__(self, logic: Logic) -> None:
-        self.logic = logic
+    def __init__(self, make_states: Callable[[], MutableMapping[Any, Any]] = dict) -> None:
+        self.make_states = make_states
         self.shards: dict[int, Shard] = {}
         self.aside: Any = None
 
     def get(self, shard: int) -> Shard:
-        return self.shards.setdefault(shard, Shard())
+        return self.shards.setdefault(shard, Shard(self.make_states()))
 
     def due(self, mark: int) -> Iterable[int]:
-        return [number for number, shard in self.shards.items() if shard.timers and shard.timers[0][0] <= mark]
+        return due_shards(self.shards, mark)
+
+
+class InMemory(Held):
+    """Shards that can be shown, and loaded from what was saved of them."""
+
+    def __init__(self, logic: Logic) -> None:
+        super().__init__()
+        self.logic = logic
 
     def reload(self) -> None:
         """Save and load, as a shard that moves to another process."""

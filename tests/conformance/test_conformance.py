@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from penstock import read
 from penstock.testing.exact import assert_same
 from penstock.threads.policies import POLICIES
 
-from .checking import check, check_case, cuts, drawn_cuts, outcome
+from ..in_turn import one_of_each
+from .checking import check, check_case, cuts, drawn_cuts, drawn_engines, outcome
 from .engines import ENGINES, REFERENCE, Engine, one_by_one, whole
 from .flows import CASES
 from .kinds import WRITABLE, Wide
@@ -32,49 +35,44 @@ SINGLE = [name for name, case in CASES.items() if len(case.rows) == 1 and "order
 """Cases of one source whose order does not depend on the epochs."""
 
 
-def ends_alone() -> list:
-    """List the cases of several sources with every engine; on Spark, which takes a while, those whose ports close.
-
-    Policies choose between operators, and see nothing of ends.
-    """
-    closing = ("coroutine", "feedback", "library")
-    policies = {f"threads-{name}" for name in POLICIES}
-    return [
-        pytest.param(name, engine, id=f"{name}-{engine.name}", marks=[getattr(pytest.mark, m) for m in engine.marks])
-        for name, case in CASES.items()
-        for engine in ENGINES
-        if len(case.rows) > 1
-        and engine.name not in policies
-        and ("spark" not in engine.marks or any(word in name for word in closing))
-    ]
-
-
 WIDE = [engine for engine in ENGINES if engine.name in ("inline-3", "threads-dynamic-3")]
+SEVERAL = [name for name, case in CASES.items() if len(case.rows) > 1]
+"""Cases of several sources."""
 
 
-CHOOSING = sorted({"threads-locked", *(f"threads-{name}" for name in POLICIES)})
-"""Engines that differ in what they run next, or in what they wait for, and in nothing that they compute."""
-
-
-def named() -> list:
-    """List all cases with every engine; on Spark those that `test_sources.py` does not run over other sources.
-
-    Of the engines that differ only in what they choose, one that is drawn runs a case; `make chaos` has them all.
-    """
+def with_engines(names: Iterable[str], runs: Callable[[str, Engine], bool]) -> list:
+    """List cases with engines; those that are not drawn are slow."""
     listed = []
-    for name in CASES:
-        drawn = random.Random(name).choice(CHOOSING)
-        for engine in ENGINES:
-            if "spark" in engine.marks and name in WRITABLE:
-                continue
-            slow = ["slow"] if engine.name in CHOOSING and engine.name != drawn else []
+    for name in names:
+        drawn = drawn_engines(name)
+        for engine in filter(partial(runs, name), ENGINES):
+            slow = [] if engine in drawn else ["slow"]
             marks = [getattr(pytest.mark, mark) for mark in (*engine.marks, *slow)]
             listed.append(pytest.param(name, engine, id=f"{name}-{engine.name}", marks=marks))
     return listed
 
 
+def ends_alone(name: str, engine: Engine) -> bool:
+    """Tell whether ends matter to an engine: not to policies, which choose; on Spark, to flows whose ports close."""
+    closing = any(word in name for word in ("coroutine", "feedback", "library"))
+    return engine.name.removeprefix("threads-") not in POLICIES and (closing or "spark" not in engine.marks)
+
+
+def named(name: str, engine: Engine) -> bool:
+    """Tell whether an engine runs a case: on Spark, those that `test_sources.py` does not run over other sources."""
+    return "spark" not in engine.marks or name not in WRITABLE
+
+
+def test_every_engine_and_every_cut_is_drawn():
+    drawn = {name: drawn_engines(name) for name in CASES}
+    for name, engines in drawn.items():
+        cutting = [engine.name.split("-")[0] for engine in engines if len(list(drawn_cuts(engine, name))) == 3]
+        assert cutting == ["inline", "threads"]
+    assert {engine.name for engines in drawn.values() for engine in engines} == {engine.name for engine in ENGINES}
+
+
 class TestNamedFlows:
-    @pytest.mark.parametrize(("name", "engine"), named())
+    @pytest.mark.parametrize(("name", "engine"), with_engines(CASES, named))
     def test_as_the_sequential_engine(self, name, engine):
         check_case(engine, name, drawn_cuts(engine, name))
 
@@ -85,23 +83,19 @@ class TestNamedFlows:
     def test_with_every_cut(self, name, engine, alone):
         check_case(engine, name, cuts(CASES[name]), alone=alone)
 
-    @pytest.mark.parametrize(
-        "engine", [e for e in ENGINES if e.name in ("inline-3", "threads-dynamic-3")], ids=lambda e: e.name
-    )
-    @pytest.mark.parametrize("name", CASES)
+    @pytest.mark.parametrize(("name", "engine"), one_of_each(CASES, WIDE))
     def test_with_wide_positions(self, name, engine):
         """Every operator knows how long the positions of its rows are, whatever the sources."""
         check(engine, CASES[name].flow(Wide), CASES[name].epochs())
 
-    @pytest.mark.parametrize("engine", WIDE, ids=lambda engine: engine.name)
-    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.rows) > 1])
+    @pytest.mark.parametrize(("name", "engine"), one_of_each(SEVERAL, WIDE))
     def test_sources_that_take_turns(self, name, engine):
         """Sources that have all their rows take turns, and their ends have their turn, too, however all is cut."""
         case = CASES[name]
         flow, label = case.flow(read.items), random.Random(name).choice(["own", "whole", "one by one"])
         check(engine, flow, cuts(case)[label])
 
-    @pytest.mark.parametrize(("name", "engine"), ends_alone())
+    @pytest.mark.parametrize(("name", "engine"), with_engines(SEVERAL, ends_alone))
     def test_where_each_source_ends_alone(self, name, engine):
         """A source that has ended holds nobody back, and the ports behind it close, at its place in the input."""
         check_case(engine, name, drawn_cuts(engine, name), alone=True)

@@ -119,13 +119,13 @@ def programs(draw: Any) -> str:
     return "\n".join(["async def process(self, ctx):", *indented([*before, *loop, *last])]) + "\n"
 
 
-def operator_of(source: str) -> ps.Operator:
+def operator_of(source: str) -> ps.Coroutine:
     """Make an operator of the source of its process(), which can be read again."""
     name = f"<drawn {next(_files)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     space: dict[str, Any] = {}
     exec(compile(source, name, "exec"), space)
-    return type("Drawn", (ps.Operator,), {"inputs": 2, "process": space["process"], "step": 1})()  # type: ignore[no-any-return]
+    return type("Drawn", (ps.Coroutine,), {"inputs": 2, "process": space["process"], "step": 1})()  # type: ignore[no-any-return]
 
 
 class Plain:
@@ -177,7 +177,7 @@ class _Until:
             self.ctx.spins = 0
 
 
-def plainly(operator: ps.Operator, rows: list[tuple[int, int]]) -> tuple[list[Any], str | None]:
+def plainly(operator: ps.Coroutine, rows: list[tuple[int, int]]) -> tuple[list[Any], str | None]:
     """Drive a process() as simply as can be: row by row, then the ends of both ports."""
     ctx: Any = Plain()
     routine = None
@@ -218,7 +218,7 @@ class _Row:
         self.o, self.v = o, v
 
 
-def flow_of(operator: ps.Operator, rows: list[tuple[int, int]]) -> ps.Flow:
+def flow_of(operator: ps.Coroutine, rows: list[tuple[int, int]]) -> ps.Flow:
     flow = ps.Flow("drawn")
     placed = [(port, {"o": number, "v": value}) for number, (port, value) in enumerate(rows)]
     streams = [
@@ -229,7 +229,7 @@ def flow_of(operator: ps.Operator, rows: list[tuple[int, int]]) -> ps.Flow:
 
 
 def sequentially(
-    operator: ps.Operator, rows: list[tuple[int, int]], *, frames: bool = True
+    operator: ps.Coroutine, rows: list[tuple[int, int]], *, frames: bool = True
 ) -> tuple[list[Any], str | None]:
     plan = make_plan(flow_of(operator, rows))
     engine = SequentialEngine(plan)
@@ -255,7 +255,7 @@ def sequentially(
 
 
 def in_threads(
-    operator: ps.Operator, rows: list[tuple[int, int]], cuts: list[int], how: Settings
+    operator: ps.Coroutine, rows: list[tuple[int, int]], cuts: list[int], how: Settings
 ) -> tuple[list[Any], str | None]:
     plan = make_plan(flow_of(operator, rows))
     trial = Trial(plan, how)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,12 @@ from hypothesis import strategies as st
 
 from penstock import read
 from penstock.flow import Flow
-from penstock.kernels import join_columns, keyed
-from penstock.kernels.failures import Failures
-from penstock.kernels.marks import Steps, rises
-from penstock.operators.base import Keyed
+from penstock.kernels import join_columns
 from penstock.operators.join import Join
 from penstock.plan.plan import make_plan
-from penstock.rows.chunk import Chunk
-from penstock.rows.timing import BEFORE, FOREVER
 
-from .shards_in_memory import SHARDS, InMemory
+from .one_operator import Part, chunk_of, run_by_columns, times_of
+from .shards_in_memory import SHARDS
 
 LEFT = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 RIGHT = pa.schema([("s", pa.string()), ("t", pa.int64()), ("k", pa.int64()), ("w", pa.float64())])
@@ -60,45 +56,18 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool], 
     With `reload`, state is saved and loaded between two pieces.
     """
     plan = make_plan(flow)
-    node: Any = plan.nodes["join"]
-    assert isinstance(node.operator, Keyed)
-    shards, failures = InMemory(node.operator.logic), Failures()
     types = [plan.nodes[name].types[0] for name in ("left", "right")]
-    steps = np.cumsum([step for step, *_ in entries])
-    times = np.maximum(0, steps - np.resize(back, len(entries)))
-    seen: list[Any] = []
-    water, start = BEFORE, 0
-    cuts = [n + 1 for n, entry in enumerate(entries) if entry[-1]]
-    for epoch, stop in enumerate([*cuts, len(entries)]):
-        numbers = np.arange(start, stop)
-        raised = numbers[rises(times[start:stop], water)]
-        marks = Steps([2 * raised], times[raised])
-        if stop == len(entries):
-            marks = Steps([np.append(2 * raised, 2 * stop)], np.append(times[raised], FOREVER))
-        group = []
-        for some in (numbers[::2], numbers[1::2]):  # as two tasks above would have sent them
-            for side, row_type in enumerate(types):
-                here = [n for n in some.tolist() if entries[n][3] == side]
-                rows: list[Any] = [(int(times[n]), entries[n][1], entries[n][2], f"é{n}") for n in here]
-                rows = rows if side == 0 else [(s, t, k, v) for t, k, v, s in rows]
-                if here:
-                    assert row_type is not None
-                    chunk = Chunk([2 * np.array(here, np.int64) + 1], times[here], row_type, row_type.encode(rows))
-                    group.append((side, chunk, np.array([(entries[n][1] or 0) % SHARDS for n in here], np.int64)))
-        runner = keyed.KeyedRunner(node, 1, epoch, shards, failures)
-        with mock.patch.object(keyed, "FEW_ROWS", 0 if columns[epoch % len(columns)] else len(entries)):
-            made = runner.run(group, marks, water)
-        seen += [
-            (port, list(zip(*(p.tolist() for p in out.positions), strict=True)), out.times.tolist(), out.get_rows())
-            for port, out in sorted(made.items())
-            if out.times is not None
-        ]
-        seen.append(shards.shown())
-        if reload:
-            shards.reload()
-        water, start = int(marks.values[-1]) if len(marks) else water, stop
-    assert not failures.fatal
-    return seen
+    times = times_of((step for step, *_ in entries), back)
+
+    def parts(numbers: list[int]) -> Iterator[Part]:
+        for side, row_type in enumerate(types):
+            here = [n for n in numbers if entries[n][3] == side]
+            rows: list[Any] = [(int(times[n]), entries[n][1], entries[n][2], f"é{n}") for n in here]
+            rows = rows if side == 0 else [(s, t, k, v) for t, k, v, s in rows]
+            shards = np.array([(entries[n][1] or 0) % SHARDS for n in here], np.int64)
+            yield side, chunk_of(here, times, row_type, rows), shards
+
+    return run_by_columns(plan.nodes["join"], entries, times, parts, columns, reload)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

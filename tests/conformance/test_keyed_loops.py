@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -238,3 +239,37 @@ class TestFlatScan:
 
         rows = list(self.ROWS[:12])
         run_all(source(rows).key_by("k").flat_scan(step, list, schema=int).sink("out"), rows, 5)
+
+
+class Counted(TypedDict):
+    """A row that can be changed in place."""
+
+    k: int
+    i: int
+
+
+@dataclass
+class CountedData:
+    k: int
+    i: int
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip", "dead_letter"])
+@pytest.mark.parametrize("kind", [Counted, CountedData])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_row_that_is_changed_before_it_fails_is_shown_as_it_has_become(kind, on_error, many):
+    def change(total: int, row: Any) -> Any:
+        if isinstance(row, dict):
+            row["i"] = now = row["i"] + 100
+        else:
+            row.i = now = row.i + 100
+        if now == 105:
+            raise ValueError("five")
+        return total + now, [(now, total)] if many else (now, total)
+
+    rows = [{"t": n, "k": n % 3, "i": n % 9, "f": 0.5, "s": "a"} for n in range(60)]
+    keyed = source(rows).map(lambda row: kind(k=row.k, i=row.i), schema=kind).key_by("k")
+    made = (keyed.flat_scan if many else keyed.scan)(change, 0, on_error=on_error)
+    if on_error == "dead_letter":
+        made.errors.sink("errors")
+    run_all(made.sink("out"), rows, 25)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import Operator, Process, agg, operate, read, sliding
+from penstock import Coroutine, Process, agg, operate, read, sliding
 from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.rows.records import RowType, make_record
@@ -149,6 +149,21 @@ def as_list(state: list[int], row: Any) -> Any:
     return state, {"k": row.k, "items": state}
 
 
+class Read(NamedTuple):
+    k: int
+    items: bytes
+
+
+def as_bytes(state: bytearray, row: Any) -> Any:
+    state.append(row.i)
+    return state, (row.k, state)
+
+
+def as_named_bytes(state: bytearray, row: Any) -> tuple[bytearray, Read]:
+    state.append(row.i)
+    return state, Read(row.k, state)
+
+
 class TestOutputsThatAreTheState:
     """A function may change its state in place: what it has returned before stays as it was."""
 
@@ -160,6 +175,8 @@ class TestOutputsThatAreTheState:
             (as_data, lambda: Data(0, 0, 0.0, ""), OUTPUT),
             (as_annotated, lambda: Data(0, 0, 0.0, ""), None),
             (as_list, list, {"k": int, "items": list[int]}),
+            (as_bytes, bytearray, {"k": int, "items": bytes}),
+            (as_named_bytes, bytearray, None),
         ],
     )
     def test_scan(self, step: Any, begin: Any, schema: Any) -> None:
@@ -167,16 +184,26 @@ class TestOutputsThatAreTheState:
         stream.sink("out")
         run_all(stream.flow, ALIASED)
         rows = REFERENCE.run(stream.flow, whole({"in": ALIASED}))["out"]
-        if step is not as_list:
+        if step in (as_bytes, as_named_bytes):
+            assert [len(row.items) for row in rows] == [i // 2 + 1 for i in range(40)]
+        elif step is not as_list:
             counts = [row["n"] if isinstance(row, dict) else row.n for row in rows]
             assert counts == [i // 2 + 1 for i in range(40)]
 
-    def test_flat_scan(self) -> None:
-        def step(state: dict[str, Any], row: Any) -> Any:
-            state, output = as_dict(state, row)
+    @pytest.mark.parametrize(
+        ("function", "begin", "schema"),
+        [
+            (as_dict, lambda: {"n": 0, "total": 0.0}, OUTPUT),
+            (as_bytes, bytearray, {"k": int, "items": bytes}),
+            (as_named_bytes, bytearray, Read),
+        ],
+    )
+    def test_flat_scan(self, function: Any, begin: Any, schema: Any) -> None:
+        def step(state: Any, row: Any) -> Any:
+            state, output = function(state, row)
             return state, [output]
 
-        stream = keyed(ALIASED).flat_scan(step, lambda: {"n": 0, "total": 0.0}, schema=OUTPUT)
+        stream = keyed(ALIASED).flat_scan(step, begin, schema=schema)
         stream.sink("out")
         run_all(stream.flow, ALIASED)
 
@@ -200,7 +227,7 @@ class Counting(Process):
         context.emit(context.state)
 
 
-class Looping(Operator):
+class Looping(Coroutine):
     async def process(self, ctx: Any) -> None:
         state = ctx.state.setdefault("held", {"n": 0})
         while await ctx.wait_for_all({0: 1}):

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 
 from penstock import sequential
-from penstock.connectors.feeds import FileFeed
+from penstock.connectors.files import FileFeed
 from penstock.connectors.paths import list_files
 from penstock.kernels import intake, row_keys, taking
 from penstock.kernels.ahead import Ahead

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -22,7 +21,6 @@ from penstock import read
 from penstock.flow import Flow
 from penstock.kernels import keyed, state_columns
 from penstock.kernels.failures import Failures
-from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.running import new_states
 from penstock.kernels.shards import Shard
@@ -35,8 +33,9 @@ from penstock.rows.chunk import Chunk
 from penstock.rows.records import Row
 from penstock.store.state_files import apply_block, make_block
 
-SHARDS = 3
-NO_MARKS = Steps([np.empty(0, np.int64)], np.empty(0, np.int64))
+from .one_operator import NO_MARKS
+from .shards_in_memory import SHARDS, Held
+
 DATES = [dt.date(2020, 1, 1), dt.date(1969, 12, 31)]
 FLOATS = [0.0, -0.0, 0.1, 0.2, 0.3, 1e16, -1e16, 1.0, math.inf, -math.inf, math.nan]
 PLAIN_FLOATS = [0.1, 0.2, 0.3, 1e16, -1e16, 1.0, 3.7]
@@ -125,23 +124,12 @@ def inputs(draw: st.DrawFn, kind: pa.DataType, values: list[Any]) -> tuple[pa.Sc
     return schema, rows, names
 
 
-class InMemory:
+class ByKey(Held):
     """The shards of one operator, with their states in columns or not."""
 
-    aside: Any = None
-
     def __init__(self, node: Node, columns: bool) -> None:
-        self.node, self.columns = node, columns
-        self.shards: dict[int, Shard] = {}
-
-    def _new(self) -> Shard:
-        return Shard(new_states(self.node) if self.columns else {})
-
-    def get(self, shard: int) -> Shard:
-        return self.shards.setdefault(shard, self._new())
-
-    def due(self, mark: int) -> Iterable[int]:
-        return ()
+        super().__init__(lambda: new_states(node) if self.columns else {})
+        self.columns = columns
 
     def reload(self, columns: bool) -> None:
         """Save and load, perhaps into what keeps states otherwise."""
@@ -149,10 +137,8 @@ class InMemory:
         for number, shard in list(self.shards.items()):
             states = shard.states
             changed: Any = states.saved(full=True) if isinstance(states, ColumnStates) else states
-            self.shards[number] = self._new()
-            apply_block(
-                self.shards[number].states, make_block("sums", number, True, changed, [], 0, None).data, "a file"
-            )
+            loaded = self.shards[number] = Shard(self.make_states())
+            apply_block(loaded.states, make_block("sums", number, True, changed, [], 0, None).data, "a file")
 
     def shown(self) -> list[Any]:
         return sorted(repr(bits(item)) for shard in self.shards.values() for item in shard.states.items())
@@ -175,7 +161,7 @@ def run(
     """Run the operator over the pieces; return what came out and failed, the states, and how many went by columns."""
     assert isinstance(node.operator, Keyed)
     row_type = node.operator.logic.aggregation.row  # type: ignore[attr-defined]
-    shards, taken = InMemory(node, by_columns[0]), 0
+    shards, taken = ByKey(node, by_columns[0]), 0
     seen: list[Any] = []
     at = 0
     for number, rows in enumerate(pieces):

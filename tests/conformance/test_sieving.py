@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.kernels import keyed, sieving
+from penstock.kernels import column_kernels, keyed
 from penstock.kernels.failures import Failures
-from penstock.kernels.marks import Steps
-from penstock.operators.ranking import Ranking
+from penstock.operators.window_folds import Ranking
 from penstock.plan.plan import make_plan
 from penstock.rows.chunk import Chunk
 from penstock.rows.timing import BEFORE
 
+from .one_operator import NO_MARKS
 from .shards_in_memory import SHARDS, InMemory
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("n", pa.int32())])
@@ -54,9 +54,9 @@ def run(flow: Any, rows: list[Any], few: int, size: int) -> list[Any]:
         places = np.arange(start, start + len(some))
         chunk = Chunk([places], None, row_type, row_type.encode(some))
         of = np.array([(row[0] or 0) % SHARDS for row in some], np.int64)
-        with mock.patch.object(keyed, "FEW_ROWS", few), mock.patch.object(sieving, "FIRST_ROWS", 4):
+        with mock.patch.object(keyed, "FEW_ROWS", few), mock.patch.object(column_kernels, "FIRST_ROWS", 4):
             runner = keyed.KeyedRunner(node, 1, 0, shards, failures)
-            made = runner.run([(0, chunk, of)], Steps([np.empty(0, np.int64)], np.empty(0, np.int64)), BEFORE)
+            made = runner.run([(0, chunk, of)], NO_MARKS, BEFORE)
         for port, out in made.items():
             seen.append((port, [p.tolist() for p in out.positions], out.get_rows()))
         seen.append((shards.shown(), sorted((number, shard.rows) for number, shard in shards.shards.items())))

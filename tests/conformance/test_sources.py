@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,10 @@ MOST_EPOCHS, MOST_JOBS = 6, 3
 
 
 class TestKinds:
-    @pytest.mark.parametrize("name", WRITABLE)
-    def test_every_kind_in_process(self, name, tmp_path):
-        """A kind that gives a position of the wrong width, or a row out of its place, shows here in seconds."""
-        case, kinds = CASES[name], Kinds(tmp_path)
+    def check_in_process(self, name: str, directory: Path, chosen: Iterable[str]) -> None:
+        case, kinds = CASES[name], Kinds(directory)
         draw, count = random.Random(name), sum(map(len, case.rows.values()))
-        for kind in IN_PROCESS:
+        for kind in chosen:
             flow = case.flow(getattr(kinds, kind))
             engine = ENGINES[draw.choice(sorted(ENGINES))]
             rows = draw.choice([max(1, count // MOST_EPOCHS), 3 * max(1, count // MOST_EPOCHS), 1000])
@@ -64,6 +63,16 @@ class TestKinds:
                 lambda flow=flow, engine=engine, rows=rows: engine(flow, epoch_rows=rows),
                 lambda: sequential(case.flow(ps.read.items), [case.rows]),
             )
+
+    @pytest.mark.parametrize("name", WRITABLE)
+    def test_some_kinds_in_process(self, name, tmp_path):
+        """A kind that gives a position of the wrong width, or a row out of its place, shows here in seconds."""
+        self.check_in_process(name, tmp_path, random.Random(f"{name} in process").sample(IN_PROCESS, 3))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", WRITABLE)
+    def test_every_kind_in_process(self, name, tmp_path):
+        self.check_in_process(name, tmp_path, IN_PROCESS)
 
     def check_on_spark(self, name: str, kind: str, directory: Path, session: Any) -> None:
         from penstock.spark.job import SparkBackend
@@ -81,7 +90,7 @@ class TestKinds:
         )
 
     @pytest.mark.spark
-    @pytest.mark.parametrize("name", WRITABLE)
+    @pytest.mark.parametrize("name", WRITABLE[::2])
     def test_one_kind_on_spark(self, name, tmp_path, spark):
         self.check_on_spark(name, random.Random(f"{name} on Spark").choice(ON_SPARK), tmp_path, spark)
 
@@ -345,11 +354,10 @@ class TestParts:
 
         flow = union_of({"a": ps.read.items([{"name": "a", "n": 1}]), "b": Arriving([], schema=schema)}, order_by="n")
         plan = make_plan(flow)
-        from penstock.connectors.feeds import make_feed
         from penstock.kernels.intake import SourceMarks
         from penstock.kernels.taking import Taker
 
-        feeds = {"a": make_feed(plan.nodes["a"].operator.reader, "a", lambda: 0.0), "b": Silent([], (0,))}  # type: ignore[attr-defined]
+        feeds = {"a": plan.nodes["a"].operator.reader.feed("a", lambda: 0.0), "b": Silent([], (0,))}  # type: ignore[attr-defined]
         taker = Taker(plan, feeds, lambda: 0.0)
         marks = {"a": SourceMarks(), "b": SourceMarks()}
         with caplog.at_level(logging.INFO, "penstock"):

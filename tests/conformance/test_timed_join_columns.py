@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -19,18 +20,19 @@ from penstock.kernels import keyed, timed_join_columns
 from penstock.kernels.failures import Failures
 from penstock.kernels.join_runs import FARTHEST
 from penstock.kernels.join_states import JoinStates
-from penstock.kernels.marks import Steps, rises
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.running import new_states
-from penstock.kernels.shards import Shard, due_shards
-from penstock.operators.timed_join import TimedJoin
+from penstock.kernels.shards import Shard
+from penstock.operators.join import TimedJoin
 from penstock.plan.graph import KeyedNode
 from penstock.plan.plan import make_plan
 from penstock.rows.chunk import Chunk
-from penstock.rows.timing import BEFORE, FOREVER
+from penstock.rows.timing import BEFORE
 from penstock.store.state_files import apply_block, make_block
 
-SHARDS = 3
+from .one_operator import NO_MARKS, Part, chunk_of, run_in_epochs, times_of
+from .shards_in_memory import SHARDS, Held
+
 HOWS = ["inner", "left", "right", "outer", "semi", "anti"]
 KEYS: list[tuple[list[pa.DataType], list[Any]]] = [
     ([pa.int64()], [(0,), (0,), (1,), (2,), (None,)]),
@@ -81,21 +83,13 @@ def join_node(kinds: list[pa.DataType], how: Any, reach: dict[str, Any]) -> tupl
     return node, [plan.nodes[name].types[0] for name in ("left", "right")]
 
 
-class Kept:
+class Kept(Held):
     """The shards of a join, read again from what was written of them whenever that is asked for."""
 
-    aside: Any = None
-
     def __init__(self, node: KeyedNode) -> None:
-        self.node = node
-        self.shards: dict[int, Shard] = {}
+        super().__init__(lambda: new_states(node))
+        self.logic = node.operator.logic
         self.chains: dict[int, list[bytes]] = {}
-
-    def get(self, shard: int) -> Shard:
-        return self.shards.setdefault(shard, Shard(new_states(self.node)))
-
-    def due(self, mark: int) -> Iterable[int]:
-        return due_shards(self.shards, mark)
 
     def save(self, reload: bool, full: bool) -> None:
         """Write what changed, or all, and read it again, as a shard that moves to another process."""
@@ -111,11 +105,10 @@ class Kept:
                 chain.append(make_block("join", number, full, states.saved(full), [], 0, None).data)
             shard.begin()
             if reload:
-                states = new_states(self.node)
+                loaded = self.shards[number] = Shard(self.make_states())
                 for data in chain:
-                    apply_block(states, data, "a file")
-                self.shards[number] = Shard(states)
-                self.shards[number].load_timers(self.node.operator.logic)
+                    apply_block(loaded.states, data, "a file")
+                loaded.load_timers(self.logic)
 
 
 def run(
@@ -125,39 +118,27 @@ def run(
 
     Ways tell of each epoch whether columns are used, whether the state is read again, and whether it is written whole.
     """
-    kept, failures = Kept(node), Failures()
-    times = np.maximum(0, np.cumsum([entry[0] for entry in entries]) - [entry[1] for entry in entries])
-    seen: list[Any] = []
-    water, start = BEFORE, 0
-    cuts = [n + 1 for n, entry in enumerate(entries) if entry[-1]]
-    for epoch, stop in enumerate([*cuts, len(entries)]):
-        numbers = np.arange(start, stop)
-        raised = numbers[rises(times[start:stop], water)]
-        marks = Steps([2 * raised], times[raised])
-        if stop == len(entries):
-            marks = Steps([np.append(2 * raised, 2 * stop)], np.append(times[raised], FOREVER))
-        group = []
-        for some in (numbers[::2], numbers[1::2]):  # as two tasks above would have sent them
-            for side, row in enumerate(types):
-                here = [n for n in some.tolist() if entries[n][3] == side]
-                rows: list[Any] = [(int(times[n]), *keys[entries[n][2] % len(keys)], n / 2, f"é{n}") for n in here]
-                rows = rows if side == 0 else [(s, *k, t, v) for t, *k, v, s in rows]
-                if here:
-                    chunk = Chunk([2 * np.array(here, np.int64) + 1], times[here], row, row.encode(rows))
-                    assert node.operator.keys is not None
-                    group.append((side, chunk, key_shards(node.operator.keys[side], chunk, SHARDS)))
-        columns, reload, full = ways[epoch % len(ways)]
-        runner = keyed.KeyedRunner(node, 1, epoch, kept, failures)
-        with mock.patch.object(timed_join_columns, "FEW_TO_JOIN", 0 if columns else len(entries)):
-            made = runner.run(group, marks, water)
-        seen += [
-            (port, list(zip(*(p.tolist() for p in out.positions), strict=True)), out.times.tolist(), out.get_rows())
-            for port, out in sorted(made.items())
-            if out.times is not None
-        ]
-        kept.save(reload, full)
-        water, start = int(marks.values[-1]) if len(marks) else water, stop
-    assert not failures.fatal
+    kept = Kept(node)
+    times = times_of((entry[0] for entry in entries), [entry[1] for entry in entries])
+
+    def parts(numbers: list[int]) -> Iterator[Part]:
+        for side, row_type in enumerate(types):
+            here = [n for n in numbers if entries[n][3] == side]
+            rows: list[Any] = [(int(times[n]), *keys[entries[n][2] % len(keys)], n / 2, f"é{n}") for n in here]
+            rows = rows if side == 0 else [(s, *k, t, v) for t, *k, v, s in rows]
+            chunk = chunk_of(here, times, row_type, rows)
+            assert node.operator.keys is not None
+            yield side, chunk, key_shards(node.operator.keys[side], chunk, SHARDS)
+
+    def by_columns(epoch: int) -> AbstractContextManager[Any]:
+        few = 0 if ways[epoch % len(ways)][0] else len(entries)
+        return mock.patch.object(timed_join_columns, "FEW_TO_JOIN", few)
+
+    def save(epoch: int) -> list[Any]:
+        kept.save(*ways[epoch % len(ways)][1:])
+        return []
+
+    seen = run_in_epochs(node, kept, entries, times, parts, by_columns, save)
     assert not any(len(shard.states) for shard in kept.shards.values())
     return seen
 
@@ -222,8 +203,7 @@ def test_only_new_rows_are_written_and_few_are_moved() -> None:
     for epoch in range(40):
         rows = [(epoch, 100 * epoch + n, 0.5, "s") for n in range(100)]
         chunk = Chunk([np.arange(100)], np.full(100, epoch), types[0], types[0].encode(rows))
-        no_marks = Steps([np.empty(0, np.int64)], np.empty(0, np.int64))
-        keyed.KeyedRunner(node, 1, epoch, kept, Failures()).run([(0, chunk, np.zeros(100, np.int64))], no_marks, BEFORE)
+        keyed.KeyedRunner(node, 1, epoch, kept, Failures()).run([(0, chunk, np.zeros(100, np.int64))], NO_MARKS, BEFORE)
         sizes.append(len(make_block("join", 0, False, states.saved(full=False), [], 0, None).data))
         states.settle()
         assert len(states.sides[0]) <= 2 + epoch.bit_length()

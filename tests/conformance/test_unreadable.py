@@ -22,6 +22,7 @@ from penstock.errors import FlowError, SourceError
 from penstock.testing.exact import assert_same
 
 from ..how import how
+from ..patience import PATIENCE
 from .epochs import inline, threads
 from .scratch import scratch
 
@@ -303,7 +304,7 @@ class TestParquet:
         assert [tuple(each) for each in results["bad"]] == [(f"{tmp_path / 'a.parquet'}, row 1", '{"n": "two"}')]
 
 
-@pytest.mark.parametrize("engine", ["threads", "spark"])
+@pytest.mark.parametrize("engine", ["threads", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
 def test_they_are_counted(engine, on_error, tmp_path, request):
     session = request.getfixturevalue("spark") if engine == "spark" else None
@@ -312,5 +313,5 @@ def test_they_are_counted(engine, on_error, tmp_path, request):
     flow = ps.Flow("counted")
     written.source(flow, "in", on_error=on_error).sink("out")
     run = ps.start(flow, on=ps.Spark(session) if session is not None else ps.Threads())
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     assert run.stats.operators["in"].errors == 2

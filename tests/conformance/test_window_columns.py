@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,7 @@ from penstock import read
 from penstock.flow import Flow
 from penstock.kernels import keyed
 from penstock.kernels.failures import Failures
-from penstock.kernels.marks import Steps, rises
+from penstock.kernels.marks import Steps
 from penstock.operators import aggregates as agg
 from penstock.operators.base import Keyed
 from penstock.operators.window_folds import AggregateFold, ApplyFold
@@ -26,6 +27,7 @@ from penstock.rows.chunk import Chunk
 from penstock.rows.records import record_type
 from penstock.rows.timing import BEFORE, FOREVER
 
+from .one_operator import Part, chunk_of, run_by_columns, times_of
 from .shards_in_memory import SHARDS, InMemory
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
@@ -72,42 +74,15 @@ def run(flow: Flow, entries: list[Entry], back: list[int], columns: list[bool], 
     saved and loaded between two pieces.
     """
     plan = make_plan(flow)
-    node = plan.nodes["window"]
-    assert isinstance(node.operator, Keyed)
-    shards, failures = InMemory(node.operator.logic), Failures()
     row_type = plan.nodes["in"].types[0]
-    assert row_type is not None
-    steps = np.cumsum([step for step, *_ in entries])
-    times = np.maximum(0, steps - np.resize(back, len(entries)))
-    seen: list[Any] = []
-    water, start = BEFORE, 0
-    cuts = [n + 1 for n, entry in enumerate(entries) if entry[-1]]
-    for epoch, stop in enumerate([*cuts, len(entries)]):
-        numbers = np.arange(start, stop)
-        raised = numbers[rises(times[start:stop], water)]
-        marks = Steps([2 * raised], times[raised])
-        if stop == len(entries):
-            marks = Steps([np.append(2 * raised, 2 * stop)], np.append(times[raised], FOREVER))
-        group = []
-        for part in (numbers[::2], numbers[1::2]):  # as two tasks above would have sent them
-            here = [n for n in part.tolist() if entries[n][3]]
-            rows = [(int(times[n]), entries[n][1], entries[n][2]) for n in here]
-            chunk = Chunk([2 * np.array(here, np.int64) + 1], times[here], row_type, row_type.encode(rows))
-            group.append((0, chunk, np.array([entries[n][1] % SHARDS for n in here], np.int64)))
-        runner = keyed.KeyedRunner(node, 1, epoch, shards, failures)
-        with mock.patch.object(keyed, "FEW_ROWS", 0 if columns[epoch % len(columns)] else len(entries)):
-            made = runner.run([part for part in group if len(part[1])], marks, water)
-        seen += [
-            (port, list(zip(*(p.tolist() for p in out.positions), strict=True)), out.times.tolist(), out.get_rows())
-            for port, out in sorted(made.items())
-            if out.times is not None
-        ]
-        seen.append(shards.shown())
-        if reload:
-            shards.reload()
-        water, start = int(marks.values[-1]) if len(marks) else water, stop
-    assert not failures.fatal
-    return seen
+    times = times_of((step for step, *_ in entries), back)
+
+    def parts(numbers: list[int]) -> Iterator[Part]:
+        here = [n for n in numbers if entries[n][3]]
+        rows = [(int(times[n]), entries[n][1], entries[n][2]) for n in here]
+        yield 0, chunk_of(here, times, row_type, rows), np.array([entries[n][1] % SHARDS for n in here], np.int64)
+
+    return run_by_columns(plan.nodes["window"], entries, times, parts, columns, reload)
 
 
 def windows(spec: Any, whole: bool | None) -> Flow:

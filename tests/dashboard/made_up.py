@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.dashboard.graph import placed
-from penstock.dashboard.history import History
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import History, Page
 from penstock.elastic.decisions import Decision
 from penstock.errors import PenstockError
 

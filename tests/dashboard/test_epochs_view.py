@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.dashboard.epochs import EpochView, quantiles
-from penstock.spark.spent import Spent, epoch_split, operator_seconds
+from penstock.spark.measured import Spent, epoch_split, operator_seconds
 from penstock.statistics import FlowStats, OperatorStats
 
 GRAPH = {
@@ -137,7 +137,7 @@ def test_the_split_of_an_epoch_adds_up_to_its_seconds():
 def test_a_section_inside_another_is_not_counted_twice(monkeypatch):
     now = {"perf_counter": 0.0, "thread_time": 0.0}
     for clock in ("perf_counter", "thread_time"):
-        monkeypatch.setattr(f"penstock.spark.spent.{clock}", lambda clock=clock: now[clock])
+        monkeypatch.setattr(f"penstock.spark.measured.{clock}", lambda clock=clock: now[clock])
 
     def work(wall: float, cpu: float) -> None:
         now["perf_counter"] += wall

@@ -14,8 +14,7 @@ from penstock.clock import as_real
 from penstock.dashboard import history
 from penstock.dashboard.history import Bounds, History, HistoryFile, Timed, read_history, replayable
 from penstock.dashboard.recorder import wall_time
-from penstock.elastic.decisions import Decision, Recorded, replay, to_json
-from penstock.elastic.journal import Journal
+from penstock.elastic.decisions import Decision, Journal, Recorded, replay, to_json
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.errors import PenstockError, StorageError
@@ -39,7 +38,7 @@ def decided(moments: int, first: int = 0) -> list[Timed]:
 @pytest.fixture(autouse=True)
 def short_chapters(monkeypatch):
     """Begin a chapter every 10 moments: the logs here are short, too."""
-    monkeypatch.setattr("penstock.elastic.journal.KEPT", 10)
+    monkeypatch.setattr("penstock.elastic.decisions.KEPT", 10)
 
 
 def add(writer: History, at: float, filler: int = 100) -> None:
@@ -77,7 +76,7 @@ def test_what_is_written_is_read_and_replayed_and_a_second_run_goes_on(tmp_path)
 
 
 def test_the_newest_part_of_a_long_log_is_kept_and_replayed_from_its_first_chapter_on(tmp_path):
-    lines, most = decided(400), 40_000
+    lines, most = decided(400), 80_000
     write(str(tmp_path), 1, lines, Bounds(decision_bytes=most))
     found = read_history(str(tmp_path))
     kept = found.decisions()

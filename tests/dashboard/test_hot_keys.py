@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.dashboard.history import read_history
-from penstock.dashboard.metrics import write_metrics
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import Page, read_history
 from penstock.dashboard.recorder import Recorder
+from penstock.dashboard.sampling import write_metrics
 from penstock.elastic.decisions import replay, to_json
 from penstock.options import Options
 from penstock.spark.engine import SparkEngine
 
+from ..patience import PATIENCE
 from ..spark.piloting import Busy
 from ..spark.running import write_files
 
@@ -44,7 +44,7 @@ def test_one_switch_says_whether_they_are_named(tmp_path, named):
 
     class Held(SparkEngine):
         def run(self) -> None:
-            assert begin.wait(300)
+            assert begin.wait(PATIENCE)
             super().run()
 
     class OnBusy(ps.Spark):
@@ -55,7 +55,7 @@ def test_one_switch_says_whether_they_are_named(tmp_path, named):
     run = ps.Run(flow, options)
     recorder = Recorder(run, "spark", history=str(tmp_path / "history"))
     begin.set()
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     recorder.finish("done")
     live, finished = Page(recorder.seen, recorder), Page(read_history(str(tmp_path / "history")))
     (hot,) = [each for each in run.decisions if each.what == "hot_shard"]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.dashboard.history import read_history
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import Page, read_history
 from penstock.elastic.decisions import replay
 
+from ..patience import PATIENCE
 from ..threads.pacing import Paced
 from ..threads.support import wait_for
 
@@ -22,7 +22,7 @@ SECRET = "nobody-must-see-this"
 
 
 def get(run: ps.Run, path: str) -> Any:
-    with urllib.request.urlopen(f"{run.page}{path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{run.page}{path}", timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
@@ -67,10 +67,10 @@ def test_everything_can_be_asked_and_nothing_of_a_rows_values_is_told(tmp_path):
         paced.past(run, change, run, "cancel", "second")
         wait_for(lambda: "plain" not in {node["name"] for node in get(run, "api/page")["graph"]["nodes"]})
         assert run.queries == ["first"]
-        metrics = urllib.request.urlopen(f"{run.page}metrics", timeout=20).read().decode()
+        metrics = urllib.request.urlopen(f"{run.page}metrics", timeout=PATIENCE).read().decode()
         assert 'penstock_operator_errors_total{flow="seen",engine="threads",operator="count"}' in metrics
         paced.step(60)
-        run.await_end(30)
+        run.await_end(PATIENCE)
         wait_for(lambda: get(run, "api/page")["sample"]["state"] == "done")
         told = json.dumps([get(run, "api/page"), get(run, "api/decisions/0"), metrics])
         assert SECRET not in told
@@ -79,7 +79,7 @@ def test_everything_can_be_asked_and_nothing_of_a_rows_values_is_told(tmp_path):
         run.stop()
         run.close_page()
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(str(address), timeout=5)
+        urllib.request.urlopen(str(address), timeout=PATIENCE)
     finished = Page(read_history(str(tmp_path))).document()
     assert finished["sample"]["state"] == "done"
     assert finished["sample"]["operators"]["count"]["rows_in"] == 60
@@ -95,7 +95,7 @@ def change(run: ps.Run, action: str, query: str) -> None:
         json.dumps({"action": action, "query": query}).encode(),
         {"x-penstock-token": run._watch.token, "content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         assert answer.status == 200
 
 
@@ -111,7 +111,7 @@ def test_a_slow_sink_is_named_as_the_cause(tmp_path):
         wait_for(lambda: pressure(run) == (["out"], {"in", "copy", "all"}))
     finally:
         run.stop()
-        run.await_end(30)
+        run.await_end(PATIENCE)
         run.close_page()
 
 
@@ -134,7 +134,7 @@ def test_a_flow_that_fails_says_where_and_not_with_which_row(tmp_path):
     run = ps.start(flow, on=ps.Threads(workers=1), page=0, history=str(tmp_path))
     try:
         with pytest.raises(ps.OperatorError, match=SECRET):
-            run.await_end(30)
+            run.await_end(PATIENCE)
         sample = get(run, "api/page")["sample"]
         assert sample["state"] == "failed"
         assert sample["error"] == "operator 'broken' failed: ValueError"

@@ -14,6 +14,7 @@ from penstock.dashboard.guard import is_loopback
 from penstock.dashboard.server import PageServer
 from penstock.errors import PenstockError
 
+from ..patience import PATIENCE
 from .made_up import MadeUpPage, made_up_graph, made_up_sample
 
 GRAPH = made_up_graph(3, 2)
@@ -41,7 +42,7 @@ def elsewhere(page: MadeUpPage) -> Iterator[PageServer]:
 
 
 def ask(server: PageServer, path: str, method: str = "GET", body: str | None = None, **headers: str):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -139,7 +140,7 @@ def test_elsewhere_the_printed_address_lets_in_by_a_cookie_that_scripts_cannot_r
 
 
 def test_samples_come_as_server_sent_events(server, page):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     connection.request("GET", "/api/events")
     answer = connection.getresponse()
     assert answer.getheader("content-type", "").startswith("text/event-stream")

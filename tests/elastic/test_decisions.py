@@ -42,12 +42,12 @@ from penstock.elastic.epochs import (
     PaceStatistics,
     WorkStatistics,
 )
+from penstock.elastic.levels import WaitingConcurrency, WaitingStatistics
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 
 
 def statistics_for(name: str, chance: random.Random) -> Any:
@@ -153,7 +153,7 @@ def test_a_line_holds_when_what_from_to_why_and_what_was_seen() -> None:
         "to": 3,
         "why": "three threads instead of two: they are 99 % busy, more than 95 %",
         "numbers": {"busy": 0.99},
-        "seen": {"utilization": [1.0, 0.98]},
+        "seen": {"utilization": [1.0, 0.98], "at": 0.0, "rate": 0.0},
     }
 
 
@@ -162,7 +162,7 @@ def test_a_step_without_actions_is_logged_too() -> None:
     assert (start.what, start.step) == (START, 0)
     _, actions, (line,) = pilot.step(PoolStatistics((0.92, 0.92)))
     assert actions == ()
-    assert (line.what, line.statistics) == (HOLD, {"utilization": [0.92, 0.92]})
+    assert (line.what, line.statistics) == (HOLD, {"utilization": [0.92, 0.92], "at": 0.0, "rate": 0.0})
 
 
 def test_only_the_first_line_of_a_step_carries_the_statistics() -> None:

@@ -1,5 +1,6 @@
 """Check the model of Spark's epochs and the tasks that it chooses."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -169,3 +170,16 @@ def test_before_the_first_epoch_only_the_bounds_count() -> None:
 def test_no_epoch_is_expected_to_take_no_time() -> None:
     """What was measured is divided by what was expected, also for an empty epoch whose whole cost is in its rows."""
     assert Costs(fixed=0.0, per_task=0.0, per_row=1e-6).seconds(tasks=1, rows=0, cores=8) > 0
+
+
+def test_the_rows_of_an_epoch_have_come_while_the_one_before_it_ran() -> None:
+    """Long epochs are followed by those of many rows: that is no other load, and no tasks are given back for it."""
+    chance, controller, at, rows = random.Random(1), EpochTasks(high=2), 0.0, 600
+    state = controller.start()
+    for _ in range(300):
+        seconds = 0.1 * max(0.3, chance.gauss(1, 0.4))
+        at += seconds
+        state, _ = controller.step(state, EpochStatistics(2, rows, seconds, rows, 2, at=at))
+        rows = round(60_000 * seconds)
+        assert not state.lighter
+    assert state.rate.mean == pytest.approx(60_000, rel=0.01)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.elastic.batch_size import BatchSize, BatchStatistics
-from penstock.elastic.decisions import replay, to_json
-from penstock.elastic.journal import KEPT, Journal
+from penstock.elastic.decisions import KEPT, Journal, replay, to_json
 
 
 @pytest.mark.parametrize("timed", [False, True])
@@ -27,7 +26,7 @@ def test_it_does_not_grow_and_nobody_misses_a_decision(timed):
 
 
 def test_a_chapter_that_grows_long_ends_sooner(monkeypatch):
-    monkeypatch.setattr("penstock.elastic.journal.MOST_BYTES", 10_000)
+    monkeypatch.setattr("penstock.elastic.decisions.MOST_BYTES", 10_000)
     journal = Journal()
     journal.begin("rows", BatchSize(), 0)
     journal.begin("others", BatchSize(), 0)

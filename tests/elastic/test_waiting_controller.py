@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.base import Action
-from penstock.elastic.levels import SETTLED
+from penstock.elastic.levels import SETTLED, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.search import probe_budget
-from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 
 
 def throughput(in_flight: int, wait: float, cpu: float, service: float, supply: float = math.inf) -> float:

@@ -8,9 +8,10 @@ import pytest
 
 from penstock import read
 from penstock.errors import FlowError
-from penstock.flow import Flow, Stream
+from penstock.flow import Flow, KeyedStream, Stream
+from penstock.flow.checks import OTHER_WORDS
 from penstock.operators import aggregates as agg
-from penstock.operators.expression_functions import expr
+from penstock.operators.expressions import expr
 from penstock.operators.process import Process
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
 from penstock.plan.plan import make_plan
@@ -711,3 +712,30 @@ def test_keys_of_different_numbers_may_be_joined():
 def test_two_ports_of_a_split_may_stay_unread():
     first, *_ = source().split(same, same)
     assert make_plan(first.sink("out"))
+
+
+@pytest.mark.parametrize(
+    ("stream", "name", "hint"),
+    [
+        (source, "groupBy", "Stream has no 'groupBy'; write key_by(...)"),
+        (source, "withColumn", 'write select("*", name=expression)'),
+        (source, "filtre", "did you mean 'filter'?"),
+        (lambda: source().key_by("name"), "session", "write window(ps.session(gap))"),
+        (lambda: source().key_by("name").window(2), "agg", "write aggregate(...)"),
+        (source, "apply", "apply() needs a window"),
+    ],
+)
+def test_words_of_other_systems_are_understood(stream, name, hint):
+    with pytest.raises(AttributeError, match=re.escape(hint)):
+        getattr(stream(), name)
+
+
+def test_a_name_that_means_nothing_gets_no_advice():
+    with pytest.raises(AttributeError, match=r"Stream has no 'xyzzy'$"):
+        getattr(source(), "xyzzy")  # noqa: B009  # as `hasattr` and notebooks ask
+
+
+def test_no_advice_for_a_name_that_streams_have():
+    """A word of other systems that becomes a method here must leave the list."""
+    words = {word for words in OTHER_WORDS.values() for word in words.split()}
+    assert not words & {*dir(Stream), *dir(KeyedStream)}

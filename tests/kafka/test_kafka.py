@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 
+from ..patience import PATIENCE
 from ..spark.framing import SCHEMA, Legs, every_operator, make_rows, sequential, total
-from .broker import PATIENCE, Broker
+from .broker import Broker
 from .reading import decoded, read
 
 pytestmark = pytest.mark.spark
@@ -174,7 +175,7 @@ def test_a_partition_that_is_silent(spark: Any, kafka: Broker, tmp_path: Path) -
             kafka.write("silent", [(0, row) for row in rows[60:]])
 
     run.on_epoch(after)
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     assert run.results == sequential(flow_over(ps.read.items(rows)), [("events", row) for row in rows])
     assert run.results["windows out"]
 

@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.store.keeper import Keeper
 
 from ..conformance.inline import Arriving
+from ..patience import PATIENCE
 from ..spark.framing import FIELDS, Legs, Rows, meant, ordered, taken_of, write_file
 from ..spark.running import Crash
 from .broker import Broker
@@ -106,7 +107,7 @@ def test_a_silent_partition_is_waited_for_until_it_is_idle(spark: Any, kafka: Br
             run.stop()
 
     run.on_epoch(after)
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     assert run.results == {"out": [*range(40), 160], "late": [103]}
 
 

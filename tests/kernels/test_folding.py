@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.kernels.failures import Failures
+from penstock.kernels.failures import Failures, in_columns
 from penstock.kernels.keyed import KeyedRunner
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import key_shards
@@ -84,7 +84,59 @@ def flow_of(form: str, operator: str, on_error: str) -> ps.Flow:
     return flow
 
 
-def taken(plan: Any, rows: list[tuple[int, int]], cuts: list[int], by_columns: bool) -> Any:
+class Made(NamedTuple):
+    """An output."""
+
+    before: int
+    n: int
+
+
+@dataclass
+class MadeData:
+    """The same."""
+
+    before: int
+    n: int
+
+
+SHAPES: list[Any] = [
+    lambda before, n: {"before": before, "n": n},
+    lambda before, n: {"n": n, "before": before},
+    lambda before, n: (before, n),
+    Made,
+    MadeData,
+    Named,  # with other fields
+    lambda before, n: {"before": before},
+    lambda before, n: {"before": before, "m": n},
+    lambda before, n: (before, n, n),
+    lambda before, n: (before, "no number"),
+    lambda before, n: (2**70, n),
+    lambda before, n: None,
+]
+
+
+def shaped(state: Any, row: Any) -> Any:
+    """Return an output of the shape that the row asks for."""
+    before = -1 if state is None else state
+    return row.v, SHAPES[row.v % len(SHAPES)](before, row.v)
+
+
+def annotated(state: Any, row: Any) -> tuple[int, Made]:
+    return shaped(state, row)
+
+
+def shaped_flow(on_error: str, is_annotated: bool) -> ps.Flow:
+    flow = ps.Flow("folding")
+    keyed = flow.source("rows", ps.read.items([], schema=FORMS["record"])).key_by("k")
+    if is_annotated:
+        made = keyed.scan(annotated, None, name="op", on_error=on_error)
+    else:
+        made = keyed.scan(shaped, None, name="op", schema={"before": int, "n": int}, on_error=on_error)
+    made.sink("out", ps.write.memory())
+    return flow
+
+
+def taken(plan: Any, rows: list[tuple[int, int]], cuts: list[int], by_columns: bool, **how: Any) -> Any:
     """Take rows in pieces; return all that came out, what failed, and the states."""
     node, row_type = plan.nodes["op"], plan.nodes["rows"].types[0]
     shards = {n: Shard() for n in range(SHARDS)}
@@ -100,8 +152,10 @@ def taken(plan: Any, rows: list[tuple[int, int]], cuts: list[int], by_columns: b
         else:
             chunk = Chunk(chunk.positions, None, row_type, columns)
         failures = Failures()
-        runner = KeyedRunner(node, 1, 1, Partitions(shards), failures)
+        runner = KeyedRunner(node, 1, 1, Partitions(shards), failures, **how)
         made = runner.run([(0, chunk, of)], NO_MARKS, BEFORE) if len(chunk) else {}
+        if how:
+            made = {port: in_columns(node, each, failures) for port, each in made.items()}
         outputs.append({port: (each.get_rows(), [p.tolist() for p in each.positions]) for port, each in made.items()})
         told.append(
             [(each.position, str(each.error)) for each in failures.fatal] + [sorted(failures.passed_over.items())]
@@ -121,6 +175,28 @@ def test_rows_of_columns_give_what_rows_give(form, operator, on_error, rows, cut
     plan = make_plan(flow_of(form, operator, on_error))
     cuts = sorted(min(cut, len(rows)) for cut in cuts)
     assert taken(plan, rows, cuts, by_columns=True) == taken(plan, rows, cuts, by_columns=False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["fail", "skip", "dead_letter"]),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, len(SHAPES) - 1)), min_size=1, max_size=30)
+    | st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=30),
+    st.lists(st.integers(0, 40), max_size=3),
+)
+def test_what_is_to_be_columns_is_what_columns_of_rows_are(on_error, is_annotated, rows, cuts):
+    plan = make_plan(shaped_flow(on_error, is_annotated))
+    cuts = sorted(min(cut, len(rows)) for cut in cuts)
+    flat, as_rows = (taken(plan, rows, cuts, by_columns=True, as_columns=each) for each in (True, False))
+    assert first_failures(flat) == first_failures(as_rows)
+    if not first_failures(flat):
+        assert flat == as_rows
+
+
+def first_failures(found: Any) -> list[Any]:
+    """Return the failure at the smallest position of the first piece that has one: it ends the flow."""
+    return next(([min(told[:-1])] for told in found[1] if told[:-1]), [])
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))

@@ -32,11 +32,10 @@ from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
 from penstock.threads.waiting_station import SpanningStation, WaitingStation
 
+from ..patience import PATIENCE
 from ..running import numbers, out
 
 MODELS = ("dynamic", "manual", "dedicated", "bound")
-PATIENCE = 120
-"""Seconds before something that must come is given up, so that a test cannot hang."""
 
 
 class Gauge:

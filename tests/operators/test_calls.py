@@ -17,8 +17,8 @@ from penstock.operators.calls import Cache, Calls, make_calls
 from penstock.operators.stateless import Map
 from penstock.operators.timed_calls import TimedCalls
 
-PATIENCE = 120
-"""Seconds before something that must come is given up, so that a test cannot hang."""
+from ..patience import PATIENCE
+
 ENGINES = [ps.Sequential(), ps.Threads()]
 
 

@@ -13,6 +13,8 @@ import penstock as ps
 from penstock.errors import FlowError, OperatorError
 from penstock.operators import clients
 
+from ..patience import PATIENCE
+
 ENGINES = [ps.Sequential(), ps.Threads(), ps.Threads(model="manual")]
 
 
@@ -164,7 +166,7 @@ class TestLife:
 
 
 def test_one_for_each_thread() -> None:
-    made, met = [], threading.Barrier(2, timeout=120)
+    made, met = [], threading.Barrier(2, timeout=PATIENCE)
 
     def setup() -> int:
         made.append(threading.get_ident())

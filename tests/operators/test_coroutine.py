@@ -13,7 +13,7 @@ from penstock import library, read
 from penstock.errors import FlowError, OperatorError
 from penstock.flow import Flow, Stream, operate
 from penstock.operators import coroutine
-from penstock.operators.coroutine import Operator
+from penstock.operators.coroutine import Coroutine
 from penstock.operators.library import feedback
 from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
@@ -21,7 +21,7 @@ from penstock.sequential import SequentialEngine
 from ..running import feed, numbers, out, records, run, started
 
 
-class Barrier(Operator):
+class Barrier(Coroutine):
     """The example of C-Stream's paper."""
 
     inputs, outputs = 2, 1
@@ -52,12 +52,12 @@ def one(process, rows, **options) -> list:
     return out(operate(made(process), numbers(rows), name="op", **options))
 
 
-def made(process) -> Operator:
+def made(process) -> Coroutine:
     """Make an operator with one port of a function."""
-    return type("Made", (Operator,), {"process": process})()
+    return type("Made", (Coroutine,), {"process": process})()
 
 
-class Told(Operator):
+class Told(Coroutine):
     """Pair rows, and tell at the end of that which ports were closed and what is left in each."""
 
     inputs = 2
@@ -70,7 +70,7 @@ class Told(Operator):
 
 def seen_at_each(tested, text: str) -> list[list]:
     """Run a flow, or an operator over sources a and b, on "a1 a!": a row, and an end; tell what comes out at each."""
-    if isinstance(tested, Operator):
+    if isinstance(tested, Coroutine):
         made = operate(tested, *two(), name="op")
         tested = (made[0] if isinstance(made, tuple) else made).sink("out")
         for number, stream in enumerate(made[1:] if isinstance(made, tuple) else ()):
@@ -91,7 +91,7 @@ class TestWaits:
         assert operated(Barrier(), "a1 a2 b1 b2 b3 a3") == ["a1b1", "a2b2", "a3b3"]
 
     def test_for_any_port_follows_the_cursor_not_the_time_of_arrival(self):
-        class First(Operator):
+        class First(Coroutine):
             inputs = 2
 
             async def process(self, ctx):
@@ -102,7 +102,7 @@ class TestWaits:
         assert operated(First(), "b1 a1 b2 b3 a2") == [((1, 1), "a1"), ((0, 2), "b1b2"), ((1, 1), "a2")]
 
     def test_see_nothing_ahead_of_the_cursor(self):
-        class Lengths(Operator):
+        class Lengths(Coroutine):
             inputs = 2
 
             async def process(self, ctx):
@@ -125,7 +125,7 @@ class TestWaits:
         assert run(flow, sequence("a1 a2 b1 b2"))["out"] == ["a1", "a2", "a1b1", "b1", "a2b2", "b2"]
 
     def test_emitted_rows_have_the_time_of_the_satisfying_row(self):
-        class Couples(Operator):
+        class Couples(Coroutine):
             async def process(self, ctx):
                 while await ctx.wait_for_all({0: 2}):
                     ctx.pop(), ctx.pop()
@@ -139,7 +139,7 @@ class TestWaits:
 
 class TestEnds:
     def test_waits_give_false(self):
-        class Rest(Operator):
+        class Rest(Coroutine):
             inputs = 2
 
             async def process(self, ctx):
@@ -201,7 +201,7 @@ class TestEnds:
         assert seen_at_each(Told(), text) == expected
 
     def test_waiting_for_any_goes_on_while_one_port_is_open(self):
-        class Any(Operator):
+        class Any(Coroutine):
             inputs = 2
 
             async def process(self, ctx):
@@ -238,7 +238,7 @@ class TestEnds:
         assert seen_at_each(flow, "b! a1 a!") == [[], [(False, True, 1, 0)], []]
 
     def test_the_time_is_the_latest_at_an_end_too(self):
-        class Times(Operator):
+        class Times(Coroutine):
             inputs = 2
 
             async def process(self, ctx):
@@ -253,7 +253,7 @@ class TestEnds:
         assert engine.results["out"] == [(False, True, 7)]
 
     def test_an_error_at_an_end_names_the_port(self):
-        class Fails(Operator):
+        class Fails(Coroutine):
             inputs = 2
 
             async def process(self, ctx):
@@ -277,7 +277,7 @@ class TestEnds:
         assert one(process, [1, 2, 3]) == [1, 2, "end"]
 
     def test_rows_of_the_end_have_the_latest_time(self):
-        class Last(Operator):
+        class Last(Coroutine):
             async def process(self, ctx):
                 await ctx.wait_for_all({0: 100})
                 await ctx.emit(ctx.time)
@@ -321,7 +321,7 @@ class TestFrames:
         assert one(process, "xyz") == [("x", 1, 1), ("y", 2, 2), ("z", 3, 3)]
 
     def test_waits_may_be_anywhere(self):
-        class Pair(Operator):
+        class Pair(Coroutine):
             inputs = 2
 
             async def take(self, ctx, port):
@@ -383,7 +383,7 @@ class TestFrames:
     def test_one_inside_a_feedback_is_closed_too(self):
         done = []
 
-        class Forward(Operator):
+        class Forward(Coroutine):
             inputs, control = 2, (1,)
 
             async def process(self, ctx):
@@ -604,11 +604,11 @@ class TestRefused:
     def test_before_the_run(self):
         a, b = two()
 
-        class Plain(Operator):
+        class Plain(Coroutine):
             def process(self, ctx):
                 pass
 
-        class Nothing(Operator):
+        class Nothing(Coroutine):
             async def process(self, ctx):
                 pass
 
@@ -620,7 +620,7 @@ class TestRefused:
             (Barrier(), (a, b.key_by(len)), "each without key_by"),
             (Plain(), (a,), "'Plain': Plain.process is no co-routine; write async def"),
             (Nothing(), (a,), "at least one output port"),
-            (object(), (a,), "derive its class from penstock.Operator"),
+            (object(), (a,), "derive its class from penstock.Coroutine"),
             (Barrier(), (a, numbers([1])), "different flows"),
         ]:
             with pytest.raises(FlowError, match=message):
@@ -633,7 +633,7 @@ class TestRefused:
 
 class TestFlows:
     def test_several_outputs_are_several_streams(self):
-        class Sides(Operator):
+        class Sides(Coroutine):
             inputs, outputs = 2, 2
 
             async def process(self, ctx):
@@ -664,7 +664,7 @@ class TestFlows:
         assert plan.nodes["op"].operator.kind == "stateful"
 
     def test_the_front_door(self):
-        assert ps.Operator is Operator
+        assert ps.Coroutine is Coroutine
         assert ps.operate is operate
         assert ps.library.Zip is library.Zip
 
@@ -758,7 +758,7 @@ class TestFeedback:
         assert out(feedback(shutting, numbers([3, 2, 1, 4, 1]))) == [3, 2, 1]
 
     def test_rows_go_round_one_after_the_other(self):
-        class Echo(Operator):
+        class Echo(Coroutine):
             inputs, outputs, control = 2, 2, (1,)
 
             async def process(self, ctx):
@@ -773,7 +773,7 @@ class TestFeedback:
         assert out(echoed) == ["ab", "b", "", "", "c", ""]
 
     def test_ends_when_nothing_goes_round_any_more(self):
-        class Last(Operator):
+        class Last(Coroutine):
             inputs, outputs, control = 2, 2, (1,)
 
             async def process(self, ctx):
@@ -805,7 +805,7 @@ class TestFeedback:
     def test_rows_that_go_round_for_ever(self, monkeypatch):
         monkeypatch.setattr("penstock.operators.cycle.MOST_BACK", 20)
 
-        class Again(Operator):
+        class Again(Coroutine):
             inputs, control = 2, (1,)
 
             async def process(self, ctx):

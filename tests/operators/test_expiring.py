@@ -12,6 +12,7 @@ from penstock.plan.plan import make_plan
 from penstock.store.identity import check_fits, identity_of
 
 from ..how import how
+from ..patience import PATIENCE
 
 
 def numbered(rows: list[tuple[int, int]], slack: int, ttl: int) -> list[tuple[int, int, int]]:
@@ -51,7 +52,7 @@ def test_memory_is_given_back():
     keyed = flow.source("in", ps.read.items(rows), time="t").key_by("k")
     keyed.scan(lambda n, row: (n + 1, n), 0, name="count", ttl=10).sink("out")
     run = ps.start(flow, on=ps.Threads(), end=False)
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     kept = run.engine.element.stations["count"].states()
     assert sorted(kept) == list(range(190, 200))
 

@@ -10,8 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError
 
-PATIENCE = 120
-"""Seconds before something that must come is given up, so that a test cannot hang."""
+from ..patience import PATIENCE
 
 
 def stream(rows: Any) -> ps.Stream:

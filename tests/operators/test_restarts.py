@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock import library
 from penstock.errors import FlowError
-from penstock.operators.coroutine import Operator
+from penstock.operators.coroutine import Coroutine
 from penstock.operators.library import feedback
 from penstock.operators.restarts import doubt
 from penstock.plan.plan import make_plan
@@ -28,11 +28,11 @@ def helper(row):
 
 def of(process, **attributes) -> str:
     """Return why a function may not begin again as the process of an operator; empty where it may."""
-    found = doubt(type("Made", (Operator,), {"process": process, **attributes})())
+    found = doubt(type("Made", (Coroutine,), {"process": process, **attributes})())
     return "" if found is None else str(found)
 
 
-class Counting(Operator):
+class Counting(Coroutine):
     """Change itself in a method."""
 
     def __init__(self):
@@ -311,7 +311,7 @@ class TestRefused:
         assert "awaits something else" in of(process)
 
 
-class Pair(Operator):
+class Pair(Coroutine):
     """C-Stream's way to write it."""
 
     inputs = 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.operators.coroutine import CoroutineLogic
-from penstock.operators.port_waits import Wait
+from penstock.operators.ports import Wait
 from penstock.order.parking import ParkingLot
 from penstock.rows.chunk import Chunk, row_chunk
 from penstock.testing.explorer import Program, World, explore

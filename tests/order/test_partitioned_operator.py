@@ -25,9 +25,9 @@ from penstock.order import (
     ReorderBuffer,
     SharedQueue,
     SplitBatch,
-    merge_order,
     split_by_shard,
 )
+from tests.patience import PATIENCE
 
 Output = tuple[int, int]
 """A key and how many rows of that key there were up to this one."""
@@ -47,7 +47,7 @@ class Part:
 
 def merge(parts: Any) -> list[Output]:
     rows = [row for _, outputs in parts for row in outputs]
-    return [rows[index] for index in merge_order([positions for positions, _ in parts])]
+    return [rows[index] for index in np.argsort(np.concatenate([positions for positions, _ in parts]))]
 
 
 class Routed:
@@ -105,10 +105,10 @@ def run(primitives: RealThreads, make: Any, batches: list[list[int]]) -> list[li
     threads += [Thread(target=work, args=(worker,), daemon=True) for worker in range(WORKERS)]
     for thread in threads:
         thread.start()
-    assert done.wait(30.0), f"{len(emitted)} of {len(batches)} batches came out"
+    assert done.wait(PATIENCE), f"{len(emitted)} of {len(batches)} batches came out"
     done.set()
     for thread in threads:
-        thread.join(30.0)
+        thread.join(PATIENCE)
     return emitted
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.order import EMPTY, RealThreads, SplitBatch, merge_order, split_by_shard
+from penstock.order import EMPTY, RealThreads, SplitBatch, split_by_shard
 
 
 def test_the_last_part_brings_the_merged_batch() -> None:
@@ -30,17 +30,3 @@ def test_a_split_keeps_every_row_once_and_in_order(shards: list[int]) -> None:
     assert [shard for shard, _ in parts] == sorted(set(shards))
     for shard, rows in parts:
         assert rows.tolist() == [row for row, where in enumerate(shards) if where == shard]
-
-
-@given(st.lists(st.integers(0, 3), max_size=30))
-def test_rows_are_merged_by_position(shards: list[int]) -> None:
-    parts = [[row for row, where in enumerate(shards) if where == shard] for shard in range(4)]
-    together = np.concatenate([np.array(part, np.int64) for part in parts])
-    expected = list(range(len(shards)))
-    assert together[merge_order([np.array(part, np.int64) for part in parts])].tolist() == expected
-    paths = [[(row // 3, row % 3) for row in part] for part in parts]  # positions that are paths of integers
-    assert together[merge_order(paths)].tolist() == expected
-
-
-def test_nothing_merges_to_nothing() -> None:
-    assert merge_order([]).tolist() == []

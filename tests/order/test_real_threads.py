@@ -29,8 +29,8 @@ from penstock.order import (
 )
 from penstock.threads.ports import OperatorGate, Outputs, Port, PortScheduler
 from penstock.threads.rebinding import BarrierBinding, BindingTable
+from tests.patience import PATIENCE
 
-PATIENCE = 30.0  # seconds until a run that should have ended is called stuck
 BOTH = [RealThreads(gil=True), RealThreads(gil=False)]
 fixtures = [HealthCheck.function_scoped_fixture]
 threaded = settings(max_examples=25, deadline=None, suppress_health_check=fixtures)
@@ -240,17 +240,21 @@ def test_elastic_executor(primitives: RealThreads, shards: list[int], seed: int)
     random = Random(seed)
     workers = 3
     parkers = [primitives.parker("") for _ in range(workers)]
-    executor: ElasticExecutor[int] = ElasticExecutor(
-        primitives, [shard % workers for shard in range(4)], workers, lambda worker: parkers[worker].unpark()
-    )
+    executor: ElasticExecutor[int] = ElasticExecutor(primitives, [shard % workers for shard in range(4)], workers)
+    seen: list[list[int]] = [[] for _ in range(4)]
     remaining = primitives.counter("remaining", len(shards))
     done = Event()
+
+    def call() -> None:
+        for worker in executor.called():
+            parkers[worker].unpark()
 
     def source() -> None:
         for number, shard in enumerate(shards):
             executor.submit(shard, number)
             if random.random() < 0.3:
                 executor.reassign(random.randrange(4), random.randrange(workers))
+            call()
         assert done.wait(PATIENCE), remaining.load()
         for parker in parkers:
             parker.unpark()
@@ -258,13 +262,13 @@ def test_elastic_executor(primitives: RealThreads, shards: list[int], seed: int)
     def work(worker: int) -> None:
         while not done.is_set():
             for shard, number in executor.work(worker):
-                executor.state(shard).setdefault("seen", []).append(number)
+                call()
+                seen[shard].append(number)
                 if remaining.add(-1) == 1:
                     done.set()
+            call()
             if not done.is_set():
                 parkers[worker].park(None)
 
     run_all([source, *[lambda worker=worker: work(worker) for worker in range(workers)]])
-    for shard in range(4):
-        expected = [number for number, where in enumerate(shards) if where == shard]
-        assert executor.state(shard).get("seen", []) == expected
+    assert seen == [[number for number, where in enumerate(shards) if where == shard] for shard in range(4)]

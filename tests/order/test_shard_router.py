@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.order import ElasticExecutor, RealThreads
-from penstock.order.shard_router import Label, RoutedItem, ShardRouter
+from penstock.order.executor import Label, RoutedItem, ShardRouter
 
 
 def test_a_moving_shard_holds_its_items_until_the_label_is_back() -> None:
@@ -16,7 +16,6 @@ def test_a_moving_shard_holds_its_items_until_the_label_is_back() -> None:
     assert router.reassign(0, 1) == [(0, Label(0))]
     assert router.route(RoutedItem(0, "b")) == []
     assert router.route(RoutedItem(1, "x")) == [(1, RoutedItem(1, "x"))]  # other shards never notice
-    assert router.moving == {0: (1, 1)}
     assert router.labelled(0) == [(1, RoutedItem(0, "b"))]
     assert router.routes == (1, 1)
     assert router.route(RoutedItem(0, "c")) == [(1, RoutedItem(0, "c"))]
@@ -47,6 +46,7 @@ def test_each_shard_is_processed_in_order_by_whoever_has_it(
 ) -> None:
     executor: ElasticExecutor[int] = ElasticExecutor(RealThreads(), [0, 1, 2], workers=3)
     submitted: list[list[int]] = [[], [], []]
+    seen: list[list[int]] = [[], [], []]
     for number, (shard, to) in enumerate(events):
         if to is None:
             submitted[shard].append(number)
@@ -57,12 +57,12 @@ def test_each_shard_is_processed_in_order_by_whoever_has_it(
             worker = data.draw(st.integers(0, 2))
             items = executor.work(worker)
             for shard_, item in items:
-                executor.state(shard_).setdefault("seen", []).append(item)
+                seen[shard_].append(item)
                 break  # one item, then the worker turns to something else
             items.close()
     for _ in range(2 * len(events) + 1):  # a label may send a shard on to a worker that had finished
         for worker in range(3):
             for shard, item in executor.work(worker):
-                executor.state(shard).setdefault("seen", []).append(item)
-    assert [executor.state(shard).get("seen", []) for shard in range(3)] == submitted
+                seen[shard].append(item)
+    assert seen == submitted
     assert [executor.waiting(worker) for worker in range(3)] == [0, 0, 0]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+import enum
 import pickle
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +26,7 @@ from penstock.rows.records import (
     record_type,
 )
 from penstock.rows.row_types import infer_row_type, return_annotation, row_type, type_from_annotation
-from penstock.rows.value_columns import column_values
+from penstock.rows.values import column_values
 
 
 @dataclasses.dataclass
@@ -37,6 +38,12 @@ class Point:
 class Pair(NamedTuple):
     x: int
     y: float
+
+
+class Number(enum.IntEnum):
+    """Equal to an integer, and another thing."""
+
+    ONE = 1
 
 
 class Sale(TypedDict):
@@ -204,6 +211,15 @@ class TestNullsAndTimes:
             rows = [row.normalize((UTC,)), row.normalize((other,))]
             assert row.all_arrive_as_is(rows) == same
             assert not same or row.decode(row.encode(rows)) == rows
+
+    @given(
+        st.lists(st.integers() | st.integers(-(2**31) - 2, 2**31 + 2) | st.sampled_from([True, Number(1), None, 1.0]))
+    )
+    def test_integers_arrive_as_they_are_only_if_columns_give_them_back(self, values):
+        row = field(int)
+        rows = [row.normalize((value,)) for value in values]
+        kept = [type(value) is int and -(2**63) <= value < 2**63 for value in values]
+        assert row.all_arrive_as_is(rows) == all(kept)
 
     def test_a_column_of_moments_gives_the_values_of_arrow(self):
         microseconds = [-62135596800000000, -1, 0, 1, 1714566600000007, 253402300799999999]

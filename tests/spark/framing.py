@@ -21,6 +21,7 @@ from penstock.store.checkpoint import Checkpoint
 from ..conformance.flows.coroutines import Differences
 from ..conformance.flows.state import Summary
 from ..how import how
+from ..patience import PATIENCE
 
 Rows = list[dict[str, int]]
 SCHEMA = "t long, k long, v long"
@@ -132,7 +133,7 @@ class Legs:
 
         run.on_epoch(count)
         try:
-            assert run.await_end(300), "the rows did not come"
+            assert run.await_end(PATIENCE), "the rows did not come"
         finally:
             run.stop()
             for sink, rows in run.results.items():

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors.feeds import make_feed
 from penstock.connectors.sequence import InputSequence
 from penstock.options import Options
 from penstock.plan.plan import make_plan
@@ -28,7 +27,6 @@ from penstock.spark.job import JobLost
 from penstock.spark.parts import TaskReport
 from penstock.spark.stages import EpochSpec
 from penstock.spark.worker_state import ShardCache
-from penstock.store import documents
 from penstock.store import lease as leases
 from penstock.store.objects import LocalStore
 
@@ -95,14 +93,14 @@ class Workers(InlineBackend):
 
 def read_document(path: Path | str) -> dict[str, Any]:
     """Read a document of a checkpoint."""
-    body = documents.read(LocalStore(str(Path(path).parent)), Path(path).name)
+    body = LocalStore(str(Path(path).parent)).read(Path(path).name)
     assert body is not None
     return body
 
 
 def change_document(path: Path | str, **changes: Any) -> None:
     """Change a document of a checkpoint as no driver would."""
-    documents.write(LocalStore(str(Path(path).parent)), Path(path).name, {**read_document(path), **changes})
+    LocalStore(str(Path(path).parent)).write(Path(path).name, {**read_document(path), **changes})
 
 
 def running(state: tuple[int, float], row: Any) -> tuple[tuple[int, float], tuple[int, int, int, float]]:
@@ -167,7 +165,7 @@ def sequential(flow: ps.Flow, *, end: bool = True) -> SequentialEngine:
     """Run a flow's sources to their end on the reference engine."""
     plan = make_plan(flow)
     engine = SequentialEngine(plan)
-    feeds = {n.name: make_feed(n.operator.reader, n.name, lambda: 0.0) for n in plan.sources}  # type: ignore[attr-defined]
+    feeds = {n.name: n.operator.reader.feed(n.name, lambda: 0.0) for n in plan.sources}  # type: ignore[attr-defined]
     slices = {name: found for name, feed in feeds.items() if (found := feed.poll(1 << 40)) is not None}
     sequence = InputSequence(plan, engine)
     sequence.give_all(slices)

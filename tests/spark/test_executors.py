@@ -9,8 +9,8 @@ import pytest
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS
-from penstock.spark.executors import Executors
 from penstock.spark.pilot import EpochPilot, EpochSetup, UserLimits
+from penstock.spark.session import Executors
 from penstock.spark.stages import Stages
 from penstock.statistics import FlowStats, OperatorStats
 

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors.feeds import Feed, Slice, make_feed
-from penstock.connectors.read import Reader, reader_type
-from penstock.connectors.splits import cut_splits, read_split
+from penstock.connectors.files import FileFeed
+from penstock.connectors.reader import Feed, Reader, Slice, cut_splits, read_split
 
 from ..conformance.inline import InlineBackend
 from .running import Crash, make_rows, run_inline, write_files
@@ -27,7 +26,7 @@ from .running import Crash, make_rows, run_inline, write_files
 def numbers(reader: Any, found: Slice | None) -> list[int]:
     """Read a slice: the field n of each row, or the row itself."""
     assert found is not None
-    row = reader_type(reader, "in")
+    row = reader.row_type("in")
     out: list[Any] = []
     for split in found.splits:
         for piece in read_split(reader, row, split, "in"):
@@ -56,13 +55,13 @@ class TestAfterARestart:
     def check(self, make: Callable[[], Reader], count: int, limit: int, replay: bool) -> None:
         for stop in range(1, 4):
             reader = make()
-            feed = make_feed(reader, "in", lambda: 0.0)
+            feed = reader.feed("in", lambda: 0.0)
             committed = [feed.poll(limit) for _ in range(stop)]
             begun = feed.poll(limit)
             done = [n for found in committed for n in numbers(reader, found)]
             feed.close()
             reader = make()
-            feed = make_feed(reader, "in", lambda: 0.0)
+            feed = reader.feed("in", lambda: 0.0)
             for found in committed:
                 assert found is not None
                 feed.restore(logged(found.offset))
@@ -99,7 +98,7 @@ class TestAfterARestart:
 
 class TestItems:
     def test_an_iterable_that_became_shorter_is_refused(self):
-        feed = make_feed(ps.read.items([1, 2]), "in", lambda: 0.0)
+        feed = ps.read.items([1, 2]).feed("in", lambda: 0.0)
         feed.restore({"taken": 5})
         with pytest.raises(ps.SourceError, match=r"'in': 5 rows were processed .* now has 2"):
             feed.poll(1)
@@ -111,14 +110,14 @@ class TestGenerated:
     def test_a_rate_is_kept_and_goes_on_where_it_stood(self):
         now = [100.0]
         reader = ps.read.rate(10)
-        feed = make_feed(reader, "in", lambda: now[0])
+        feed = reader.feed("in", lambda: now[0])
         assert feed.poll(1000) is None
         now[0] += 2
         found = feed.poll(5)
         assert found is not None
         assert (found.rows, found.backlog) == (5, 15)
         assert not feed.exhausted()
-        second = make_feed(reader, "in", lambda: now[0])
+        second = reader.feed("in", lambda: now[0])
         second.restore(found.offset)
         assert second.poll(1000) is None  # the time that no driver ran is not made up for
         now[0] += 1
@@ -129,7 +128,7 @@ class TestGenerated:
 
 class TestFiles:
     def feed(self, path: Path, **options: Any) -> Feed:
-        return make_feed(ps.read.parquet(str(path), schema={"n": int}, **options), "in", lambda: 0.0)
+        return ps.read.parquet(str(path), schema={"n": int}, **options).feed("in", lambda: 0.0)
 
     def test_order_is_that_of_times_of_change_and_then_of_names(self, tmp_path):
         write_files(tmp_path, make_rows(40), 10)
@@ -161,7 +160,7 @@ class TestFiles:
         for name in ("a", "b"):
             table = pa.table({"n": list(range(100))})
             pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=30)
-        feed = make_feed(ps.read.parquet(str(tmp_path)), "in", lambda: 0.0, aligned=True)
+        feed = ps.read.parquet(str(tmp_path)).feed("in", lambda: 0.0, aligned=True)
         slices = []
         while (found := feed.poll(50)) is not None:
             slices.append([(split.start, split.stop) for split in found.splits])
@@ -187,7 +186,7 @@ class TestFiles:
         second.replay(logged(begun.logged), logged(begun.offset))
         second.restore(logged(begun.offset))
         third = self.feed(tmp_path)
-        third.restore(logged(second.full_offset()))  # type: ignore[attr-defined]
+        third.restore(logged(second.full_offset()))
         assert drain(third, ps.read.parquet(str(tmp_path)), 100) == list(range(14, 30))
 
     def test_a_begun_file_that_is_gone_is_named(self, tmp_path):
@@ -214,7 +213,7 @@ class TestFiles:
         (tmp_path / "0000.parquet").unlink()
         assert found is not None
         with pytest.raises(ps.SourceError, match=r"0000\.parquet is gone"):
-            next(read_split(reader, reader_type(ps.read.items([{"n": 1}]), "in"), found.splits[0], "in"))
+            next(read_split(reader, ps.read.items([{"n": 1}]).row_type("in"), found.splits[0], "in"))
 
     @pytest.mark.parametrize("pieces", [1, 2, 3, 7, 40])
     def test_splits_are_cut_without_loss_and_in_order(self, tmp_path, pieces):
@@ -268,7 +267,7 @@ class TestSocket:
 
     def test_lines_in_order_until_the_server_hangs_up(self, server):
         reader = ps.read.socket("127.0.0.1", server.port)
-        feed = make_feed(reader, "in", lambda: 0.0)
+        feed = reader.feed("in", lambda: 0.0)
         assert feed.poll(10) is None
         server.accept()
         server.send("a\nb\r\nhalf")
@@ -291,7 +290,7 @@ class TestSocket:
 
     def test_the_log_has_the_lines_so_that_they_come_back_without_a_server(self, server):
         reader = ps.read.socket("127.0.0.1", server.port)
-        feed = make_feed(reader, "in", lambda: 0.0)
+        feed = reader.feed("in", lambda: 0.0)
         feed.poll(1)
         server.accept()
         server.send("a\nb\n")
@@ -300,13 +299,13 @@ class TestSocket:
         assert begun is not None
         feed.close()
         server.close()
-        again = make_feed(reader, "in", lambda: 0.0).replay(logged(begun.logged), logged(begun.offset))
+        again = reader.feed("in", lambda: 0.0).replay(logged(begun.logged), logged(begun.offset))
         assert pickle.loads(again.splits[0].payload or b"") == [("a",), ("b",)]
         assert again.offset == begun.offset
 
     def test_a_server_that_does_not_answer_is_named(self, server):
         server.close()
-        feed = make_feed(ps.read.socket("127.0.0.1", server.port), "in", lambda: 0.0)
+        feed = ps.read.socket("127.0.0.1", server.port).feed("in", lambda: 0.0)
         with pytest.raises(ps.SourceError, match=rf"'in': no server answers at 127\.0\.0\.1:{server.port}"):
             feed.poll(1)
 
@@ -340,3 +339,19 @@ class TestSocket:
         files = sorted((tmp_path / "out").glob("epoch=*/*.json"))
         written = [json.loads(line) for path in files for line in path.read_text().splitlines()]
         assert written == [{"n": 0, "line": "a"}, {"n": 1, "line": "b"}, {"n": 2, "line": "c"}]
+
+
+def test_all_files_that_were_read_are_put_together_only_for_an_epoch_that_logs_them(tmp_path, monkeypatch):
+    """Of a hundred thousand files that takes a tenth of a second."""
+    write_files(tmp_path / "data", make_rows(40), 10)
+    flow = ps.Flow("files")
+    flow.source("rows", ps.read.parquet(str(tmp_path / "data"))).sink("out", ps.write.memory())
+    original, asked = FileFeed.full_offset, []
+
+    def counted(feed: FileFeed) -> Any:
+        asked.append(feed)
+        return original(feed)
+
+    monkeypatch.setattr(FileFeed, "full_offset", counted)
+    run_inline(flow, tmp_path / "ck", epoch_rows=10)
+    assert len(asked) == 1  # by the first epoch

@@ -23,6 +23,8 @@ from penstock.spark.frames import takes_all
 from penstock.spark.job import SparkBackend
 from penstock.store.objects import LocalStore
 
+from ..patience import PATIENCE
+
 pytestmark = pytest.mark.spark
 
 
@@ -86,7 +88,7 @@ def test_a_streaming_frame_of_files_keeps_its_order_and_goes_on_after_a_stop(spa
         write_rows(data, f"{number}.parquet", rows_of(start, stop))
         run = ps.start(flow_over(frame, out), on=ps.Spark(spark), checkpoint=str(tmp_path / "ck"))
         run.on_epoch(partial(stop_after_rows, run))
-        assert run.await_end(600)
+        assert run.await_end(PATIENCE)
     assert read_back(out) == expected(rows_of(0, 55))
     assert ps.state.values(str(tmp_path / "ck"), "running").keys() == {0, 1, 2, 3, 4}
 
@@ -111,7 +113,7 @@ def test_windows_over_a_streaming_frame(spark: Any, tmp_path: Path) -> None:
     frame = spark.readStream.schema("serial long, key long, value double").parquet(str(data))
     run = ps.start(flow_of(frame), on=ps.Spark(spark))
     run.on_epoch(partial(stop_after_rows, run))
-    assert run.await_end(600)
+    assert run.await_end(PATIENCE)
     assert run.results == meant
     assert len(meant["windows"]) == 25
 
@@ -138,7 +140,7 @@ def test_a_streaming_frame_and_a_list_come_in_one_order(spark: Any, tmp_path: Pa
             run.stop()
 
     run.on_epoch(after)
-    assert run.await_end(300)
+    assert run.await_end(PATIENCE)
     merged = sorted([(n, 0, "stream") for n in range(0, 40, 2)] + [(n, 1, "list") for n in range(30)])
     assert run.results["out"] == [(name, n) for n, _, name in merged]
     assert len(run.epochs) > 4
@@ -159,7 +161,7 @@ def test_a_streaming_frame_of_text_files_keeps_its_order(spark: Any, tmp_path: P
     frame = spark.readStream.schema("serial long, key long, value double").format(form).load(str(data))
     run = ps.start(flow_over(frame, out), on=ps.Spark(spark))
     run.on_epoch(partial(stop_after_rows, run))
-    assert run.await_end(600)
+    assert run.await_end(PATIENCE)
     assert read_back(out) == expected(rows_of(0, 60))
 
 
@@ -278,8 +280,8 @@ def test_a_run_can_be_stopped_at_any_moment(spark: Any, tmp_path: Path, source: 
         run = ps.start(flow, on=ps.Spark(spark), checkpoint=str(tmp_path / f"ck{number}"))
         enough = threading.Event()
         run.on_epoch(lambda stats, enough=enough, least=number % 3 + 1: stats.epoch >= least and enough.set())
-        assert enough.wait(300) or run.error is None
+        assert enough.wait(PATIENCE) or run.error is None
         run.stop()
-        assert run.await_end(300), "the stop hangs"
+        assert run.await_end(PATIENCE), "the stop hangs"
     out, err = capfd.readouterr()
     assert [line[:200] for line in (out + err).splitlines() if "ERROR" in line or "Exception" in line] == []

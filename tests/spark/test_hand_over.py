@@ -11,9 +11,10 @@ from unittest import mock
 import pytest
 
 from penstock.spark import frames
-from penstock.spark.frames import FrameFeed, FrameFeeds, Handed, HandOver, stop_query
+from penstock.spark.frames import FrameFeed, FrameFeeds, HandOver, SparkBatch, stop_query
 
-PATIENCE = 60.0
+from ..patience import PATIENCE
+
 """Seconds after which a thread counts as hung; nothing here takes time."""
 
 
@@ -22,7 +23,7 @@ class Offering(threading.Thread):
 
     def __init__(self, over: HandOver, batch: int = 1) -> None:
         super().__init__(daemon=True)
-        self.over, self.handed, self.kept = over, Handed(None, batch), None
+        self.over, self.handed, self.kept = over, SparkBatch(None, batch), None
         self.start()
 
     def run(self) -> None:

@@ -21,6 +21,7 @@ from penstock.store.lease import EXPIRE_SECONDS, Lease
 from penstock.store.objects import LocalStore
 
 from ..conformance.inline import InlineBackend
+from ..patience import PATIENCE
 from .running import (
     Crash,
     assert_as_sequential,
@@ -142,7 +143,7 @@ class TestLease:
 
         lease = make_lease(clock=clock, expire=0.006)
         lease.acquire()
-        assert renewed.wait(30)
+        assert renewed.wait(PATIENCE)
         lease.release()
         assert read_document(tmp_path / "lease/000000001.json")["renewed"] > 1005
 

@@ -41,7 +41,7 @@ def test_on_a_cluster_shuffle_files_go_with_their_epoch_and_anchors_with_the_run
     assert {epoch["cached"] for epoch in epochs} == {2}, "on a fixed cluster tasks are anchored"
     # Those of the anchors' own shuffles, and of the epoch just done at the most.
     assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["fixed"]
-    assert ended == {"when": "ended", "files": 0, "cached": 0, "executors": 2}
+    assert ended == {"mode": "fixed", "when": "ended", "files": 0, "cached": 0, "executors": 2}
 
 
 def test_with_dynamic_allocation_nothing_holds_executors(tmp_path):
@@ -51,15 +51,10 @@ def test_with_dynamic_allocation_nothing_holds_executors(tmp_path):
     assert idle["executors"] == 0
 
 
-def test_in_local_mode_the_shuffle_files_of_a_streaming_frame_go_with_their_epoch(tmp_path):
-    *epochs, ended = run(tmp_path, "frame")
-    assert len(epochs) >= driver.EPOCHS
-    assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["frame"]
-    assert (ended["files"], ended["cached"]) == (0, 0)
-
-
-def test_in_local_mode_the_shuffle_files_of_all_levels_go_with_their_epoch(tmp_path):
-    *epochs, ended = run(tmp_path, "local")
-    assert len(epochs) == driver.EPOCHS + 1
-    assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES["local"]
-    assert (ended["files"], ended["cached"]) == (0, 0)
+def test_in_local_mode_shuffle_files_go_with_their_epoch(tmp_path):
+    told = run(tmp_path, "local")
+    for mode, least in {"local": driver.EPOCHS + 1, "frame": driver.EPOCHS}.items():
+        *epochs, ended = [line for line in told if line["mode"] == mode]
+        assert len(epochs) >= least
+        assert max(epoch["files"] for epoch in epochs) <= driver.MOST_FILES[mode]
+        assert (ended["files"], ended["cached"]) == (0, 0)

@@ -18,7 +18,7 @@ from penstock.errors import CheckpointError, FlowError
 from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
 from penstock.store.checkpoint import RETAIN
-from penstock.store.tables import read_kept
+from penstock.store.state_files import read_kept
 
 from ..conformance import epochs
 from .running import Crash, make_engine, read_back

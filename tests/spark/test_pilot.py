@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.elastic import journal as journals
+from penstock.elastic import decisions as journals
 from penstock.elastic.decisions import HOLD, START, from_json, replay, to_json
 from penstock.elastic.shard_balance import ShardBalance, imbalance
-from penstock.kernels.hot_keys import HotKeys
+from penstock.kernels.shards import HotKeys
 from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS, hash_value
 from penstock.spark.measured import ShardLoads, stage_seconds

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.connectors.read import Frame
+from penstock.connectors.frame import Frame
 from penstock.plan.plan import make_plan
-from penstock.spark.batches import BatchPlaces, FrameRows
 from penstock.spark.frames import directory_name
-from penstock.spark.places import PLACE, find_places, xxhash64
+from penstock.spark.places import PLACE, BatchPlaces, FrameRows, find_places, xxhash64
 
 
 def rows_of(places: BatchPlaces, task: int, columns: list[list[int]]) -> tuple[list[Any], list[int] | None]:

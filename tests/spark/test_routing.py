@@ -15,6 +15,7 @@ from penstock.plan.plan import make_plan
 from penstock.rows.keys import SHARDS, hash_value
 from penstock.spark.stages import even_table
 
+from ..patience import PATIENCE
 from .running import assert_as_sequential, make_engine, make_rows, read_back, sequential, two_sinks, write_files
 
 
@@ -156,7 +157,7 @@ class TestWhileItRuns:
         run = ps.start(
             flow, on=ps.Spark(spark, tasks=1, epoch_rows=24), checkpoint=str(tmp_path / "ck"), on_epoch=after
         )
-        assert run.await_end(300)
+        assert run.await_end(PATIENCE)
         found = read_back(tmp_path / "scanned")
         expected = sequential(flow)
         assert [row[:4] for row in found] == [tuple(row)[:4] for row in expected.results["scanned"]]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
+import threading
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.connectors.retries import retried
 from penstock.rows.chunk import Chunk
 from penstock.rows.row_types import row_type
 from penstock.spark.entry import by_file
-from penstock.spark.envelope import Envelope, Kind, Spool, from_frame, pack, to_frame, unpack
-from penstock.spark.shared_files import LEAST_BYTES, FilePart, SharedFile
+from penstock.spark.envelope import (
+    LEAST_BYTES,
+    Envelope,
+    FilePart,
+    Kind,
+    RowsLost,
+    SharedFile,
+    Spool,
+    from_frame,
+    pack,
+    to_frame,
+    unpack,
+)
+from penstock.spark.shuffles import ByteShuffles, spec_file
 
 ROW = row_type({"k": int, "text": str}, "rows")
 COUNT = 20_000
@@ -53,6 +69,17 @@ def test_rows_come_out_of_a_file_as_they_were(tmp_path):
     spool.close()
 
 
+def test_rows_that_are_gone_are_no_error_of_what_they_were_read_for(tmp_path):
+    shared = SharedFile(str(tmp_path))
+    spool = Spool()
+    spool.add(sent(envelope(0, COUNT), shared))
+    shared.close()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with pytest.raises(RowsLost, match="the rows of another task are gone"):
+        retried(lambda: spool.read(spool.data[0][0][1]), "sink 'out': writing", "out")
+
+
 def test_what_cannot_be_written_goes_through_spark(tmp_path):
     shared = SharedFile(str(tmp_path / "gone"))
     arrived = sent(envelope(0, COUNT), shared)
@@ -63,6 +90,30 @@ def test_what_cannot_be_written_goes_through_spark(tmp_path):
 
 def add(state: int, row: ps.Record) -> tuple[int, dict[str, int]]:
     return state + 1, {"i": row.i, "k": row.k, "n": state}
+
+
+def test_an_epoch_goes_to_its_tasks_without_a_file_where_there_is_no_room_for_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = spec_file(b"rows")
+    assert file is not None
+    with file:
+        assert Path(file.name).read_bytes() == b"rows"
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert spec_file(b"rows") is None
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **_: open("/dev/full", "wb"))  # noqa: SIM115
+    assert spec_file(b"rows") is None
+
+
+def test_an_epoch_is_swept_though_the_main_thread_has_ended(tmp_path):
+    """Another thread may run the flow to its end; Python's pools end with the main thread."""
+    before, shuffles = threading.enumerate(), ByteShuffles(MagicMock(master="local[2]"))
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        shuffles._sweep_aside([], str(tmp_path / name))
+        shuffles.close()
+        assert list(tmp_path.iterdir()) == []
+        assert not set(threading.enumerate()) - set(before)
 
 
 @pytest.mark.spark

@@ -18,6 +18,8 @@ import penstock as ps
 from penstock.plan.plan import make_plan
 from penstock.spark import session, ship
 
+from ..patience import PATIENCE
+
 MODULE = "def twice(n):\n    return 2 * n\n"
 
 
@@ -45,7 +47,7 @@ def test_two_runs_that_start_at_once_zip_the_same_modules(tmp_path, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     module = tmp_path / "module.py"
     module.write_text(MODULE)
-    both, write = threading.Barrier(2, timeout=20), zipfile.ZipFile.writestr
+    both, write = threading.Barrier(2, timeout=PATIENCE), zipfile.ZipFile.writestr
 
     def together(archive: zipfile.ZipFile, *arguments: Any) -> None:
         both.wait()
@@ -53,11 +55,37 @@ def test_two_runs_that_start_at_once_zip_the_same_modules(tmp_path, monkeypatch)
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", together)
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(ship._zip, {"module.py": module}, "modules") for _ in range(2)]
-        ((path, _), again) = (each.result() for each in made)
-    assert again[0] == path
+        made = [pool.submit(ship._zip_modules, {"module.py": module}) for _ in range(2)]
+        path, again = (each.result() for each in made)
+    assert again == path
     assert zipfile.ZipFile(path).read("module.py").decode() == MODULE
     assert [each.name for each in Path(path).parent.iterdir()] == [Path(path).name]
+
+
+def test_what_was_zipped_is_not_read_again_until_it_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    module, read, asked = tmp_path / "module.py", Path.read_bytes, list[str]()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: asked.append(path.name) or read(path))
+    zips = []
+    for code in (MODULE, MODULE, MODULE + "\n"):
+        if not module.exists() or module.read_text() != code:
+            module.write_text(code)
+        zips.append(ship._zip_modules({"module.py": module}))
+    assert asked == ["module.py"] * 2
+    assert zips[0] == zips[1] != zips[2]
+    assert zipfile.ZipFile(zips[2]).read("module.py").decode() == MODULE + "\n"
+    Path(zips[2]).unlink()  # as who cleans the directory of temporary files
+    assert ship._zip_modules({"module.py": module}) == zips[2]
+    assert Path(zips[2]).exists()
+
+
+def test_penstock_itself_is_read_once(monkeypatch):
+    first = ship._zip_penstock()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} is read again"))
+    assert ship._zip_penstock() == first
+    names = zipfile.ZipFile(first).namelist()
+    assert {"penstock/__init__.py", "penstock/py.typed", "penstock/spark/ship.py"} < set(names)
+    assert not any("__pycache__" in name for name in names)
 
 
 @pytest.mark.spark

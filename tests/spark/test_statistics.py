@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors.splits import read_split
-from penstock.connectors.statistics import row_groups
+from penstock.connectors.parquet import row_group_spans
+from penstock.connectors.reader import read_split
 from penstock.kernels import ahead
 
+from ..in_turn import one_of_each
 from .running import flow_of, make_engine, read_back, sequential
 
 INT = pa.int64()
@@ -22,9 +23,9 @@ INT = pa.int64()
 
 def spans(path: Path, values: Any, kind: pa.DataType, *, read_as: pa.DataType | None = None, **options: Any) -> Any:
     pq.write_table(pa.table({"n": pa.array(values, kind)}), path / "file", row_group_size=2, **options)
-    found = row_groups(str(path / "file"), "n", read_as or kind)
+    found = row_group_spans(str(path / "file"), "n", read_as or kind)
     assert [(group.start, group.stop) for group in found] == [(n, n + 2) for n in range(0, len(values), 2)]
-    return [None if group.span is None else group.span.to_pylist() for group in found]
+    return [None if group.ends is None else group.ends.to_pylist() for group in found]
 
 
 class TestRowGroups:
@@ -54,7 +55,7 @@ class TestRowGroups:
 
     def test_nothing_where_there_is_none(self, tmp_path: Path) -> None:
         assert spans(tmp_path, [1, 2], INT, write_statistics=False) == [None]
-        assert [group.span for group in row_groups(str(tmp_path / "file"), "other", INT)] == [None]
+        assert [group.ends for group in row_group_spans(str(tmp_path / "file"), "other", INT)] == [None]
 
 
 def write(directory: Path, name: str, values: list[int | None], **options: Any) -> Any:
@@ -75,8 +76,7 @@ READ = {"apart": 0, "interleaved": 12, "not in order inside of groups": 4, "ties
 """The rows whose order_by the driver reads at most, with statistics: some of the groups that two sources share."""
 
 
-@pytest.mark.parametrize("epoch_rows", [3, 10, 1000])
-@pytest.mark.parametrize("case", GIVEN)
+@pytest.mark.parametrize(("case", "epoch_rows"), one_of_each(GIVEN, [10, 1000, 3]))
 def test_the_same_rows_with_fewer_reads(tmp_path: Path, monkeypatch: Any, case: str, epoch_rows: int) -> None:
     counted = [0]
 

@@ -11,8 +11,10 @@ from penstock.plan.plan import make_plan
 from penstock.spark.engine import SparkEngine
 from tests.conformance.inline import InlineBackend
 
+from ..patience import PATIENCE
+
 ROWS = 256
-MEETING = threading.Barrier(2, timeout=60)
+MEETING = threading.Barrier(2, timeout=PATIENCE)
 SEEN: set[str] = set()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 WORKER = """
 import os
-from penstock.spark.worker_end import at_worker_end
+from penstock.spark.entry import at_worker_end
 at_worker_end(lambda: print("closed first", flush=True))
 if os.fork() == 0:
     at_worker_end(lambda: print("the child's own", flush=True))

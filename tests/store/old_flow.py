@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ ROWS = [{"n": n, "t": n // 2, "k": (7 * n + n // 5) % 5, "v": n / 7} for n in ra
 OUT = {"n": int, "before": int}
 
 
-class Pairs(ps.Operator):
+class Pairs(ps.Coroutine):
     """Give every row with the one before the last, which waits in the operator."""
 
-    async def process(self, ctx: ps.OperatorContext) -> None:
+    async def process(self, ctx: ps.CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 3}):
             first = ctx.pop(0)
             await ctx.emit((first.n, ctx.peek(0).n))
@@ -47,3 +49,14 @@ def old_flow(data: Path, out: Path) -> ps.Flow:
     )  # fmt: skip
     write(joined, "joined")
     return flow
+
+
+def opened(work: Path, name: str = "old_names", where: bytes = b"/tmp/oldfix2") -> Path:
+    """Unpack a checkpoint, as if it had been written here."""
+    with tarfile.open(Path(__file__).with_name(f"{name}.tar.gz")) as archive:
+        archive.extractall(work, filter="data")
+    for path in work.rglob("*/*.json"):
+        _, text = path.read_bytes().rstrip(b"\n").split(b" ", 1)
+        text = text.replace(where, str(work).encode())
+        path.write_bytes(b"%08x %s\n" % (zlib.crc32(text), text))
+    return work / "ck"

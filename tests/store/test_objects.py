@@ -16,9 +16,10 @@ from pyarrow import fs
 
 import penstock as ps
 from penstock.errors import CheckpointError, StorageError
-from penstock.store import documents, objects, remote
+from penstock.store import objects, remote
 from penstock.store.lease import Lease
 from penstock.store.objects import LocalStore, Store, open_store
+from penstock.store.publication import last_visible
 
 from ..jars import Unreachable
 from ..spark.running import make_rows, read_back, run_inline, sequential, two_sinks, write_files
@@ -142,6 +143,15 @@ class TestEveryStore:
             thread.join()
         assert sorted(outcomes, key=str) == [1, None]
 
+    def test_partitions_are_looked_through_for_the_last_epoch(self, store):
+        assert last_visible(store) == 0
+        store.put("_penstock/staging/epoch=000000009.1/k=1/part-000000009-00000.csv", b"waits")
+        store.put("epoch=000000002/part-00000.csv", b"of before there were partitions")
+        assert last_visible(store) == 2
+        store.put("k=1/day=a%20b/part-000000007-00000.csv", b"seen")
+        store.put("k=2/part-000000004-00000.csv", b"seen")
+        assert last_visible(store) == 7
+
     def test_publishing_again_is_no_harm(self, store):
         for name in ("part-0", "part-1", ".part-0.left-over"):
             store.put(f"staging/e/{name}", name.encode())
@@ -215,11 +225,11 @@ class TestFailures:
 
     def test_a_damaged_document_is_neither_absent_nor_whole(self, tmp_path):
         store = LocalStore(str(tmp_path))
-        assert documents.read(store, "a") is None
-        documents.write(store, "a", {"x": 1})
+        assert store.read("a") is None
+        store.write("a", {"x": 1})
         (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-4])
-        with pytest.raises(documents.DamagedError, match="a is damaged"):
-            documents.read(store, "a")
+        with pytest.raises(objects.DamagedError, match="a is damaged"):
+            store.read("a")
 
 
 class TestWhereACheckpointMayBe:

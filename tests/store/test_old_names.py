@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import pickle
 import re
-import tarfile
-import zlib
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +13,7 @@ from penstock.store.old_names import MOVED, current, unpickled
 from penstock.store.state_files import apply_block
 
 from ..spark.running import assert_as_sequential, run_inline
-from .old_flow import old_flow
-
-
-def opened(work: Path) -> Path:
-    """Unpack the checkpoint, as if it had been written here."""
-    with tarfile.open(Path(__file__).with_name("old_names.tar.gz")) as archive:
-        archive.extractall(work, filter="data")
-    for path in work.rglob("*.json"):
-        _, text = path.read_bytes().rstrip(b"\n").split(b" ", 1)
-        text = text.replace(b"/tmp/oldfix2", str(work).encode())
-        path.write_bytes(b"%08x %s\n" % (zlib.crc32(text), text))
-    return work / "ck"
+from .old_flow import old_flow, opened
 
 
 def test_it_goes_on_where_it_was(tmp_path):

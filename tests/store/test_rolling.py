@@ -20,16 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.connectors.joined_files import JoinedFile, after_header
-from penstock.connectors.write import Retain
+from penstock.connectors.directory import Retain
+from penstock.connectors.part_files import JoinedFile, after_header
 from penstock.store import lease as leases
 from penstock.store.checkpoint import Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.publication import Publication
-from penstock.store.retention import Retention
-from penstock.store.rolling import Rolling, Target, group
+from penstock.store.rolling import Retention, Rolling, Target, group
 
 from ..how import how
+from ..in_turn import one_of_each
 from ..spark.running import (
     Crash,
     Disk,
@@ -186,10 +186,10 @@ STEPS: dict[str, tuple[Any, str, bool]] = {
     "after all": (Keeper, "_publish", False),
 }
 ROLLS: dict[str, dict[str, Any]] = {
-    "at the end": {},
     "by size": {"file_size": 4000},
-    "each epoch": {"roll_every": 0},
     "partitions": {"partition_by": "k", "file_size": 60_000},
+    "at the end": {},
+    "each epoch": {"roll_every": 0},
 }
 
 NEVER = {
@@ -199,8 +199,7 @@ NEVER = {
 
 
 class TestCrashes:
-    @pytest.mark.parametrize("step", STEPS)
-    @pytest.mark.parametrize("roll", ROLLS)
+    @pytest.mark.parametrize(("step", "roll"), one_of_each(STEPS, list(ROLLS)))
     def test_at_each_step_each_time(self, data, tmp_path, monkeypatch, step, roll):
         """The first time that the step is done, then the second, and so on; a run goes on where one ended."""
         owner, name, before = STEPS[step]
@@ -233,8 +232,7 @@ class TestCrashes:
         assert crashes or (roll, step) in NEVER
         self.check(flow, tmp_path, roll)
 
-    @pytest.mark.parametrize("roll", ROLLS)
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize(("seed", "roll"), one_of_each(range(6), list(ROLLS)))
     def test_at_any_change_of_the_disk(self, data, tmp_path, monkeypatch, roll, seed):
         draw = random.Random(seed)
         flow = two_sinks(data, tmp_path / "out", **ROLLS[roll])

@@ -227,7 +227,7 @@ def test_epochs_without_rows_leave_nothing_behind(data, tmp_path):
     ("owner", "moment", "message"),
     [
         (SparkEngine, "_loop", r"'out'.*is of a run with the checkpoint .*/b now.*of its own"),
-        (Outputs, "claim", r"'out'.*epoch=000000003 is newer than the checkpoint, which ends at epoch 0"),
+        (Outputs, "claim", r"'out'.*rows up to epoch 3, newer than the checkpoint, which ends at epoch 0"),
     ],
     ids=["claimed by both", "written to before it is claimed"],
 )

@@ -27,7 +27,7 @@ def scanned(stream):
     return stream.key_by("user").scan(total, 0.0, schema={"user": str, "total": float})
 
 
-class Pairs(ps.Operator):
+class Pairs(ps.Coroutine):
     """Give rows out two by two."""
 
     async def process(self, ctx):
@@ -102,7 +102,7 @@ def test_state_outside_of_the_state_is_found():
         torture(lambda s: s.scan(counted(), 0), ROWS)
 
 
-class Attribute(ps.Operator):
+class Attribute(ps.Coroutine):
     """Remembers in an attribute what belongs in ctx.state."""
 
     def __init__(self):
@@ -119,7 +119,7 @@ def test_an_attribute_of_a_co_routine_is_found():
         torture(lambda s: ps.operate(Attribute(), s), ROWS)
 
 
-class Local(ps.Operator):
+class Local(ps.Coroutine):
     """Remembers in a local variable, which lives on where nothing is saved."""
 
     async def process(self, ctx):

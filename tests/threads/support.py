@@ -11,6 +11,8 @@ from penstock.plan.plan import make_plan
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
 
+from ..patience import PATIENCE
+
 MODELS = ["manual", "dedicated", "dynamic", "bound"]
 
 
@@ -42,7 +44,7 @@ class Held:
             yield {"v": number}
 
 
-def wait_for(condition: Any, seconds: float = 120.0) -> None:
+def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     """Wait until something holds that must, however long it takes; the end is there only so that no test hangs."""
     until = time.monotonic() + seconds
     while not condition():

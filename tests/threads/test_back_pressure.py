@@ -10,7 +10,7 @@ import penstock as ps
 from penstock import read
 from penstock.errors import OperatorError
 from penstock.plan.plan import make_plan
-from penstock.threads.brakes import Pressure, held_back
+from penstock.threads.brakes import Brakes, Pressure, held_back
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
 
@@ -55,7 +55,35 @@ class TestWhoWaits:
         assert not read.items([1]).goes_on
 
 
-class Fast(ps.Operator):
+class Meeting(ps.Coroutine):
+    """Have each row of port 1 meet the oldest of port 0, and tell what somebody sees who looks before it does."""
+
+    inputs = 2
+
+    async def process(self, ctx):
+        while await ctx.wait_for_all({0: 1, 1: 1}):
+            seen.append(brakes[0].held(["fast", "slow"]))
+            await ctx.emit((ctx.pop(0), ctx.pop(1)))
+
+
+seen: list[frozenset[str]] = []
+brakes: list[Brakes] = []
+
+
+def test_a_source_waits_while_the_co_routine_has_what_it_waited_for():
+    """Between a row that it waited for and the next wait it lacks nothing, and yet its ports must not get more."""
+    flow = ps.Flow("meeting")
+    a, b = flow.source("fast", read.rate(1_000_000, rows=400)), flow.source("slow", read.rate(1_000_000, rows=400))
+    plan = make_plan(ps.operate(Meeting(), a, b, name="op", max_pending=10).sink("out"))
+    engine = LocalEngine(plan, LocalOptions(64, settings=Settings(model="manual")))
+    seen.clear()
+    brakes[:] = [engine._brakes]
+    engine.run()
+    assert len(engine.results["out"]) == len(seen) == 400
+    assert frozenset({"fast"}) in seen
+
+
+class Fast(ps.Coroutine):
     """Tell how many rows of port 0 wait whenever one of port 1 comes, and drop those that it is ahead."""
 
     inputs = 2
@@ -85,7 +113,7 @@ def test_the_fast_source_waits_and_the_flow_goes_on(model, most):
 
 
 def test_a_wait_for_many_rows_is_not_held_back():
-    class Hundreds(ps.Operator):
+    class Hundreds(ps.Coroutine):
         inputs = 2
 
         async def process(self, ctx):

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import OperatorError
-from penstock.kernels.chains import LONGEST, find_chains, make_loop
+from penstock.kernels.chains import LONGEST, find_chains, make_chain, make_loop
 from penstock.plan.plan import make_plan
+from penstock.rows.chunk import Chunk
 
 from ..how import how
 from .pacing import Paced
 from .support import ran, wait_for
+
+
+class Named(NamedTuple):
+    """A row."""
+
+    a: int
+    b: float
+
+
+@dataclass
+class Data:
+    """The same."""
+
+    a: int
+    b: float
+
+
+class Typed(TypedDict):
+    """The same."""
+
+    a: int
+    b: float
+
+
+def number(row: Any) -> int:
+    return int(row["a"] if isinstance(row, dict) else getattr(row, "a", row))
+
+
+def small(n: int) -> bool:
+    return n < 9
+
 
 STEPS = {
     "add": ("map", lambda v: v + 1),
@@ -95,8 +131,36 @@ def test_the_loop_is_the_one_that_its_text_shows():
     dropped = [[], [], [], []]
     loop = make_loop((True, False, True, False))
     functions = [lambda v: v + 1, lambda v: v % 2, lambda v: v * 10, lambda v: v > 10]
-    assert loop(range(6), functions, dropped) == [30, 50]
-    assert dropped == [[], [1, 3, 5], [], [0]]
+    rows = iter(range(6))
+    assert loop(rows, rows.__length_hint__, functions, dropped) == [30, 50]
+    assert dropped == [[], [4, 2, 0], [], [5]]  # how many rows were still to come
+
+
+FORMS = {"record": {"a": int, "b": float}, "named": Named, "data": Data, "typed": Typed, "scalar": int}
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+@given(st.lists(st.integers(0, 20), max_size=30), st.booleans())
+def test_rows_keep_their_positions_whatever_their_form(form, numbers, are_columns):
+    flow = ps.Flow("forms")
+    source = flow.source("in", ps.read.items([], schema=FORMS[form]))
+    source.filter(lambda row: number(row) % 2, name="odd").map(number, name="number").filter(small, name="small").sink(
+        "out"
+    )
+    plan = make_plan(flow)
+    chain = make_chain(tuple(plan.nodes[name] for name in ("odd", "number", "small")), 1)
+    row_type = plan.nodes["in"].types[0]
+    lists = [numbers] if form == "scalar" else [numbers, [n / 2 for n in numbers]]
+    columns = row_type.encode_columns(lists, len(numbers))
+    chunk = Chunk([np.arange(len(numbers)) * 3], None, row_type, columns)
+    if not are_columns:
+        chunk = Chunk(chunk.positions, None, row_type, None, row_type.decode(columns))
+    found = chain.run(chunk)
+    assert found is not None
+    made, counts = found
+    expected = [(3 * place, n) for place, n in enumerate(numbers) if n % 2 and n < 9]
+    assert list(zip(made.positions[0].tolist(), made.get_rows(), strict=True)) == expected
+    assert counts == [sum(n % 2 for n in numbers)] * 2 + [len(expected)]
 
 
 def test_a_query_reads_the_middle_and_goes():

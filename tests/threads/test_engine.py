@@ -19,6 +19,7 @@ from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
 
 from ..how import how
+from ..patience import PATIENCE
 from .support import MODELS, Held, numbers, simple, wait_for, wait_until_still
 
 
@@ -77,16 +78,16 @@ class TestEnds:
         wait_for(lambda: len(run.results["out"]) == 10)
         run.stop()
         held.go.release()
-        run.await_end(60)
+        run.await_end(PATIENCE)
         assert run.results["out"] == list(range(1, held.taken + 1))
 
     def test_stop_now_drops_what_is_inside(self):
         slow = threading.Event()
-        run = ps.start(simple(numbers(1000), lambda row: slow.wait(10) and row.v), on=ps.Threads(batch_rows=1))
+        run = ps.start(simple(numbers(1000), lambda row: slow.wait(PATIENCE) and row.v), on=ps.Threads(batch_rows=1))
         wait_for(lambda: run.stats.batches_in > 1)
         run.engine.stop_now()
         slow.set()
-        assert run.await_end(60)
+        assert run.await_end(PATIENCE)
         assert len(run.results["out"]) < 10
 
     @pytest.mark.parametrize("model", MODELS)
@@ -136,7 +137,7 @@ class TestBackPressure:
         run.engine.stop_now()
         for _ in range(1000):
             gate.release()
-        run.await_end(60)
+        run.await_end(PATIENCE)
 
 
 class TestWorkers:
@@ -148,7 +149,7 @@ class TestWorkers:
             for _ in range(50):
                 held.go.release()
             wait_for(lambda: len(run.stats.workers) == count)  # noqa: B023
-        run.await_end(30)
+        run.await_end(PATIENCE)
         assert run.results["out"] == list(range(1, 201))
 
     def test_one_that_is_suspended_rests_and_goes_on(self):
@@ -164,7 +165,7 @@ class TestWorkers:
         assert len(run.results["out"]) == 10
         model.resume(0)
         held.go.release(15)
-        run.await_end(30)
+        run.await_end(PATIENCE)
         assert run.results["out"] == list(range(1, 31))
 
     def test_a_worker_that_is_stuck_is_seen_and_does_not_stop_the_others(self):
@@ -172,13 +173,13 @@ class TestWorkers:
         flow = ps.Flow("stuck")
         source = flow.source("in", ps.read.items(numbers(3)))
         seen: list[int] = []
-        source.map(lambda row: stuck.wait(30), name="sticks").sink("a")
+        source.map(lambda row: stuck.wait(PATIENCE), name="sticks").sink("a")
         source.map(lambda row: seen.append(row.v), name="runs").sink("b")
         run = ps.start(flow, on=ps.Threads(workers=2, batch_rows=3))
         wait_for(lambda: seen == [0, 1, 2])
         wait_for(lambda: [worker.operator for worker in run.stats.stuck(0.01)] == ["sticks"])
         stuck.set()
-        run.await_end(30)
+        run.await_end(PATIENCE)
 
     def test_operators_move_between_bound_workers(self):
         held = Held(300)
@@ -186,7 +187,7 @@ class TestWorkers:
         for number in range(300):
             run.engine.element.model.rebind("work", number % 3)
             held.go.release()
-        run.await_end(30)
+        run.await_end(PATIENCE)
         assert run.results["out"] == list(range(1, 301))
         assert run.engine.element.model.bindings()["work"] in (0, 1, 2)
 
@@ -285,7 +286,7 @@ class TestDirectories:
         lines.send("a\nb\n")
         wait_for((tmp_path / "out" / "epoch=000000001").exists)
         lines.close()
-        run.await_end(60)
+        run.await_end(PATIENCE)
 
     def test_a_directory_of_another_run_is_refused(self, tmp_path):
         for expected in (None, "holds the rows of another run"):
@@ -338,7 +339,7 @@ class TestOptions:
         with pytest.raises(PenstockError, match="manual"):
             run.set_threads(2)
         held.go.release()
-        run.await_end(60)
+        run.await_end(PATIENCE)
 
 
 class TestStandingIn:

@@ -17,6 +17,7 @@ from penstock.threads.levers import FIRST_LOOK, FIRST_ROWS, PIECES
 from penstock.threads.settings import Settings
 from penstock.threads.stations import SOON
 
+from ..patience import PATIENCE
 from .support import wait_for
 
 ROWS = 8
@@ -36,7 +37,7 @@ class Rows:
         return self.now
 
     def work(self, row: Any) -> int:
-        assert self.all_in.wait(120)
+        assert self.all_in.wait(PATIENCE)
         self.now += 2 * SOON
         self.done += 1
         return int(row.v)

@@ -39,6 +39,7 @@ from penstock.threads.pilot import PilotThread
 from penstock.threads.settings import Settings
 
 from ..how import how
+from ..patience import PATIENCE
 from .support import wait_for
 
 PARTITIONS = 4
@@ -137,7 +138,7 @@ def flying(
         yield engine, pilot, rows
     finally:
         rows.enough = True
-        thread.join(60)
+        thread.join(PATIENCE)
     assert len(engine.results["out"]) == rows.given
     changes = [each for each in engine.decisions if each.what not in ("start", "hold")]
     assert changes
@@ -284,7 +285,7 @@ def test_keys_are_named_if_the_run_asks_for_it(named, name):
     flow = ps.Flow("named")
     flow.source("in", ["ann"]).key_by(lambda row: row).scan(lambda state, row: (1, 1), name="counts").sink("out")
     run = ps.start(flow, on=ps.Threads(partitioned="executor", workers=2), name_keys=named)
-    run.await_end(30)
+    run.await_end(PATIENCE)
     sampler = run.engine.element.stations["counts"].hot
     sampler.add(0, ["ann"] * 8, 0, 8)
     assert sampler.hottest(0) == [(name, 1.0)]
@@ -377,7 +378,8 @@ class Periods:
         engine = LocalEngine(make_plan(flow), LocalOptions())
         self.lever, start = pool_lever(engine.element), engine.statistics()
         engine.run()
-        self._last = replace(start, operators={"slow": start.operators["slow"]}, workers=())
+        # From zero, so that ten seconds later is ten seconds later: sums with the clock's own number are rounded.
+        self._last = replace(start, at=0.0, operators={"slow": start.operators["slow"]}, workers=())
 
     def see(self, workers: int, rows: int, *, cpu: float, computed: float | None = None) -> float:
         """Return how busy workers are that were in the operator all the time, and computed for so many seconds."""
@@ -540,7 +542,7 @@ def test_all_of_them_at_once_and_the_output_is_exact(options, monkeypatch):
     source = flow.source("in", ps.read.items(rows(), schema={"v": int, "k": int}))
     source.filter(lambda row: True, name="all").key_by("k").scan(count_slowly, name="slow").sink("out")
     runs.append(ps.start(flow, **how("threads", batch_rows=2, **options)))
-    runs[0].await_end(120)
+    runs[0].await_end(PATIENCE)
     assert runs[0].results["out"] == [(v, v // 17 + 1) for v in range(400)]
     assert runs[0].decisions
     assert replay(runs[0].decisions).same

@@ -25,6 +25,7 @@ from penstock.threads.pilot import PERIOD, SEARCH_PERIOD, PilotThread
 from penstock.threads.settings import Settings
 
 from ..how import how
+from ..patience import PATIENCE
 from .pacing import Paced, started
 from .support import Held, simple, wait_for
 
@@ -73,7 +74,7 @@ def test_an_operator_that_waits_gets_more_workers():
             break
     found = max(int(each.after or 0) for each in engine.decisions if each.what == "thread_level")
     waits.ticks.release(4000)
-    thread.join(30)
+    thread.join(PATIENCE)
     assert found >= 4  # where batches that wait for one another are counted late, it may not stay there
     assert len(engine.results["out"]) == 2000
     changes = [each for each in engine.decisions if each.what == "thread_level"]
@@ -114,7 +115,7 @@ class TestWhatYouSetIsLeftAlone:
             assert len(run.stats.workers) == 8  # half of the rows are still held
         for _ in range(20):
             held.go.release()
-        run.await_end(30)
+        run.await_end(PATIENCE)
         assert {each.controller for each in run.decisions if each.what != "start"} <= {"batches", "first batches"}
         assert replay(run.decisions).same
 
@@ -125,7 +126,7 @@ class TestWhatYouSetIsLeftAlone:
             run.set_threads(0)
         assert "threads" in run.engine.pilot.names
         held.go.release()
-        run.await_end(30)
+        run.await_end(PATIENCE)
 
     @pytest.mark.parametrize("latency", [None, "1 s"])
     def test_the_replicas_of_an_operator(self, latency):
@@ -142,7 +143,7 @@ class TestWhatYouSetIsLeftAlone:
         seen = lever.read(Period(before, run.engine.statistics()))
         assert [each.name for each in (seen.executors if latency else seen.operators)] == ["found"]
         paced.step(100)
-        run.await_end(30)
+        run.await_end(PATIENCE)
 
 
 def test_operators_of_a_query_that_comes_are_steered_and_those_of_one_that_goes_no_more():
@@ -160,7 +161,7 @@ def test_operators_of_a_query_that_comes_are_steered_and_those_of_one_that_goes_
     for _ in range(3):
         run.engine.pilot.step()
     paced.step(100)
-    run.await_end(30)
+    run.await_end(PATIENCE)
     assert [each.controller for each in run.decisions if each.what == "start"] == [
         "rows in flight of ask",
         "rows in flight of tell",
@@ -304,4 +305,4 @@ def test_what_a_latency_target_steers(options, steered):
     for each in pilot.levers:
         assert getattr(each.controller, "target", 0.1) == 0.1
     held.go.release()
-    run.await_end(30)
+    run.await_end(PATIENCE)

@@ -30,6 +30,7 @@ from tests.conformance.flows import CASES
 from tests.testing.library_flows import ONE_INPUT, ROWS, TWO, TWO_INPUTS
 
 from ..how import how
+from ..patience import PATIENCE
 
 SOON = 60.0
 """Seconds for what happens at once, unless it never happens."""
@@ -95,13 +96,13 @@ class TestTheSameComesOut:
         assert trial.results == reference(plan, sequence).rows
 
 
-class Noting(ps.Operator):
+class Noting(ps.Coroutine):
     """Emit each row so many times, and note every one."""
 
     def __init__(self, events: list[str], times: int) -> None:
         self.events, self.times = events, times
 
-    async def process(self, ctx: ps.OperatorContext) -> None:
+    async def process(self, ctx: ps.CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1}):
             row = ctx.pop()
             for _ in range(self.times):
@@ -182,13 +183,13 @@ class TestOthersHaveTheirTurn:
         assert (slow.batches, slow.rows_in, slow.rows_out) == (1, 5, 5)
 
 
-class Endless(ps.Operator):
+class Endless(ps.Coroutine):
     """Emit for ever; tell when it has begun, and when it is closed."""
 
     def __init__(self, begun: threading.Event, closed: list[str]) -> None:
         self.begun, self.closed = begun, closed
 
-    async def process(self, ctx: ps.OperatorContext) -> None:
+    async def process(self, ctx: ps.CoroutineContext) -> None:
         await ctx.wait_for_all({0: 1})
         try:
             while True:
@@ -198,7 +199,7 @@ class Endless(ps.Operator):
             self.closed.append("closed")
 
 
-def no_frame_is_left(operator: ps.Operator) -> bool:
+def no_frame_is_left(operator: ps.Coroutine) -> bool:
     """Tell whether no co-routine of an operator is suspended."""
     return not any(
         inspect.iscoroutine(found) and found.cr_frame is not None and found.cr_frame.f_locals.get("self") is operator
@@ -228,8 +229,8 @@ class TestEndings:
 
     @pytest.mark.parametrize("way", ["1 worker", "2 workers", "1 bound", "dedicated"])
     def test_an_error_in_the_middle_is_the_one_that_is_meant(self, way: str) -> None:
-        class Fails(ps.Operator):
-            async def process(self, ctx: ps.OperatorContext) -> None:
+        class Fails(ps.Coroutine):
+            async def process(self, ctx: ps.CoroutineContext) -> None:
                 while await ctx.wait_for_all({0: 1}):
                     row = ctx.pop()
                     for number in range(row):
@@ -255,7 +256,7 @@ class TestEndings:
         begun, closed = threading.Event(), list[str]()
 
         class Second(Endless):
-            async def process(self, ctx: ps.OperatorContext) -> None:
+            async def process(self, ctx: ps.CoroutineContext) -> None:
                 while await ctx.wait_for_all({0: 1}):
                     if ctx.pop() == 2:
                         self.begun.set()
@@ -283,8 +284,8 @@ class TestEndings:
         here, on = threading.Event(), threading.Event()
         threads: list[str] = []
 
-        class Held(ps.Operator):
-            async def process(self, ctx: ps.OperatorContext) -> None:
+        class Held(ps.Coroutine):
+            async def process(self, ctx: ps.CoroutineContext) -> None:
                 while await ctx.wait_for_all({0: 1}):
                     row = ctx.pop()
                     threads.append(threading.current_thread().name)
@@ -340,7 +341,7 @@ class TestTheOption:
             ps.run(flow, **how(**options))
 
 
-class Counts(ps.Operator):
+class Counts(ps.Coroutine):
     """Count in a local variable; tell when it is closed."""
 
     def __init__(self):
@@ -384,7 +385,7 @@ class TestFrames:
         while not engine.results["out"] and time.monotonic() < deadline:
             time.sleep(0.001)
         engine.stop_now()
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         (count,) = operator.closed
         assert count >= len(engine.results["out"]) > 0

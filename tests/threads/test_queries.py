@@ -10,6 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import FlowError, PenstockError
 
+from ..patience import PATIENCE
 from .pacing import ROWS, Paced, started
 from .support import MODELS, wait_for
 
@@ -34,7 +35,7 @@ def test_they_come_and_go(model):
     ended = paced.past(run, run.cancel_query, "second")
     assert run.queries == ["first", "third"]
     paced.step(ROWS)
-    run.await_end(30)
+    run.await_end(PATIENCE)
     assert [row.n for row in run.results["first"]] == [10 * n for n in range(ROWS)]
     seen: dict[int, int] = {}
     expected = []
@@ -55,7 +56,7 @@ def test_a_query_with_branches_of_its_own():
     paced.step(1)
     began = paced.past(run, run.add_query, "both")
     paced.step(ROWS)
-    run.await_end(30)
+    run.await_end(PATIENCE)
     assert run.results["both"] == [(n, name) for n in range(began, ROWS) for name in "ab"]
 
 
@@ -75,7 +76,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(FlowError, match="brings streams together"):
         paced.past(run, run.add_query, "meets")
     paced.step(ROWS)
-    run.await_end(30)
+    run.await_end(PATIENCE)
     with pytest.raises(PenstockError, match="the flow has ended"):
         run.add_query("meets")
 
@@ -91,7 +92,7 @@ def test_branches_that_part_above_running_operators_do_not_meet_again():
     with pytest.raises(FlowError, match="brings streams together"):
         paced.past(run, run.add_query, "meets")
     paced.step(ROWS)
-    run.await_end(30)
+    run.await_end(PATIENCE)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -103,7 +104,7 @@ def test_a_query_is_cancelled_and_added_again(model):
         paced.past(run, change, "second")
         paced.step(1)
     paced.step(ROWS)
-    run.await_end(30)
+    run.await_end(PATIENCE)
     assert [row.n for row in run.results["first"]] == [10 * n for n in range(ROWS)]
     assert run.results["second"] == sorted(set(run.results["second"]))
 
@@ -142,7 +143,7 @@ def test_a_flow_is_not_changed_from_inside_itself():
 
     source.sink("out", ps.write.callback(listen))
     ready = threading.Event()
-    source.map(lambda row: (ready.wait(30), row)[1], name="wait").sink("late")
+    source.map(lambda row: (ready.wait(PATIENCE), row)[1], name="wait").sink("late")
     run = ps.start(flow, on=ps.Threads(workers=1))
     ready.set()
     run.await_end()

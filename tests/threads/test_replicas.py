@@ -14,12 +14,14 @@ import penstock as ps
 from penstock.errors import FlowError, OperatorError
 from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
+from penstock.threads.batch import CALL
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.policies import POLICIES
-from penstock.threads.replicas import CALL
 from penstock.threads.settings import Settings
+from penstock.threads.stations import INNER
 
 from ..how import how
+from ..patience import PATIENCE
 from .support import MODELS, numbers, wait_for
 
 KEYS = 13
@@ -109,7 +111,7 @@ def test_each_replica_has_its_share(model):
 
 
 def test_replicas_work_at_the_same_time():
-    meet = threading.Barrier(3, timeout=60)
+    meet = threading.Barrier(3, timeout=PATIENCE)
 
     def wait_for_the_others(row: Any) -> int:
         if row.v < 3:
@@ -156,7 +158,7 @@ def test_who_finds_the_head_of_the_shared_queue_busy_calls_nobody():
     for part in ("with another worker", "waits for it"):
         station._queue.put(2, part)
     next(busy)
-    assert list(station.take(-1, CALL)) == []
+    assert list(station.take(INNER, CALL)) == []
     assert next(busy) == (2, "waits for it")
 
 
@@ -211,7 +213,7 @@ def test_a_run_is_told_while_it_runs():
         wait_for(lambda: run.engine._changes or asked.done())  # it is made once the source has its next row
         go.release(200)
         first = asked.result()
-    run.await_end(60)
+    run.await_end(PATIENCE)
     assert 40 <= first < 80
     assert run.results["out"] == [number // KEYS + 1 for number in range(400)]
     stats = run.stats.operators["count"]
@@ -264,7 +266,7 @@ def test_queries_with_replicas_come_and_go(model):
     ready = threading.Event()
 
     def rows() -> Any:
-        ready.wait(30)
+        ready.wait(PATIENCE)
         for number in range(300):
             if number in (60, 180):
                 changed("add")
@@ -277,7 +279,7 @@ def test_queries_with_replicas_come_and_go(model):
     runs.append(ps.start(flow, on=ps.Threads(model=model, workers=2, batch_rows=1)))
     source.parallel(3).map(lambda row: row.v, name="later").sink("late")
     ready.set()
-    assert runs[0].await_end(60)
+    assert runs[0].await_end(PATIENCE)
     assert runs[0].results["out"] == list(range(300))
     late = runs[0].results["late"]
     assert late == [v for v in range(300) if 60 <= v < 120 or v >= 180]
@@ -394,12 +396,12 @@ def test_blocked_time_has_a_cause():
 
     def slow(row: Any) -> Any:
         inside.set()
-        gate.wait(60)
+        gate.wait(PATIENCE)
         return row.v
 
     def rows() -> Any:
         yield from numbers(1)
-        inside.wait(60)  # its own thread is in it, before another one finds its queue full and helps out
+        inside.wait(PATIENCE)  # its own thread is in it, before another one finds its queue full and helps out
         yield from numbers(90)[1:]
 
     flow = ps.Flow("slow")
@@ -413,7 +415,7 @@ def test_blocked_time_has_a_cause():
     wait_for(lambda: stats()["fast"].blocked["full"] > 0.05 and stats()["slow"].full[0] > 0.05)
     assert stats()["slow"].blocked["full"] == 0  # nothing has left it, so nothing below could hold it back
     gate.set()
-    run.await_end(60)
+    run.await_end(PATIENCE)
     assert run.results["out"] == list(range(90))
     assert stats()["slow"].blocked["wait"] > 0.05
 
@@ -422,13 +424,13 @@ def test_sources_are_blocked_by_a_flow_that_is_full():
     gate = threading.Event()
     flow = ps.Flow("full")
     source = flow.source("in", ps.read.items(numbers(40), schema={"v": int}))
-    source.map(lambda row: gate.wait(60) and row.v, name="slow").sink("out")
+    source.map(lambda row: gate.wait(PATIENCE) and row.v, name="slow").sink("out")
     engine = LocalEngine(make_plan(flow), LocalOptions(1, settings=Settings(in_flight=8)))
     thread = threading.Thread(target=engine.run)
     thread.start()
     wait_for(lambda: engine.statistics().batches_in == 8)
     gate.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert engine.results["out"] == list(range(40))
     assert engine.statistics().operators["in"].blocked["full"] > 0
 

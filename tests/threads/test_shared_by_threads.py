@@ -18,12 +18,14 @@ from penstock.rows.timing import BEFORE
 from penstock.threads.element import Element
 from penstock.threads.settings import Settings
 
+from ..patience import PATIENCE
+
 
 def test_two_threads_that_need_a_record_class_at_once_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     made, both = rows.namedtuple, threading.Barrier(2)
 
     def slowly(*args: Any, **options: Any) -> Any:
-        both.wait(30)
+        both.wait(PATIENCE)
         return made(*args, **options)
 
     monkeypatch.setattr(rows, "namedtuple", slowly)

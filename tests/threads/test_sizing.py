@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from dataclasses import replace
@@ -9,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
-from penstock.connectors.feeds import make_feed
 from penstock.elastic.batch_size import WorkDone
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.elastic.pilot import Period
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats, OperatorStats
+from penstock.threads import levers
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.ingress import Cutter
 from penstock.threads.levers import (
@@ -69,6 +70,51 @@ def test_batches_are_larger_where_state_is_kept_by_columns():
         == BATCH_ROWS
     )
     assert COLUMN_SECONDS > WORK_SECONDS
+
+
+def test_a_look_waits_for_a_batch_of_the_size_that_was_set_last(monkeypatch):
+    """Who brings batches in is far ahead: what is through by then are small ones, which are known already."""
+    looks, read = [], FirstBatches.read
+
+    def watched(self: FirstBatches, period: Period) -> WorkDone:
+        found = read(self, period)
+        looks.append((self.state, found.rows))
+        return found
+
+    def late(n: int) -> int:
+        while n == FIRST_ROWS * FIRST_LOOK and engine.element.submitted < 2 * FIRST_LOOK:
+            time.sleep(0.001)
+        return n
+
+    monkeypatch.setattr(FirstBatches, "read", watched)
+    flow = ps.Flow("late")
+    flow.source("in", ps.read.items(range(200_000), schema=int)).map(late, name="late").sink("out")
+    engine = LocalEngine(make_plan(flow), LocalOptions())
+    engine.run()
+    assert len(looks) >= 3
+    assert all(rows >= size for size, rows in looks)
+
+
+def test_no_look_keeps_rows_from_a_function_that_waits(monkeypatch):
+    """One that waits for an answer says nothing of the others, which could be asked for meanwhile."""
+    known = FIRST_ROWS * FIRST_LOOK
+    went_on = asyncio.Event()
+
+    async def patient(n: int) -> int:
+        if n == known:
+            await asyncio.wait_for(went_on.wait(), 10)
+        elif n > 3 * known and engine.element.submitted > 2 * FIRST_LOOK:
+            went_on.set()
+        return n
+
+    flow = ps.Flow("patient")
+    source = flow.source("in", ps.read.items(range(40 * FIRST_ROWS), schema=int))
+    source.map(patient, name="patient", in_flight=100_000).sink("out")
+    for bound in ("FEWEST_ROWS", "MOST_ROWS"):  # many batches, and each as large as the one before
+        monkeypatch.setattr(levers, bound, FIRST_ROWS)
+    engine = LocalEngine(make_plan(flow), LocalOptions())
+    engine.run()
+    assert engine.results["out"] == list(range(40 * FIRST_ROWS))
 
 
 def test_small_differences_change_nothing():
@@ -175,7 +221,7 @@ def test_the_size_may_change_in_the_middle_of_a_slice():
     flow.source("in", ps.read.items(range(1000), schema=int)).sink("out")
     plan = make_plan(flow)
     cutter = Cutter(plan, 10)
-    feed = make_feed(plan.sources[0].operator.reader, "in", time.monotonic)
+    feed = plan.sources[0].operator.reader.feed("in", time.monotonic)
     sizes, rows = [3, 40, 1, 200, 7], []
     for cut in cutter.cut({"in": feed.poll(1000)}):
         rows += cut.rows["in"][0].get_rows()

@@ -12,9 +12,10 @@ import shutil
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from penstock.cli.failures import explain, one_line
 from penstock.errors import OperatorError
@@ -79,7 +80,6 @@ class Progress:
         return (rows - before) / (last - first) if last > first else 0.0
 
     def line(self) -> str:
-        """Describe the run as it stands."""
         if self.last is None:
             return self.doing
         lag = "" if self.last.backlog is None else f" | lag {self.lag()}"
@@ -96,7 +96,6 @@ class Progress:
         return f"{waiting:,} rows" + (f" ({duration(waiting / rate)})" if rate else "")
 
     def total(self, now: float) -> str:
-        """Describe the run as a whole."""
         spent = now - self.began
         rate = f", {_rate(self.rows_in / spent)}" if spent > 0 and self.rows_in else ""
         return (
@@ -116,7 +115,6 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration as people do."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
@@ -132,7 +130,6 @@ def _rate(rows: float) -> str:
 
 
 def size(amount: float) -> str:
-    """Write a number of bytes as people do."""
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1000:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
@@ -141,79 +138,64 @@ def size(amount: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number of things."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 _CLEAR = "\r\x1b[K"
 
 
-class Display(Protocol):
+class Display(ABC):
     """What a run is shown by. `epoch` is called by the engine's thread, the rest by the main one."""
 
+    def __init__(self, progress: Progress, err: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress, self._err, self._clock = progress, err, clock
+
+    @abstractmethod
     def say(self, event: str, text: str, **fields: Any) -> None:
         """Tell that something happened."""
 
     def epoch(self, stats: Any) -> None:
         """Take the statistics of an epoch."""
+        self._progress.take(stats, self._clock())
 
-    def tick(self) -> None:
+    def tick(self) -> None:  # noqa: B027
         """Bring what is shown up to date; called a few times a second."""
 
     def fail(self, error: BaseException) -> None:
         """Tell what the flow failed with."""
+        print("\n".join(explain(error)), file=self._err, flush=True)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Leave the terminal as it was."""
 
 
-class PlainDisplay:
+class PlainDisplay(Display):
     """Write log lines, at most one a second for epochs: a log is read long after, by people."""
 
-    def __init__(self, progress: Progress, err: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress, self._err, self._clock = progress, err, clock
-        self._shown = float("-inf")
+    _shown = float("-inf")
 
     def say(self, event: str, text: str, **fields: Any) -> None:
         print(f"{dt.datetime.now():%H:%M:%S} {text}", file=self._err, flush=True)
 
     def epoch(self, stats: Any) -> None:
+        super().epoch(stats)
         now = self._clock()
-        self._progress.take(stats, now)
         if now - self._shown >= 1:
             self._shown = now
             self.say("epoch", self._progress.line())
 
-    def tick(self) -> None:
-        """Do nothing: each line is written as it comes."""
 
-    def fail(self, error: BaseException) -> None:
-        print("\n".join(explain(error)), file=self._err, flush=True)
-
-    def close(self) -> None:
-        """Do nothing: a log has no end."""
-
-
-class JsonDisplay:
+class JsonDisplay(Display):
     """Write one JSON object a line, one line an epoch."""
 
-    def __init__(self, progress: Progress, err: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress, self._err, self._clock = progress, err, clock
-
     def say(self, event: str, text: str, **fields: Any) -> None:
-        self._write(text, {"event": event, **fields})
-
-    def _write(self, text: str, fields: Mapping[str, Any]) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        line = {"time": now, "message": text, **fields}
+        line = {"time": now, "message": text, "event": event, **fields}
         print(json.dumps(line, default=str), file=self._err, flush=True)
 
     def epoch(self, stats: Any) -> None:
-        self._progress.take(stats, self._clock())
-        self._write(self._progress.line(), self._progress.record())
-
-    def tick(self) -> None:
-        """Do nothing: each line is written as it comes."""
+        super().epoch(stats)
+        self.say(text=self._progress.line(), **self._progress.record())
 
     def fail(self, error: BaseException) -> None:
         fields = {}
@@ -221,15 +203,12 @@ class JsonDisplay:
             fields = {"operator": error.operator, "where": error.where, "row": error.row}
         self.say("failed", one_line(str(error)), error=type(error).__name__, **fields)
 
-    def close(self) -> None:
-        """Do nothing: a log has no end."""
 
-
-class LiveDisplay:
+class LiveDisplay(Display):
     """Rewrite one line of a terminal; what the flow itself prints appears above it."""
 
     def __init__(self, progress: Progress, err: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress, self._err, self._clock = progress, err, clock
+        super().__init__(progress, err, clock)
         self._lock = threading.RLock()
         self._drawn = False
         """Whether the line stands on the terminal now."""
@@ -244,7 +223,7 @@ class LiveDisplay:
 
     def epoch(self, stats: Any) -> None:
         with self._lock:
-            self._progress.take(stats, self._clock())
+            super().epoch(stats)
 
     def tick(self) -> None:
         width = shutil.get_terminal_size().columns - 1
@@ -264,14 +243,13 @@ class LiveDisplay:
                 self._drawn = False
 
     def print_above(self, text: str) -> int:
-        """Write what the flow prints."""
         with self._lock:
             self.clear()
             return self._stdout.write(text)
 
     def fail(self, error: BaseException) -> None:
         self.close()
-        print("\n".join(explain(error)), file=self._err, flush=True)
+        super().fail(error)
 
     def close(self) -> None:
         sys.stdout = self._stdout

@@ -66,7 +66,6 @@ class Interrupts:
 
     @property
     def code(self) -> int:
-        """The exit code of a process that such a signal stopped."""
         return 128 + self.signal
 
     def __enter__(self) -> Interrupts:

@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.dashboard.history import read_history
-    from penstock.dashboard.page import Page
+    from penstock.dashboard.history import Page, read_history
     from penstock.dashboard.server import PageServer
 
     page = Page(read_history(args.directory))

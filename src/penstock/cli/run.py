@@ -27,7 +27,6 @@ from penstock.cli.failures import Interrupts
 from penstock.cli.flags import add_flags, as_flags
 from penstock.cli.loading import add_target, describe_workloads, load_target
 from penstock.cli.page import page_line
-from penstock.connectors.write import Memory
 from penstock.elastic.decisions import HOLD, START
 from penstock.errors import FlowError, did_you_mean
 from penstock.flow import Flow
@@ -166,11 +165,7 @@ def _refuse_names(options: Options, flow: Flow) -> None:
 
 
 def _warn_of_memory(flow: Flow, display: Display) -> None:
-    kept = [
-        node.name
-        for node in flow.nodes.values()
-        if isinstance(node.operator, Sink) and isinstance(node.operator.writer, Memory)
-    ]
+    kept = [node.name for node in flow.nodes.values() if isinstance(node.operator, Sink) and node.operator.writer.keeps]
     if kept:
         sinks = f"sink {kept[0]!r}" if len(kept) == 1 else f"the sinks {', '.join(map(repr, kept))}"
         display.say(

@@ -106,7 +106,6 @@ class Printer:
             self._begun = True
 
     def flush(self) -> None:
-        """Print what is kept."""
         if self._kept:
             show(self._kept, False)
             self._kept, self._begun = [], True

@@ -1,11 +1,13 @@
-"""Write rows to part files: Parquet, JSON lines or CSV; of one partition each, where a sink has partitions."""
+"""Write rows to part files (Parquet, JSON lines or CSV; of one partition each, where a sink has partitions), and join
+these to larger files, in their order."""
 
 from __future__ import annotations
 
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,11 +15,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.connectors.partitions import check_fields, partitions
-from penstock.connectors.paths import locate
-from penstock.connectors.read import FileFormat
+from penstock.connectors.directory import Directory, check_fields, partitions
+from penstock.connectors.files import FileFormat
+from penstock.connectors.paths import locate, open_path, sync_file
 from penstock.connectors.retries import remove_quietly, retried
-from penstock.connectors.write import Directory
 from penstock.errors import FlowError, OperatorError
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk
@@ -26,26 +27,17 @@ from penstock.rows.row_types import infer_row_type
 
 GROUP_ROWS = 131_072
 """Rows of a row group of Parquet, at least, but for the last one."""
+PIECE = 1 << 22
+"""Bytes of text that are copied at once."""
 
 
 def part_name(number: int, form: FileFormat) -> str:
-    """Return the name of the file of a slice."""
     return f"part-{number:05d}.{form}"
 
 
 def format_of(schema: pa.Schema) -> int:
     """Return a number that tells the fields of files apart that may be joined from those that may not."""
     return zlib.crc32(str(schema.remove_metadata()).encode())
-
-
-def sync_written(system: Any, path: str) -> None:
-    """Bring a file that was written down to the disk, where it is on one; its name is synced by others."""
-    if system.type_name == "local":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def sink_columns(
@@ -91,7 +83,6 @@ class SinkBatches:
             yield self.encode(chunk)
 
     def encode(self, chunk: Chunk) -> pa.RecordBatch:
-        """Return the columns of the next rows."""
         known = self._known if self.schema is None else self.schema
         batch, found = sink_columns(self._node, chunk, self._row, known)
         if self.schema is None:
@@ -140,7 +131,7 @@ def _write_part(path: str, batches: Iterable[pa.RecordBatch], writer: Directory)
         system.move(temporary, target)
         return rows, int(system.get_file_info(target).size)
     os.replace(temporary, target)
-    sync_written(system, target)  # the name is synced by the driver, once for all parts, before it is used
+    sync_file(target)  # the name is synced by the driver, once for all parts, before it is used
     return rows, os.stat(target).st_size
 
 
@@ -171,7 +162,6 @@ class FileWriter:
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
         if self._out is None:
             self._open(batch.schema)
         if self._form == "parquet":
@@ -191,7 +181,6 @@ class FileWriter:
         self._out.write(text)
 
     def close(self) -> None:
-        """Finish the file."""
         self._close(failed=False)
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -259,3 +248,59 @@ def _json_lines(batch: pa.RecordBatch) -> bytes:
 
 def _json_value(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+class JoinedFile:
+    """A file that other files are added to; they must have the same fields."""
+
+    def __init__(self, path: str, form: FileFormat, header: bool) -> None:
+        """Make the file with the first rows. `header` tells whether files of CSV begin with one."""
+        self._system, self._path = locate(path)
+        self._form, self._header = form, header
+        self._writer = FileWriter(self._system, self._path, form, header)
+        self._files = 0
+
+    def add(self, source: str) -> None:
+        with open_path(source) as file:
+            if self._form == "parquet":
+                for batch in pq.ParquetFile(file).iter_batches():
+                    self._writer.write(batch)
+            else:
+                self._copy(file)
+        self._files += 1
+
+    def _copy(self, file: Any) -> None:
+        piece = file.read(PIECE)
+        if self._form == "csv" and self._header and self._files:
+            piece = after_header(piece)
+        while piece:
+            self._writer.write_text(piece)
+            piece = file.read(PIECE)
+
+    def close(self) -> int:
+        """Finish the file, down to the disk; return its bytes."""
+        self._writer.close()
+        if self._system.type_name == "local":
+            sync_file(self._path)  # its name is synced by others
+        return int(self._system.get_file_info(self._path).size)
+
+    def abandon(self) -> None:
+        with suppress(Exception):
+            self._writer.close()
+        remove_quietly(self._system, self._path)
+
+
+def join_files(kept: Mapping[str, Any], path: str) -> JoinedFile:
+    """Begin a file that parts of the kind that is kept (format, header) are joined to."""
+    return JoinedFile(path, kept["format"], kept["header"])
+
+
+def after_header(text: bytes) -> bytes:
+    """Return what is after the first line of CSV; the names in it may have ends of lines in quotes."""
+    quoted = False
+    for place, byte in enumerate(text):
+        if byte == 0x22:
+            quoted = not quoted
+        elif byte == 0x0A and not quoted:
+            return text[place + 1 :]
+    return b""

@@ -107,7 +107,6 @@ def stamp_of(path: str) -> Stamp | None:
 
 
 def exists(path: str) -> bool:
-    """Tell whether there is a file or directory."""
     system, inside = locate(path)
     return bool(system.get_file_info(inside).type != fs.FileType.NotFound)
 
@@ -120,3 +119,11 @@ def is_file(path: str) -> bool:
 def is_hidden(path: str) -> bool:
     """Tell whether a part of a path begins as names do that readers pass over."""
     return any(part.startswith(("_", ".")) for part in path.split("/") if part)
+
+
+def sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

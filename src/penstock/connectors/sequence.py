@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.connectors.feeds import Slice
-from penstock.connectors.splits import read_split
+from penstock.connectors.reader import Slice, read_split
 from penstock.connectors.text import Unreadable
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan
@@ -85,7 +84,6 @@ class InputSequence:
         waiting.rows.append((waiting.shown, late, row))
 
     def give_all(self, slices: Mapping[str, Slice]) -> None:
-        """Take what sources give for one epoch."""
         for name, node in self._sources.items():
             if name in slices:
                 for part, row in slice_rows(node, slices[name]):

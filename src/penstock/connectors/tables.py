@@ -1,22 +1,28 @@
-"""Tables for lookups: what they can be, and how they are read."""
+"""Tables for lookups: what they can be, how they are read, what those of a plan have, and when they are read again."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.clock import monotonic
-from penstock.connectors.feeds import make_feed
-from penstock.connectors.read import Files, Frame, Items, reader_type
-from penstock.connectors.splits import read_split
+from penstock.connectors.files import Files
+from penstock.connectors.frame import Frame
+from penstock.connectors.items import Items
+from penstock.connectors.reader import read_split
 from penstock.errors import FlowError, PenstockError, RowTypeError
+from penstock.operators.lookup import Lookup
 from penstock.rows.records import RowType, record_type
 from penstock.rows.row_types import infer_row_type, row_type
+
+if TYPE_CHECKING:
+    from penstock.plan.graph import Node
+    from penstock.plan.plan import Plan
 
 _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _MANY = 1 << 40
@@ -110,7 +116,7 @@ def _once(given: Any, name: str) -> Any:
 
 def _type_of(found: Any, keys: tuple[str, ...], name: str) -> RowType | None:
     if isinstance(found, (Files, Frame)):
-        return reader_type(found, name)
+        return found.row_type(name)
     if isinstance(found, pa.Table):
         return record_type(found.schema)
     return infer_row_type(_rows(found, keys, name))
@@ -171,9 +177,70 @@ def _read(found: Any, keys: tuple[str, ...], kind: RowType, name: str) -> pa.Tab
 
 
 def _batches(reader: Files, kind: RowType, name: str) -> Iterator[pa.RecordBatch]:
-    feed = make_feed(reader, name, monotonic)
+    feed = reader.feed(name, monotonic)
     while (found := feed.poll(_MANY)) is not None:
         for split in found.splits:
             for piece in read_split(reader, kind, split, name):
                 yield kind.encode(piece.rows or []) if piece.columns is None else piece.columns
     feed.close()
+
+
+def lookups(plan: Plan) -> dict[str, Lookup]:
+    """Return the operators of a plan that look rows up in tables."""
+    return {name: node.operator for name, node in plan.nodes.items() if isinstance(node.operator, Lookup)}
+
+
+def read_table(lookup: Lookup, name: str) -> pa.Table:
+    found: pa.Table = lookup.table.read(name).select(lookup.columns)
+    return found
+
+
+def with_content(plan: Plan, name: str, table: pa.Table) -> Plan:
+    node = plan.nodes[name]
+    assert isinstance(node.operator, Lookup)
+    changed = dataclasses.replace(node, operator=node.operator.over(table, name))
+    return dataclasses.replace(plan, graph=plan.graph.replaced({name: changed}))
+
+
+def loaded(plan: Plan, known: Plan | None = None) -> Plan:
+    """Return the plan with the content of all tables: as a known plan has them, else as they are now."""
+    nodes: dict[str, Node] = {}
+    for name, lookup in lookups(plan).items():
+        node = plan.nodes[name]
+        if lookup.content is None:
+            had = known is not None and name in known.nodes
+            found = known.nodes[name].operator if known is not None and had else None
+            made = found if isinstance(found, Lookup) else lookup.over(read_table(lookup, name), name)
+            nodes[name] = dataclasses.replace(node, operator=made)
+    return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
+
+
+class Refreshing:
+    """Says when tables are to be read again."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
+        """Begin with tables that have just been read."""
+        self._clock = clock
+        self._read: dict[str, float] = {}
+        self.change(plan)
+
+    def change(self, plan: Plan) -> None:
+        """Have the tables of another plan; those that are new have just been read."""
+        self._lookups = {name: lookup for name, lookup in lookups(plan).items() if lookup.refresh is not None}
+        now = self._clock() if self._lookups else 0.0
+        self._read = {name: self._read.get(name, now) for name in self._lookups}
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Have tables read as soon as they are asked for."""
+        self._read.update({name: float("-inf") for name in names if name in self._lookups})
+
+    def due(self) -> Iterator[tuple[str, Lookup]]:
+        """Return the tables that are to be read now; they count as read then."""
+        if not self._lookups:
+            return
+        now = self._clock()
+        for name, lookup in self._lookups.items():
+            assert lookup.refresh is not None
+            if now - self._read[name] >= lookup.refresh:
+                self._read[name] = now
+                yield name, lookup

@@ -1,109 +1,28 @@
-"""Say where rows go. A writer describes; the engine writes, in order."""
+"""Say where rows go. A writer (`writer.py`) describes; the engine writes, in order."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from penstock.connectors.paths import absolute, is_file, is_hidden, path_given
-from penstock.connectors.read import FileFormat
-from penstock.connectors.retries import retried
+from penstock.connectors.directory import ROLL_SECONDS, Directory, Retain
+from penstock.connectors.files import FileFormat
+from penstock.connectors.paths import absolute, is_hidden, path_given
+from penstock.connectors.writer import Callback, Console, FrameCallback, Memory, Writer
 from penstock.errors import FlowError
 from penstock.public import makers
 from penstock.rows.timing import ticks
 
-FILE_SIZE = 128_000_000
-"""Bytes of a file, where the user says nothing."""
-LARGE_PART = 8_000_000
-"""Where the user says nothing: what a task wrote is a file of its own from so many bytes on, and not copied."""
-LAST_PART = 1_000_000
-"""The same of an epoch whose rows are to appear with its commit, which would have to wait for the copy."""
-ROLL_SECONDS = 10.0
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
 
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive and Spark call the partition of null."""
-PartFile = tuple[str, int, int, int]
-"""What was written of some rows: name, rows, bytes, and a number that tells which files have the same fields."""
 Size = str | int
 """Bytes: "128 MB", "64 MiB", or a number."""
 Span = str | float | dt.timedelta
 """A time: "10 s", a timedelta, or seconds."""
-
-
-@dataclass(frozen=True)
-class Retain:
-    """How much of what was published is kept: files, bytes, or seconds; None where that does not matter."""
-
-    files: int | None = None
-    bytes: int | None = None
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Directory:
-    """A directory of files that appear whole: `epoch=N/part-00000.parquet`, or `k=1/part-N-00000.parquet`.
-
-    Names tell the order, and N is the last epoch that a file has rows of.
-    """
-
-    path: str
-    format: FileFormat
-    header: bool = True
-    file_size: int | None = None
-    roll_every: float = ROLL_SECONDS
-    retain: Retain | None = None
-    _: KW_ONLY
-    partition_by: tuple[str, ...] = ()
-
-    @property
-    def full(self) -> int:
-        """Return from how many bytes on what waits is a file."""
-        return FILE_SIZE if self.file_size is None else self.file_size
-
-    @property
-    def large(self) -> int:
-        """Return from how many bytes on the file of one task is left as it is."""
-        return LARGE_PART if self.file_size is None else max(1, self.file_size // 2)
-
-    @property
-    def last(self) -> int | None:
-        """Return the same for an epoch that appears with its commit; None where the user says how large files are."""
-        return LAST_PART if self.file_size is None else None
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Keep the rows; read them as `run.results[name]`."""
-
-
-@dataclass(frozen=True)
-class Console:
-    """Print rows on the driver, at most `limit` an epoch."""
-
-    limit: int = 20
-
-
-@dataclass(frozen=True)
-class Callback:
-    """Call a function on the driver with each epoch's rows, in order: `function(rows, epoch)`."""
-
-    function: Callable[[list[Any], int], Any]
-
-
-@dataclass(frozen=True)
-class FrameCallback:
-    """Call a function with each epoch's rows as a Spark DataFrame: `function(dataframe, epoch)`."""
-
-    function: Callable[[Any, int], Any]
-
-
-Writer = Directory | Memory | Console | Callback | FrameCallback
 
 
 def parquet(
@@ -236,29 +155,11 @@ def frame(function: Callable[[Any, int], Any]) -> FrameCallback:
     return FrameCallback(function)
 
 
-def refuse_file(sink: str, writer: Directory) -> None:
-    """Refuse to write a directory where there is a file."""
-    if retried(lambda: is_file(writer.path), f"sink {sink!r}: looking at", writer.path):
-        raise FlowError(f"sink {sink!r}: {writer.path} is a file; give a directory")
-
-
-def refuse_strangers(sink: str, writer: Directory, names: Iterable[str]) -> None:
-    """Refuse a directory that holds files of somebody else, by the names in it: readers could not tell them apart."""
-    own = ("epoch=", ".", *(f"{name}=" for name in writer.partition_by[:1]))
-    others = sorted(name for name in names if name != "_penstock" and not name.startswith(own))
-    if others:
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        raise FlowError(
-            f"sink {sink!r}: {writer.path} holds files that no run of Penstock has written ({others[0]}{more}), which "
-            f"whoever reads the directory would take for rows; write to a directory of its own, or move them away"
-        )
-
-
 def as_writer(value: Any) -> Writer:
     """Take a writer as it is; wrap a function; None means memory."""
     if value is None:
         return Memory()
-    if isinstance(value, (Directory, Memory, Console, Callback, FrameCallback)):
+    if isinstance(value, Writer):
         return value
     if callable(value):
         return Callback(value)

@@ -18,8 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from penstock.dashboard.guard import Guard
-from penstock.dashboard.metrics import CONTENT_TYPE, write_metrics
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import Page
+from penstock.dashboard.sampling import CONTENT_TYPE, write_metrics
 from penstock.errors import PenstockError
 
 
@@ -48,7 +48,6 @@ class QuietServer(uvicorn.Server):
         self._awake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     async def main_loop(self) -> None:
-        """Wait until `end` is called."""
         self.server_state.default_headers = self.config.encoded_headers
         woken = asyncio.Event()
         self._awake = asyncio.get_running_loop(), woken
@@ -76,7 +75,6 @@ MOST_BODY = 4096
 
 
 def make_app(page: Page, token: str, open_here: bool) -> ASGIApp:
-    """Make the application that serves one page."""
     folder = resources.files("penstock.dashboard") / "assets"
     assets = {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in TYPES}
     index = (folder / "index.html").read_text().replace("{token}", html.escape(token, quote=True))

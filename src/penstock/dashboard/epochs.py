@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.dashboard.graph import Reached, pressure_in_epochs
 from penstock.elastic.shard_balance import imbalance
-from penstock.kernels.hot_keys import HIDDEN
+from penstock.kernels.shards import HIDDEN
 from penstock.statistics import FlowStats, OperatorStats
 
 Json = dict[str, Any]
@@ -33,7 +33,6 @@ class ShardTracker:
         self._moved: dict[str, int] = {}
 
     def take(self, stats: FlowStats, at: float) -> None:
-        """Compare an epoch's tables with those before."""
         for name, operator in stats.operators.items():
             if operator.hot_keys:  # else it had no rows: what was hot is still known
                 self._hot_keys[name] = [
@@ -113,7 +112,6 @@ class EpochView:
         self._reach = Reached()
 
     def take(self, stats: FlowStats, at: float) -> None:
-        """Take in an epoch that was committed just now."""
         self._shards.take(stats, at)
         self._recent.append((at, stats))
 
@@ -201,7 +199,6 @@ def describe_operator(now: OperatorStats, lately: OperatorStats, span: float) ->
 
 
 def epoch_as_json(stats: FlowStats, at: float) -> Json:
-    """Return one epoch as plain JSON."""
     split = {part: round(seconds, 5) for part, seconds in stats.split.items()} or {"user": round(stats.seconds, 5)}
     return {
         "epoch": stats.epoch,

@@ -61,7 +61,6 @@ class Guard:
         self._app, self._token, self._open_here = app, token, open_here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return  # there is nothing but HTTP here
 

@@ -5,7 +5,8 @@
     decisions   every decision with the statistics that it saw, to be replayed; of a long log the newest part
 
 On disk the file is `history.sqlite`; each run of a checkpoint goes on after the one before. Where the directory is in
-an object store the file is kept in a temporary directory and copied now and then.
+an object store the file is kept in a temporary directory and copied now and then. `Page` is what can be asked of a run:
+the same for one that goes on and for one of which only its history is left.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyarrow import fs
 
@@ -168,7 +169,6 @@ class History:
         (self._decision_bytes,) = self._one("SELECT total(length(line)) FROM decisions")
 
     def describe(self, about: Json) -> None:
-        """Write what stands above all samples."""
         with self._lock, self._db:
             self._db.execute("DELETE FROM run")
             self._db.execute("INSERT INTO run VALUES (?)", (json.dumps({"version": VERSION, **about}),))
@@ -370,3 +370,53 @@ def _short(mark: int, at: float, line: str) -> Json:
         "numbers": dict(decision.numbers),
         "start": decision.what == START,
     }
+
+
+class Live(Protocol):
+    """A run of this process, as the page sees it."""
+
+    finished: bool
+
+    def listen(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
+        """Call a function with each sample to come, encoded; return what ends that."""
+
+    def change_query(self, action: str, name: str) -> int:
+        """Add or cancel a query; return the first batch that it concerns."""
+
+
+class Page:
+    """A run as browsers see it; without `live` it is one of the past."""
+
+    def __init__(self, history: History, live: Live | None = None) -> None:
+        self.history, self._live = history, live
+        if live is None and not history.latest():
+            raise PenstockError("the history of this run has no samples; it ended before the first one was written")
+
+    def document(self) -> Json:
+        """Return everything that the page begins with."""
+        return {
+            "live": self._live is not None and not self._live.finished,
+            "graph": self.history.about().get("graph", {"nodes": [], "edges": [], "version": 0}),
+            "sample": self.sample(),
+            "points": self.history.points(),
+            "decisions": self.history.marks_after(0),
+        }
+
+    def sample(self) -> Json:
+        last = self.history.latest()
+        if self._live is None:
+            # It had no time to say how it ended: it was killed, or still runs elsewhere.
+            state = "ended" if last["state"] == "running" else last["state"]
+            counts = {"decisions": self.history.total, "held": self.history.held}
+            return {**last, **counts, "state": state, "can_change": False}
+        return last
+
+    def listen(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
+        """Call a function with each sample to come, encoded; return what ends that."""
+        return (lambda: None) if self._live is None else self._live.listen(listener)
+
+    def change_query(self, action: str, name: str) -> int:
+        """Add or cancel a query; return the first batch that it concerns."""
+        if self._live is None:
+            raise PenstockError("the flow has ended")
+        return self._live.change_query(action, name)

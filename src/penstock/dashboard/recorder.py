@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import as_real, perf_counter, waiting_time
-from penstock.dashboard.history import History, HistoryFile, Timed
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import History, HistoryFile, Page, Timed
 from penstock.dashboard.sampling import Sampler
 from penstock.elastic.decisions import Decision
 from penstock.errors import PenstockError
@@ -55,7 +54,6 @@ class Recorder:
         self._thread = threading.Thread(target=self._loop, name="penstock-recorder", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
         self._thread.start()
 
     def listen(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
@@ -157,8 +155,8 @@ def wall_time(
     return now - ago if 0 <= ago < now else now
 
 
-class Watch:
-    """A recorder, and a server where a page is wanted."""
+class Watch(Recorder):
+    """A recorder at work, and a server where a page is wanted."""
 
     def __init__(
         self,
@@ -170,32 +168,25 @@ class Watch:
         token: str | None = None,
         history: str | None = None,
     ) -> None:
-        self._recorder = Recorder(run, engine, history=history)
-        self._recorder.tick()
+        super().__init__(run, engine, history=history)
+        self.tick()
         self._server: PageServer | None = None
         if page is not None and page is not False:
             from penstock.dashboard.server import PageServer
 
             port = None if page is True else page
-            self._server = PageServer(Page(self._recorder.seen, self._recorder), host, port, token)
-        self._recorder.start()
+            self._server = PageServer(Page(self.seen, self), host, port, token)
+        self.start()
 
     @property
     def address(self) -> str | None:
-        """Return the page's address, if there is a page."""
         return None if self._server is None else self._server.address
 
     @property
     def token(self) -> str | None:
-        """Return the token of the page, if there is one."""
         return None if self._server is None else self._server.token
 
-    def finish(self, state: str) -> None:
-        """Take the last sample when the flow has ended; the page stays, and shows it."""
-        self._recorder.finish(state)
-
     def close(self) -> None:
-        """Take the page away."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 
 from penstock.dashboard.guard import is_loopback
-from penstock.dashboard.page import Page
+from penstock.dashboard.history import Page
 from penstock.errors import PenstockError
 
 PORT = 4147
@@ -48,11 +48,9 @@ class PageServer:
 
     @property
     def token(self) -> str:
-        """Return what changes need."""
         return self._token
 
     def close(self) -> None:
-        """Stop answering."""
         self._server.end()
         self._thread.join(START_SECONDS)
         self._socket.close()

@@ -7,11 +7,11 @@ from typing import Any
 
 from penstock.dashboard.epochs import describe_operator, describe_shards, key_bytes
 from penstock.dashboard.graph import Reached, pressure_in_queues
-from penstock.kernels.state_size import state_bytes
+from penstock.kernels.shards import state_bytes
 from penstock.run import Run
 from penstock.statistics import FlowStats, Latency, OperatorStats
 from penstock.threads.engine import LocalEngine
-from penstock.threads.stations import StatefulStation
+from penstock.threads.stateful_station import StatefulStation
 
 Json = dict[str, Any]
 
@@ -145,5 +145,4 @@ class ThreadsView:
 
 
 def latency(found: Latency | None) -> Json | None:
-    """Return a latency as plain JSON, in seconds."""
     return None if found is None else {"p50": round(found.p50, 5), "p99": round(found.p99, 5)}

@@ -1,17 +1,17 @@
 """Decide how many threads, replicas, shards, tasks and cores a flow uses: pure controllers.
 
 `base` says what a controller is, `pilot` runs several by their levers (`levers`: those that need no engine),
-`decisions` logs and replays what they do, `journal` keeps the log, `costs` is what work is expected to cost. The rest,
+`decisions` keeps and replays what they do, `costs` is what work, and a change, is expected to cost. The rest,
 by what it decides:
 
     thread_level         threads of a PE, by trust and trends (`levels`, `search`, `keeping_up`)
-    waiting              rows in flight of an operator that waits
+    levels               rows in flight of an operator that waits, by the search that threads have, too
     utilization_pool     threads of a pool, by how busy they are
     replicas             replicas of a bottleneck operator
     rebinding            which worker runs an operator
     shard_balance        which task owns a shard
     core_allocation      cores of each executor for a latency target
-    epoch_tasks          tasks of a stage on Spark, by what epochs cost (`calm`: what a change costs)
+    epoch_tasks          tasks of a stage on Spark, by what epochs cost
     epoch_rows           rows of an epoch on Spark, for a latency target
     epochs               whether one task will do on Spark, waits and executors
     assignment           which node's cores an executor gets

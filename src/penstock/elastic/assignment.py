@@ -162,7 +162,6 @@ class _Cluster:
     """Work on a copy of the assignment within one step."""
 
     def __init__(self, statistics: AssignmentStatistics) -> None:
-        """Count the cores held and idle."""
         executors = statistics.executors
         self.held = _held(statistics)
         self.idle = np.array(statistics.node_cores, dtype=np.int64) - self.held.sum(axis=1)

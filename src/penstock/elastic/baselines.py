@@ -17,8 +17,6 @@ from penstock.elastic.thread_level import ThreadStatistics
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Hold no settings."""
-
     name: ClassVar[str] = "static"
 
     def start(self) -> NoState:
@@ -37,8 +35,6 @@ class RoundRobinState:
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinBinding:
-    """Hold no settings."""
-
     name: ClassVar[str] = "round_robin_binding"
 
     def start(self) -> RoundRobinState:

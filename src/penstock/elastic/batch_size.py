@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent, time_text
-from penstock.elastic.costs import line
+from penstock.elastic.costs import Calm, CalmState, line
+from penstock.elastic.search import Usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class BatchStatistics:
     """Rows that wait."""
     size: int | None = None
     """The size in force, where others may have changed it."""
+    at: float = 0.0
+    """Seconds of a clock that never goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class BatchState:
     behind_at: int = 0
     behind_arrivals: float = 0.0
     backlog: float = 0.0
+    _: KW_ONLY
+    calm: CalmState = field(default_factory=CalmState)
+    asked: int = 0
+    """Periods in a row that asked for another size, once the run is settled."""
+    arrivals: Usual = field(default_factory=Usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,9 @@ class BatchSize:
     to help, and halves when half the size is expected to keep up. A backlog that is already shrinking is left to
     shrink: a hiccup must not make batches larger for good. A size that fell behind is remembered and not tried again
     until the input slows down. Against a target the size also doubles where rows wait and the target leaves room.
+
+    With a `calm`, once the run is settled several periods in a row must ask for another size, and some time after the
+    last change, because one that is noisy says little; unless rows come at another rate, and the run is young again.
     """
 
     name: ClassVar[str] = "batch_size"
@@ -116,6 +127,11 @@ class BatchSize:
     """Seconds; a batch that would take less, were all of its time for its rows, is not tried."""
     room: float = 0.7
     """The size doubles if that is expected to use no more than this part of what the target allows."""
+    calm: Calm | None = None
+    looks: int = 10
+    """Periods in a row that must ask for another size, once the run is settled."""
+    noise_limit: int = 3
+    """More periods in a row than this must have another rate to mean another load."""
 
     def start(self) -> BatchState:
         return BatchState(clamp(self.initial, self.low, self.high))
@@ -123,11 +139,27 @@ class BatchSize:
     def step(self, state: BatchState, statistics: BatchStatistics) -> tuple[BatchState, Actions]:
         if statistics.rows <= 0:
             return state, ()
-        if statistics.size is not None and statistics.size != state.size:
-            state = replace(state, size=clamp(statistics.size, self.low, self.high))
+        after, actions = self._choose(state, statistics)
+        if self.calm is None:
+            return after, actions
+        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        usual, other = state.arrivals.add(statistics.arrivals, self.load_change, self.noise_limit)
+        if other:
+            calm = replace(calm, began=at)
+        asked = state.asked + 1 if actions else 0
+        young = self.calm.young(calm, at)
+        if actions and (young or (asked >= self.looks and self.calm.quiet(calm, at))):
+            return replace(after, calm=self.calm.change(calm, at), asked=0, arrivals=usual), actions
+        kept = replace(state, points=after.points, backlog=after.backlog, size=self._size(state, statistics))
+        return replace(kept, calm=calm, asked=asked, arrivals=usual), ()
+
+    def _size(self, state: BatchState, statistics: BatchStatistics) -> int:
+        return state.size if statistics.size is None else clamp(statistics.size, self.low, self.high)
+
+    def _choose(self, state: BatchState, statistics: BatchStatistics) -> tuple[BatchState, Actions]:
         before = state.backlog
         points = _add_point(state.points, statistics.rows, statistics.seconds)
-        state = replace(state, points=points, backlog=statistics.backlog)
+        state = replace(state, size=self._size(state, statistics), points=points, backlog=statistics.backlog)
         busy = statistics.arrivals * statistics.seconds / statistics.rows
         size = state.size
         # Where nothing comes in, what waits is work to do, and no sign of being too slow.

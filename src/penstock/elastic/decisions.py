@@ -1,4 +1,4 @@
-"""Record every decision as a line of JSON, and replay a log to check that the controllers decide the same.
+"""Run controllers by name, record each decision as a line of JSON, and replay a log to see that they decide the same.
 
 A `Recorded` is a controller with its state, under a name of its own ("pe0/thread_level"). What it logs:
 
@@ -19,30 +19,26 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from penstock.elastic.assignment import Assignment
-from penstock.elastic.base import Action, Actions, Controller, Figures, ShardTable, Value
-from penstock.elastic.baselines import (
-    GreedyRebinding,
-    NaiveAssignment,
-    ResourceCentric,
-    RoundRobinBinding,
-    StreamsRules,
+from penstock.elastic import (
+    assignment,
+    baselines,
+    batch_size,
+    core_allocation,
+    epoch_rows,
+    epoch_tasks,
+    epochs,
+    levels,
+    rebinding,
+    replicas,
+    shard_balance,
+    thread_level,
+    utilization_pool,
 )
-from penstock.elastic.batch_size import BatchSize, BatchWork
-from penstock.elastic.core_allocation import CoreAllocation
-from penstock.elastic.epoch_rows import EpochRows
-from penstock.elastic.epoch_tasks import EpochTasks
-from penstock.elastic.epochs import EpochWait, ExecutorCount, OneTask
-from penstock.elastic.rebinding import Rebinding
-from penstock.elastic.replicas import Replicas
-from penstock.elastic.shard_balance import ShardBalance
-from penstock.elastic.thread_level import ThreadLevel
-from penstock.elastic.utilization_pool import UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency
+from penstock.elastic.base import Action, Actions, Controller, Figures, ShardTable, Value
 
 T = TypeVar("T")
 Json = Any  # What `json` reads and writes; a recursive alias helps neither mypy nor the reader.
@@ -113,30 +109,15 @@ def _build_union(kinds: tuple[Any, ...], value: Json) -> Any:
     raise TypeError(f"{value!r} fits none of {kinds}: {'; '.join(errors)}")
 
 
+_MODULES = (
+    *(assignment, baselines, batch_size, core_allocation, epoch_rows, epoch_tasks, epochs, rebinding, replicas),
+    *(shard_balance, levels, thread_level, utilization_pool),
+)
 CONTROLLERS: dict[str, type[Controller[Any, Any]]] = {
-    controller.name: controller
-    for controller in (
-        Assignment,
-        BatchSize,
-        BatchWork,
-        CoreAllocation,
-        EpochRows,
-        EpochTasks,
-        EpochWait,
-        ExecutorCount,
-        GreedyRebinding,
-        NaiveAssignment,
-        OneTask,
-        Rebinding,
-        Replicas,
-        ResourceCentric,
-        RoundRobinBinding,
-        ShardBalance,
-        StreamsRules,
-        ThreadLevel,
-        UtilizationPool,
-        WaitingConcurrency,
-    )
+    vars(kind)["name"]: kind
+    for module in _MODULES
+    for kind in vars(module).values()
+    if isinstance(kind, type) and isinstance(vars(kind).get("name"), str) and kind is not baselines.Static
 }
 """Every controller that may appear in a log. `Static` decides nothing, so it has nothing to log."""
 
@@ -170,9 +151,11 @@ class Decision:
 
     def action(self) -> Action:
         """Return the line as the action that it logs."""
-        return Action(self.what, self.target, self.before, self.after, self.why, self.numbers, tables=self.tables)
+        return Action(**{name: getattr(self, name) for name in _ACTION})
 
 
+_ACTION = tuple(field.name for field in dataclasses.fields(Action))
+"""What a line has of the action that it logs."""
 # `from` is a word of Python's own, and `seen` is shorter than what it names.
 _NAMES = {"before": "from", "after": "to", "statistics": "seen"}
 _LINE = ("time", "epoch", "controller", "step", "what", "target", "before", "after", "why")
@@ -234,19 +217,7 @@ class Recorded(Generic[State, Statistics]):
         number = self.steps + 1
         after = replace(self, state=state, steps=number)
         lines = tuple(
-            Decision(
-                self.name,
-                number,
-                each.what,
-                each.target,
-                each.before,
-                each.after,
-                why=each.why,
-                time=time,
-                epoch=epoch,
-                numbers=each.numbers,
-                tables=each.tables,
-            )
+            Decision(self.name, number, **{name: getattr(each, name) for name in _ACTION}, time=time, epoch=epoch)
             for each in actions or (Action(HOLD, "", None, None, ""),)
         )
         return after, actions, (replace(lines[0], statistics=plain(statistics)), *lines[1:])
@@ -318,8 +289,6 @@ def replay(log: Iterable[Decision]) -> Replay:
 
 @dataclass(slots=True)
 class _Running:
-    """A controller in a replay."""
-
     controller: Any
     state: Any
     statistics: type[Any]
@@ -357,3 +326,93 @@ def _steps(log: Iterable[Decision]) -> Iterator[list[Decision]]:
             raise ValueError(f"step {line.step} of {line.controller} begins without its statistics")
         open_steps[line.controller] = [line]
     yield from open_steps.values()
+
+
+KEPT = 500
+"""A chapter of the journal has as many epochs, or periods; the last two chapters are kept."""
+MOST_BYTES = 8 << 20
+"""A chapter that would be longer than this on disk ends sooner: a thousand operators have much to say, and what keeps
+the newest part of it must find the beginning of a chapter in there."""
+_LINE_BYTES = 250
+"""About what a line takes without its statistics."""
+
+
+class Journal:
+    """The controllers of a run, each under its name, and their decisions.
+
+    A moment is the number of an epoch, or of a period that has its `time` in seconds, too. A run may last for ever, so
+    old decisions go. A chapter begins with a start line of every controller that holds the state it has by then: any
+    chapter can be replayed without the ones before.
+    """
+
+    def __init__(self) -> None:
+        self._controllers: dict[str, Recorded[Any, Any]] = {}
+        # How many lines are gone, the chapter before, and this one. One reference, so that who reads it while a chapter
+        # ends sees all of it as of one moment.
+        self._book: tuple[int, list[Decision], list[Decision]] = (0, [], [])
+        self._since = self._bytes = 0
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Return what was decided, oldest first; chapters before the last two are gone."""
+        return self.decisions_since(0)[0]
+
+    def decisions_since(self, known: int) -> tuple[list[Decision], int]:
+        """Return what was decided behind so many decisions, as far as it is kept, and how many there are by now."""
+        dropped, before, chapter = self._book
+        kept = [*before, *chapter]
+        return kept[max(0, known - dropped) :], dropped + len(kept)
+
+    def begin(self, name: str, controller: Controller[Any, Any], moment: int, time: float | None = None) -> None:
+        self._controllers[name], line = Recorded.begin(name, controller, *_stamp(moment, time))
+        self._book[2].append(line)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a controller of that name decides."""
+        return name in self._controllers
+
+    def end(self, name: str) -> None:
+        """Let a controller go: later chapters begin without it."""
+        self._controllers.pop(name, None)
+
+    def state(self, name: str) -> Any:
+        return self._controllers[name].state
+
+    def step(
+        self,
+        name: str,
+        statistics: Any,
+        moment: int,
+        time: float | None = None,
+        *,
+        detailed: Callable[[Any], Any] = lambda seen: seen,
+    ) -> Actions:
+        """Let a controller decide; return what to do.
+
+        Where it changes something it decides by what `detailed` makes of the statistics: the same, with what is too
+        long to log where nothing changes.
+        """
+        if moment - self._since >= KEPT or self._bytes >= MOST_BYTES:
+            self._turn(moment, time)
+        known, actions, lines = self._controllers[name].step(statistics, *_stamp(moment, time))
+        if any(action.after is not None for action in actions) and (full := detailed(statistics)) is not statistics:
+            known, actions, lines = self._controllers[name].step(full, *_stamp(moment, time))
+        self._controllers[name] = known
+        self._book[2].extend(lines)
+        self._bytes += len(json.dumps(lines[0].statistics)) + _LINE_BYTES * len(lines)
+        return actions
+
+    def _turn(self, moment: int, time: float | None) -> None:
+        dropped, before, chapter = self._book
+        starts = []
+        for name, known in self._controllers.items():
+            _, line = Recorded.begin(name, known.controller, *_stamp(moment, time))
+            why = f"{known.controller.name} goes on"
+            seen = {**line.statistics, "state": plain(known.state)}
+            starts.append(replace(line, step=known.steps, why=why, statistics=seen))
+        self._book, self._since, self._bytes = (dropped + len(before), chapter, starts), moment, 0
+
+
+def _stamp(moment: int, time: float | None) -> tuple[float | None, int | None]:
+    """Return the time and the epoch of a line: a period has the one, an epoch the other."""
+    return (None, moment) if time is None else (time, None)

@@ -7,8 +7,7 @@ from statistics import median
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, time_text
-from penstock.elastic.calm import Calm, CalmState
-from penstock.elastic.costs import Costs, Sample, fit
+from penstock.elastic.costs import Calm, CalmState, Costs, Sample, fit
 
 
 @dataclass(frozen=True, slots=True)

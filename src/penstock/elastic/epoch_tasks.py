@@ -8,8 +8,8 @@ from statistics import median
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, ShardTable, clamp, in_words, things, time_text
-from penstock.elastic.calm import Calm, CalmState
-from penstock.elastic.costs import PRIOR, Costs, Sample, fit
+from penstock.elastic.costs import PRIOR, Calm, CalmState, Costs, Sample, fit
+from penstock.elastic.search import Usual
 from penstock.elastic.shard_balance import ShardStatistics, even_out
 
 
@@ -28,6 +28,9 @@ class EpochStatistics:
     """The most tasks that there is room for by now: machines come and go. None leaves it to the controller."""
     at: float = 0.0
     """When the epoch ended, in seconds of a clock that never goes back."""
+    began: float | None = None
+    """When the run began, by the same clock: it may have run in one task until now, and is not young because of that.
+    None is with this epoch."""
     operators: tuple[ShardStatistics, ...] = ()
     """The shards of the stage's operators, for the tables that go with another number of tasks; they are long, and so
     they are there only where the number changes."""
@@ -50,6 +53,14 @@ class EpochState:
     """When tasks were given back last, and the rows that epochs had before."""
     failed: tuple[int, int] | None = None
     """Tasks that were too few soon after others had been given back, and the rows that epochs had before that."""
+    rate: Usual = field(default_factory=Usual)
+    """Rows a second."""
+    seen: float | None = None
+    """When the last epoch ended."""
+    span: float = 0.0
+    """Seconds from the end of the one before it until then."""
+    lighter: bool = False
+    """Whether fewer rows come than did when the tasks were last changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class EpochTasks:
     """
 
     name: ClassVar[str] = "epoch_tasks"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     target: float | None = None
     low: int = 1
@@ -94,6 +105,9 @@ class EpochTasks:
     """Fewer tasks must be expected to take no more than this part of the target, where epochs vary much."""
     settled_ease: float = 0.5
     """The same once the run is settled: epochs that take longer have more rows, and take longer again."""
+    doubt: int = 0
+    """How many times twice as much as else it must cost to stay with fewer tasks, once some were given back. With any,
+    numbers of tasks are not tried again because epochs have become shorter."""
     free_worth: float = 0.025
     """What a free task is worth in an epoch, as a part of what a change costs: so long it must be wanted."""
     goal: float = 1.05
@@ -109,9 +123,11 @@ class EpochTasks:
     def _decide(self, state: EpochState, statistics: EpochStatistics) -> tuple[EpochState, Actions]:
         """Add the epoch, fit the costs, choose."""
         now, at = statistics.tasks, statistics.at
+        if state.calm.began is None and statistics.began is not None:
+            state = replace(state, calm=replace(state.calm, began=statistics.began))
         if statistics.seconds <= 0:
             return state, self._bounded(statistics)
-        state = self._trust(state, statistics)
+        state = self._trust(self._rated(state, statistics), statistics)
         noise = _noise(state.epochs, now)
         costs = fit(state.epochs, self.prior)
         times = self._times(state, costs, statistics)
@@ -135,11 +151,24 @@ class EpochTasks:
                 state = replace(state, failed=(now, state.gave[1]))
             gives = chosen < now and not young
             state = replace(state, gave=(at, _usual_rows(state.epochs)) if gives else None)
-            calm, wanted = self.calm.change(calm, at), None
+            calm, wanted, state = self.calm.change(calm, at), None, replace(state, lighter=False)
+            if gives:  # a slow epoch soon after says little: what is known of fewer tasks may be long ago
+                calm = replace(calm, streak=calm.streak + self.doubt)
             why = self._why(times, statistics, chosen, missing is not None)
             actions.append(Action("tasks", "", now, chosen, why, _figures(times, statistics, chosen, costs)))
         state = replace(state, calm=calm, wanted=wanted, unmet=problem is not None)
         return state, self._with_tables(tuple(actions), statistics)
+
+    def _rated(self, state: EpochState, statistics: EpochStatistics) -> EpochState:
+        """Note how many rows come, and whether they have become fewer."""
+        since = 0.0 if state.seen is None else statistics.at - state.seen
+        # The rows of an epoch have come while the one before it ran.
+        before, state = state.span, replace(state, seen=statistics.at, span=since)
+        if before <= 0:
+            return state
+        rate, other = state.rate.add(statistics.rows / before, self.load_change, self.noise_limit)
+        lighter = rate.mean < state.rate.mean if other else state.lighter
+        return replace(state, rate=rate, lighter=lighter)
 
     def _bounded(self, statistics: EpochStatistics) -> Actions:
         """Go to the bounds: tasks may come from a checkpoint that a larger machine has left."""
@@ -179,8 +208,9 @@ class EpochTasks:
         changed = None
         if len(older) >= self.noise_limit:
             changed = _changed(older, recent, 1 + max(self.load_change, 2 * spread), costs)
+        varies = _spread(same) if self.doubt else 0.0  # few older ones may be alike by luck
         known = len(older) >= 2 * self.noise_limit  # of fewer, how much they vary is not known well enough
-        if changed is not None and known and self._relearns(state, max(changed, 1 / changed), spread, statistics.at):
+        if changed is not None and known and self._relearns(state, changed, max(spread, varies), statistics.at):
             young = CalmState(statistics.at, state.calm.changed, state.calm.streak)
             return replace(state, epochs=recent, calm=young, relearned=statistics.at)
         if changed is not None:
@@ -196,8 +226,10 @@ class EpochTasks:
 
     def _relearns(self, state: EpochState, changed: float, spread: float, at: float) -> bool:
         """Tell whether epochs differ so much that numbers of tasks are to be tried again, and have not been lately."""
+        if self.doubt and changed < 1 and not self.calm.young(state.calm, at):
+            return False  # what takes less time than it did is not urgent
         lately = state.relearned is not None and at - state.relearned < self.calm.patience
-        return changed > 1 + max(1.0 if lately else self.relearn, 4 * spread)
+        return max(changed, 1 / changed) > 1 + max(1.0 if lately else self.relearn, 4 * spread)
 
     def _times(self, state: EpochState, costs: Costs, now: EpochStatistics) -> dict[int, float]:
         """Return what an epoch is expected to take for each number of tasks."""
@@ -259,6 +291,8 @@ class EpochTasks:
 
     def _can_give(self, state: EpochState, chosen: int, now: EpochStatistics) -> bool:
         """Tell whether tasks can be given back on the strength of what is expected of fewer."""
+        if self.doubt and not state.lighter:
+            return False  # as much comes as before: what was chosen then is not chosen anew
         if chosen > now.tasks / 2 and all(epoch.tasks != chosen for epoch in state.epochs):
             return False  # to save less than half is not worth to try what nobody has measured
         if state.failed is None or chosen > state.failed[0]:

@@ -7,8 +7,7 @@ from statistics import median
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, in_words, instead, things, time_text
-from penstock.elastic.calm import Calm, CalmState
-from penstock.elastic.costs import Costs, split
+from penstock.elastic.costs import Calm, CalmState, Costs, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,8 @@ class PaceState:
     """What an epoch took when waiting began."""
     failed: float | None = None
     """What one took when waiting began that was given up: with more rows in each, epochs took too long for it."""
+    asked: int = field(default=0, kw_only=True)
+    """Epochs in a row by which a wait should begin, or be longer, once the run is settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class EpochWait:
     shorter: float = 0.7
     """Which part of what they took epochs must take for waiting to be tried again that was given up."""
     calm: Calm = field(default_factory=Calm)
+    looks: int = 0
+    """So many epochs in a row must ask for a longer wait, once the run is settled: few may be short by luck."""
 
     def start(self) -> PaceState:
         return PaceState()
@@ -82,8 +85,11 @@ class EpochWait:
             every = 0.0
         change = abs(every - state.every)
         small = change < self.least_change * self.target and (every > 0 or state.every == 0)
+        asked = 0
         if not self.calm.young(calm, at) and every > state.every:
             small = small or not self.calm.quiet(calm, at) or every < self.longer * state.every
+            asked = 0 if small else state.asked + 1
+            small = small or asked < self.looks
         elif not self.calm.young(calm, at) and every > 0:
             small = change < 2 * self.least_change * self.target  # each single wait is shorter anyway
         actions: Actions = ()
@@ -95,7 +101,7 @@ class EpochWait:
             calm = self.calm.change(calm, at)
             actions = (self._action(state.every, every, seconds, statistics),)
         wait = 0.0 if backlog > 0 else min(every, max(0.0, self.used * self.target - statistics.seconds))
-        return PaceState(every, wait, recent, calm, begun, failed), actions
+        return PaceState(every, wait, recent, calm, begun, failed, asked=asked if small else 0), actions
 
     def _action(self, before: float, every: float, seconds: float, statistics: PaceStatistics) -> Action:
         took, target = time_text(seconds), time_text(self.target)

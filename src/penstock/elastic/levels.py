@@ -18,12 +18,23 @@ Two things keep noise from moving a settled level: what successive samples usual
 widens the threshold, and a change that ends on the level and throughput it began with was a false alarm,
 after which the threshold stays above what raised it. A load that returns is found in `memory` and needs no
 search.
+
+`WaitingConcurrency` chooses how many rows a waiting operator keeps in flight. An operator that waits (a lookup, a
+remote model) leaves its worker free for other rows meanwhile. If a row computes for c seconds and waits for w, then
+(c + w) / c rows in flight keep a worker busy: that is where the search begins. What lies beyond depends on whom the
+operator waits for, so from there throughput decides: a service that slows down under more requests shows no gain and
+gets no more of them. Where fewer rows come than may be in flight, their number is no limit, throughput is somebody
+else's, and nothing is changed.
 """
+
+from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar
 
 from penstock.elastic import search
+from penstock.elastic.base import Action, Actions, clamp, in_words, things, time_text
 from penstock.elastic.search import (
     NOISE_WIDTH,
     LevelRecord,
@@ -86,25 +97,31 @@ class LevelState:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Hold the settings of a level search."""
+    """Hold the settings of a level search: what controllers of a level are made of."""
 
-    low: int
-    high: int
+    low: int = 1
+    high: int = 1
+    initial: int = 1
     sensitivity: float = 0.05
     load_change: float = 0.2
     noise_limit: int = 5
-    warmup: int = 2
     _: KW_ONLY
+    warmup: int = 2
     memory_limit: int = 8
     skipped: int = 0
     """Samples behind a change of level that are not used: what waits at one level is worked off at the next."""
     least_noise: float = 0.0
     """What samples are taken to differ by when levels are told apart, at least: few may be alike by luck."""
+    grain: float = 0.0
+    """By which part levels must differ to be told apart."""
 
     def __post_init__(self) -> None:
-        """Refuse bounds that leave no level."""
         if not 1 <= self.low <= self.high:
             raise ValueError(f"levels need 1 <= low <= high, not {self.low} and {self.high}")
+
+    def first(self) -> LevelState:
+        """Return the state before anything was measured."""
+        return LevelState(clamp(self.initial, self.low, self.high))
 
     def observe(
         self,
@@ -184,7 +201,7 @@ class Levels:
         state = replace(state, until=0, recalled=state.recalled if low <= state.level <= high else None)
         if state.recalled is None and state.moves < search.probe_budget(self.low, self.high) + state.doubts:
             noise, doubt = max(state.noise, self.least_noise), state.doubts < _DOUBTS
-            probe = search.propose(records, low, high, self.sensitivity, noise, doubt=doubt)
+            probe = search.propose(records, low, high, self.sensitivity, noise, doubt=doubt, grain=self.grain)
             if probe is not None:
                 taken = next((record.count for record in records if record.level == probe.level), 0)
                 if taken:
@@ -302,3 +319,88 @@ class Levels:
 
     def _threshold(self, state: LevelState) -> float:
         return threshold(state.noise, self.load_change, state.tolerance)
+
+
+LIMITS = 0.5
+"""The share of the allowed rows that are in flight in the mean, from which on the number may be the limit: rows
+come in waves, so one that is reached at times is used by less than the whole."""
+
+GRAIN = 0.1
+"""Numbers of rows that differ by less are as good as one: they are not compared for minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStatistics:
+    throughput: float
+    wait_seconds: float
+    """Waiting, mean a row."""
+    cpu_seconds: float
+    """Computing, mean a row."""
+    workers: int = 1
+
+    @property
+    def in_flight(self) -> float:
+        """Rows under way at a time, in the mean (Little's law)."""
+        return self.throughput * (self.wait_seconds + self.cpu_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingState:
+    """Hold the search, and whether it has been given its starting point."""
+
+    levels: LevelState
+    guessed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingConcurrency(Levels):
+    """Hold the settings; the guess takes the place of the samples that are not used."""
+
+    name: ClassVar[str] = "waiting_concurrency"
+
+    high: int = 1024
+    _: KW_ONLY
+    largest_guess: int = 64
+    """Where the search begins if rows hardly compute: the far side may not stand more at once."""
+    warmup: int = 0
+
+    def start(self) -> WaitingState:
+        return WaitingState(self.first())
+
+    def guess(self, statistics: WaitingStatistics) -> int:
+        """Return how many rows keep the workers busy, from waiting against computing time."""
+        most = min(self.high, self.largest_guess)
+        total = statistics.wait_seconds + statistics.cpu_seconds
+        if statistics.cpu_seconds * most <= total * statistics.workers:
+            return max(self.low, most)
+        return clamp(math.ceil(statistics.workers * total / statistics.cpu_seconds), self.low, most)
+
+    def _why(self, statistics: WaitingStatistics, guess: int) -> str:
+        wait, cpu, workers = statistics.wait_seconds, statistics.cpu_seconds, statistics.workers
+        why = f"a row waits {time_text(wait)} and computes {time_text(cpu)}:"
+        enough = workers * (wait + cpu) / cpu if cpu > 0 else math.inf
+        if enough <= guess:
+            return f"{why} {in_words(guess)} keep {things(workers, 'worker')} busy"
+        keep = f"{enough:,.0f} would keep" if math.isfinite(enough) else "no number keeps"
+        return f"{why} {keep} {things(workers, 'worker')} busy, and {guess} is the most to begin with"
+
+    def step(self, state: WaitingState, statistics: WaitingStatistics) -> tuple[WaitingState, Actions]:
+        before = state.levels.level
+        if statistics.throughput > 0 and not state.guessed:
+            guess = self.guess(statistics)
+            after = WaitingState(replace(state.levels, level=guess), guessed=True)
+            why = self._why(statistics, guess)
+        elif statistics.in_flight < LIMITS * before:
+            return state, ()
+        else:
+            levels, why = self.observe(state.levels, statistics.throughput)
+            after = replace(state, levels=levels)
+        if after.levels.level == before:
+            return after, ()
+        why = f"{things(after.levels.level, 'row')} in flight instead of {in_words(before)}: {why}"
+        figures = (
+            ("throughput", statistics.throughput),
+            ("wait_seconds", statistics.wait_seconds),
+            ("cpu_seconds", statistics.cpu_seconds),
+        )
+        return after, (Action("in_flight", "", before, after.levels.level, why, figures),)

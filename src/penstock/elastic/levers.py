@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.elastic.base import Action, Controller
+from penstock.elastic.base import Controller
 from penstock.elastic.batch_size import BatchSize, BatchStatistics
-from penstock.elastic.levels import SETTLED
+from penstock.elastic.levels import SETTLED, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.pilot import Lever, Period
 from penstock.elastic.thread_level import ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 from penstock.statistics import FlowStats, WorkerStats
 
 HELD_BACK = 0.01
 """The part of a period for which sources may be held back by a flow that still keeps up."""
 WAITED = 0.05
 """The part of a period for which sources are waited for, at least, where they are the limit."""
+CROWDED = 0.5
+"""The part of the batches that may be in a flow from which on it does not keep up any more, if it did: at times several
+wait, by chance, where workers are busy for most of the time."""
 SETTLED_PERIODS = 4
 """Periods without a change of the workers before anything else is judged: what it gains is then its own doing."""
+CALM_PERIODS = 150
+"""The same once the size of batches is settled: what waits then is for the workers to do."""
 
 
 class WorkerEngine(Protocol):
@@ -41,7 +45,7 @@ def pooled(stats: FlowStats) -> list[WorkerStats]:
 class WorkersLever(Lever):
     """The number of workers, by throughput (Streams)."""
 
-    name = "threads"
+    name, sets = "threads", "thread_level"
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class WorkersLever(Lever):
     ) -> None:
         """`cpu_usage` tells how busy the machine was since the last call, 0 to 1."""
         self._engine, self.controller, self._processors, self.cpu_usage = engine, controller, processors, cpu_usage
+        self.set_number = engine.set_workers
 
     def read(self, period: Period) -> ThreadStatistics | None:
         """Tell the throughput of all operators, how busy the machine is, and who has not left that should have.
@@ -67,11 +72,13 @@ class WorkersLever(Lever):
             done.rate,
             usage,
             self._engine.leaving,
-            keeps_up(period),
+            keeps_up(period, isinstance(self.state, ThreadState) and self.state.supply is not None),
             cores,
             0.0 if cores is None else max(0.0, usage - cores / self._processors),
             batches=done.batches_in / period.seconds,
             work=done.worked / done.batches_out if done.batches_out > 0 else 0.0,
+            at=period.now.at,
+            seconds=period.seconds,
         )
 
     @property
@@ -79,24 +86,21 @@ class WorkersLever(Lever):
         """Whether levels are being compared; the published rules never say."""
         return isinstance(self.state, ThreadState) and self.state.searching
 
-    def act(self, action: Action) -> None:
-        if action.what == "thread_level" and isinstance(action.after, int):
-            self._engine.set_workers(action.after)
 
-
-def keeps_up(period: Period) -> bool:
+def keeps_up(period: Period, did: bool = False) -> bool:
     """Tell whether the sources were the limit.
 
-    They were waited for, nothing held them back, and what waits in the flow is no more than is worked on. A flow that
-    is busy may have little waiting, too: whoever reads its sources drains full queues, or waits for the
-    interpreter's lock.
+    They were waited for, nothing held them back, and what waits in the flow is no more than is worked on, or is not
+    much where it `did` keep up until now. A flow that is busy may have little waiting, too: whoever reads its sources
+    drains full queues, or waits for the interpreter's lock.
     """
     # Sources have no input.
     held_back = sum(each.below_full for each in period.done.operators.values() if not each.queued)
+    room = max(1 + len(period.now.workers), CROWDED * period.now.most_in_flight if did else 0)
     return (
         period.done.waited >= WAITED * period.seconds
         and held_back < HELD_BACK * period.seconds
-        and period.now.in_flight <= 1 + len(period.now.workers)
+        and period.now.in_flight <= room
     )
 
 
@@ -110,11 +114,11 @@ class PoolLever(Lever):
     nobody waits for the lock, or for a processor, longer than others compute.
     """
 
-    name = "pool"
+    name, sets = "pool", "threads"
 
     def __init__(self, engine: WorkerEngine, controller: UtilizationPool, period: float = 0.0) -> None:
         """Workers are looked at over so many seconds, at least; the pilot's own periods may be shorter."""
-        self._engine, self.controller, self._period = engine, controller, period
+        self.set_number, self.controller, self._period = engine.set_workers, controller, period
         self._since: FlowStats | None = None
         self._own_wait: dict[str, float] = {}
         """The least that each operator was seen to wait for a row, in seconds."""
@@ -128,7 +132,7 @@ class PoolLever(Lever):
         self._since, done = period.now, period.now.since(since)
         busy = [each.busy_seconds / seconds for each in pooled(done)]
         part = self._working(done, since, len(busy))
-        return PoolStatistics(tuple(min(1.0, max(0.0, each)) * part for each in busy))
+        return PoolStatistics(tuple(min(1.0, max(0.0, each)) * part for each in busy), period.now.at, done.rate)
 
     def _working(self, done: FlowStats, since: FlowStats, workers: int) -> float:
         """Return the part of the time in operators that was not spent waiting for the lock, or for a processor."""
@@ -143,15 +147,11 @@ class PoolLever(Lever):
         own = min(waited, max(own, waited - others))
         return (computed + own) / (computed + waited) if computed + waited > 0 else 1.0
 
-    def act(self, action: Action) -> None:
-        if action.what == "threads" and isinstance(action.after, int):
-            self._engine.set_workers(action.after)
-
 
 class BatchLever(Lever):
     """The size of batches, once the number of workers has settled; for a latency target at once."""
 
-    name = "batches"
+    name, sets = "batches", "batch_rows"
     controller: BatchSize
 
     def __init__(
@@ -162,7 +162,7 @@ class BatchLever(Lever):
         begin: Callable[[], None] = lambda: None,
     ) -> None:
         """With its first step the size is this controller's alone: `begin` tells who had it until then."""
-        self._set_rows, self._get_rows, self.controller, self._begin = set_rows, get_rows, controller, begin
+        self.set_number, self._get_rows, self.controller, self._begin = set_rows, get_rows, controller, begin
 
     def read(self, period: Period) -> BatchStatistics | None:
         """Tell what a batch took, what came in and what waits; a source that gives less than a batch is no load."""
@@ -171,25 +171,26 @@ class BatchLever(Lever):
         if min(batches, came, rows) <= 0 or period.seconds <= 0:
             return None
         wait = self.controller.target is None
-        if wait and not all(period.settled(each, SETTLED_PERIODS) for each in ("threads", "pool")):
+        quiet, calm = SETTLED_PERIODS if wait else 0, self.controller.calm
+        if calm is not None and self.state is not None and not calm.young(self.state.calm, period.now.at):
+            quiet = CALM_PERIODS
+        if quiet and not all(period.settled(each, quiet) for each in ("threads", "pool")):
             return None
         self._begin()
         size, workers = rows / came, sum(each.state != "suspended" for each in period.now.workers)
         waiting = period.now.in_flight * size
         work = done.worked / max(1, workers) / batches
-        return BatchStatistics(size, work, rows / done.seconds, waiting, self._get_rows())
-
-    def act(self, action: Action) -> None:
-        if action.what == "batch_rows" and isinstance(action.after, int):
-            self._set_rows(action.after)
+        return BatchStatistics(size, work, rows / done.seconds, waiting, self._get_rows(), period.now.at)
 
 
 class InFlightLever(Lever):
     """The rows in flight of one operator. It has a window of its own, so nobody else's business is touched."""
 
+    sets = "in_flight"
+
     def __init__(self, operator: str, set_rows: Callable[[int], None], controller: WaitingConcurrency) -> None:
         self.name, self._operator = f"rows in flight of {operator}", operator
-        self._set_rows, self.controller = set_rows, controller
+        self.set_number, self.controller = set_rows, controller
 
     def read(self, period: Period) -> WaitingStatistics | None:
         """Tell what a row waited and computed, and how many there were; nothing where none came."""
@@ -207,8 +208,3 @@ class InFlightLever(Lever):
     def searching(self) -> bool:
         """Whether numbers of rows are compared, so that looks should come soon."""
         return bool(self.state.levels.phase != SETTLED)
-
-    def act(self, action: Action) -> None:
-        """Have more rows in flight, or fewer; those that are stay."""
-        if action.what == "in_flight" and isinstance(action.after, int):
-            self._set_rows(action.after)

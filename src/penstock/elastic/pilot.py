@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.elastic.base import Action, Controller
-from penstock.elastic.journal import Journal
+from penstock.elastic.decisions import Journal
 from penstock.statistics import FlowStats
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ class NextEpoch:
     """The most tasks that there is room for; None where that is not known."""
     tasks: tuple[int, ...] = ()
     """Of each stage, once that is decided."""
+    began: float | None = None
+    """When the rows of the first epoch of the run were taken."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,6 @@ class Period:
 
     @property
     def seconds(self) -> float:
-        """How long the period was."""
         return self.now.at - self.before.at
 
     def unchanged(self, name: str, periods: int) -> bool:
@@ -77,6 +78,9 @@ class Lever(ABC):
     controller: Controller[Any, Any]
     state: Any = None
     """The controller's, since the pilot began with it."""
+    sets: ClassVar[str] = ""
+    """What a decision is called that has a number for `set_number`; "" where there is none."""
+    set_number: Callable[[int], object]
 
     @abstractmethod
     def read(self, period: Period) -> Any | None:
@@ -84,7 +88,8 @@ class Lever(ABC):
 
     def act(self, action: Action) -> None:
         """Do what it decided; nothing where the engine asks for the state."""
-        return
+        if action.what == self.sets and isinstance(action.after, int):
+            self.set_number(action.after)
 
     def detailed(self, seen: Any) -> Any:
         """Return the same with what is too long to log where nothing changes: a change is decided by that."""

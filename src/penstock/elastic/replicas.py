@@ -25,11 +25,12 @@ Beyond the paper:
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, in_words, percent, things
-from penstock.elastic.search import NOISE_WIDTH, LevelRecord, in_a_row, learn, standard_error, threshold
+from penstock.elastic.costs import Calm, CalmState
+from penstock.elastic.search import NOISE_WIDTH, Coming, LevelRecord, Usual, in_a_row, learn, standard_error, threshold
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
 
@@ -67,7 +68,6 @@ class OperatorStatistics:
 
     @property
     def congestion(self) -> float:
-        """Return the mean congestion of the replicas' input ports."""
         return sum(self.input_blocked) / len(self.input_blocked)
 
 
@@ -83,6 +83,8 @@ class ReplicaStatistics:
     """
     workers: int | None = None
     """The workers, while their number is being searched; None where it stands still."""
+    at: float = 0.0
+    """Seconds of a clock that never goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +121,17 @@ class OperatorMemory:
     """Pairs of samples that the noise was learned from."""
     last: float = 0.0
     """What the next sample is compared with to learn the noise; 0 for nothing."""
+    kept: int = 0
+    """Periods in a row in which it was no bottleneck."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Hold the memory of every operator."""
-
     operators: tuple[OperatorMemory, ...] = ()
+    calm: CalmState = field(default_factory=CalmState)
+    usual: Usual = field(default_factory=Usual)
+    """What all operators give together."""
+    coming: Coming = field(default_factory=Coming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,9 @@ class Replicas:
     _: KW_ONLY
     most_samples: int = 20
     """Samples of one size that are taken, at most, however noisy they are."""
+    calm: Calm | None = None
+    """When the run is settled: then only periods in a row show a bottleneck, some time after the last change, and no
+    replica is given back until the load is another one. Where more comes than did, the run is young again."""
 
     def start(self) -> ReplicaState:
         return ReplicaState()
@@ -153,6 +162,33 @@ class Replicas:
         """Judge what is on trial, then let one operator grow and those that are idle shrink."""
         if statistics.short_of_threads:
             return state, ()
+        if self.calm is None:
+            return self._decide(state, statistics, patient=False)
+        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        together = sum(each.throughput for each in statistics.operators)
+        usual, other = state.usual.add(together, self.load_change, self.noise_limit)
+        keeps_up = not any(self._slow_itself(each) for each in statistics.operators)
+        coming = state.coming.add(together, 1.0, keeps_up, self.load_change, self.noise_limit)
+        grew = coming.grew(1.0, self.load_change, _SAMPLES)
+        if other or statistics.workers is not None or grew:
+            calm = replace(calm, began=at)
+        patient = not self.calm.young(calm, at)
+        after, actions = self._decide(state, statistics, patient=patient, quiet=self.calm.quiet(calm, at), grew=grew)
+        calm = self.calm.change(calm, at) if actions else calm
+        if actions and not patient:
+            calm = replace(calm, began=at)  # what one gained is shown before the next one comes
+        return replace(after, calm=calm, usual=Usual() if actions else usual, coming=coming), actions
+
+    def _decide(
+        self,
+        state: ReplicaState,
+        statistics: ReplicaStatistics,
+        *,
+        patient: bool,
+        quiet: bool = True,
+        grew: bool = False,
+    ) -> tuple[ReplicaState, Actions]:
+        """Where the load `grew`, a replica that seems to help need not prove it: rows wait meanwhile."""
         if statistics.workers is not None:
             return self._follow(state, statistics, statistics.workers)
         memory = {each.name: each for each in state.operators}
@@ -160,7 +196,8 @@ class Replicas:
         settled = []
         for operator in statistics.operators:
             own = self._observe(memory.get(operator.name, OperatorMemory(operator.name)), operator)
-            own, undo = self._judge(own, operator)
+            own = self._keeps_up(own, operator, patient) if self.calm is not None else own
+            own, undo = self._judge(own, operator, grew)
             memory[operator.name] = own
             if undo is not None:
                 actions.append(undo)
@@ -168,9 +205,11 @@ class Replicas:
                 settled.append(operator)
         # One operator grows at a time: two at once could not be told apart by what they gain.
         growing = None
-        if not any(self._undecided(memory[each.name], each) for each in settled):
+        undecided = any(self._undecided(memory[each.name], each) for each in settled)
+        if not undecided and (quiet or not patient):
+            times = 0 if grew else 5 if patient else 1
             growing = max(
-                (each for each in settled if self._bottleneck(memory[each.name], each)),
+                (each for each in settled if self._bottleneck(memory[each.name], each, times)),
                 key=lambda each: each.congestion,
                 default=None,
             )
@@ -178,13 +217,23 @@ class Replicas:
             memory[growing.name], action = self._grow(memory[growing.name], growing)
             actions.append(action)
         for operator in settled:
-            if operator is not growing and self._idle(memory[operator.name], operator):
+            if not patient and operator is not growing and self._idle(memory[operator.name], operator):
                 memory[operator.name], action = self._shrink(memory[operator.name], operator)
                 actions.append(action)
         if actions:
             # What one has gained may show in another: samples from before and after are not of one kind.
             memory = {name: replace(own, slow=None, idle=None, last=0.0) for name, own in memory.items()}
         return ReplicaState(tuple(memory.values())), tuple(actions)
+
+    def _keeps_up(self, own: OperatorMemory, operator: OperatorStatistics, patient: bool) -> OperatorMemory:
+        """Count the periods in which an operator is no bottleneck: a replica that made it so has shown its use."""
+        if self._slow_itself(operator):
+            return replace(own, kept=0)
+        own = replace(own, kept=own.kept + 1)
+        trial = own.trial
+        if trial is not None and trial.before < trial.after == operator.replicas and own.kept > self.noise_limit:
+            own = replace(own, trial=None)
+        return replace(own, slow=None) if patient and own.trial is None else own
 
     def _follow(self, state: ReplicaState, statistics: ReplicaStatistics, workers: int) -> tuple[ReplicaState, Actions]:
         """Have as many replicas as workers, and forget what was learned with another number of them."""
@@ -225,8 +274,10 @@ class Replicas:
             return own
         slow = _added(own.slow, size, throughput) if self._slow_itself(operator) else own.slow
         idle = _added(own.idle, size, throughput) if self._could_spare(operator) else None
-        own = self._recheck_load(self._listen(own, throughput), throughput)
-        return replace(own, slow=slow, idle=idle, last=throughput)
+        # What sources give, where it keeps up, may be steadier than what replicas can do.
+        tells = self.calm is None or self._slow_itself(operator)
+        own = self._recheck_load(self._listen(own, throughput) if tells else own, throughput)
+        return replace(own, slow=slow, idle=idle, last=throughput if tells else 0.0)
 
     def _listen(self, own: OperatorMemory, throughput: float) -> OperatorMemory:
         """Learn the noise from successive samples, between which nothing was changed."""
@@ -261,7 +312,9 @@ class Replicas:
         wanted = math.ceil(min(float(self.most_samples), (_CLEAR * own.noise / self.sensitivity) ** 2))
         return max(_SAMPLES, wanted)
 
-    def _judge(self, own: OperatorMemory, operator: OperatorStatistics) -> tuple[OperatorMemory, Action | None]:
+    def _judge(
+        self, own: OperatorMemory, operator: OperatorStatistics, grew: bool
+    ) -> tuple[OperatorMemory, Action | None]:
         """Keep the last change if it did what it was for, else take it back and remember."""
         trial, now = own.trial, own.slow
         # Not in force yet, or not the bottleneck: it cannot show its gain now, and nothing is amiss.
@@ -272,8 +325,13 @@ class Replicas:
             return self._back(replace(own, at_least=trial.before), trial, why)
         gain = now.mean / trial.base.mean - 1
         margin = standard_error(now, trial.base, own.noise)
-        complete = now.count >= self._wanted(own)
+        # Few pairs of samples may be alike by luck, and what is black-listed is not tried for long.
+        lucky = self.calm is not None and own.compared < self.most_samples
+        complete = now.count >= max(self._wanted(own), self.most_samples // 2 if lucky else 0)
         clear = margin * (_CLEAR if complete else _CLEAR_EARLY)
+        if self.calm is not None and (grew or complete):
+            # One replica too many costs little beside one that helped and is black-listed.
+            clear = 0.0 if complete else margin
         if gain >= self.sensitivity + clear and now.count >= _SAMPLES:
             return replace(own, trial=None), None
         if not complete:
@@ -294,11 +352,11 @@ class Replicas:
         grown = trial is not None and trial.before < trial.after == operator.replicas
         return grown and self._slow_itself(operator)
 
-    def _bottleneck(self, own: OperatorMemory, operator: OperatorStatistics) -> bool:
+    def _bottleneck(self, own: OperatorMemory, operator: OperatorStatistics, times: int) -> bool:
         limit = min(self._limit(operator), own.at_most or self.high)
         # Half of the most will do to begin with: large gains show early, and nothing else grows meanwhile.
         enough = min(self._wanted(own), max(_FIRST_SAMPLES, self.most_samples // 2))
-        measured = own.slow is not None and own.slow.count >= enough
+        measured = own.slow is not None and own.slow.count >= (enough * times or _SAMPLES)
         return measured and self._slow_itself(operator) and operator.replicas < limit
 
     def _idle(self, own: OperatorMemory, operator: OperatorStatistics) -> bool:

@@ -24,12 +24,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 NOISE_WIDTH = 3.0
 """Deviations within so many times the usual one are taken for noise."""
 # Up to a cap: without it, a spell of wild samples would blind the watch to any later change.
 _WIDEST = 0.6
+KNOWN = 4
+"""Periods after which it is known what comes."""
+SURE = 3
+"""Periods in a row that a flow must fall behind, at least, to mean that more comes."""
 _WEIGHT = 0.1
 
 
@@ -52,6 +56,60 @@ def in_a_row(run: int, deviation: float) -> int:
     """Return how many samples in a row deviate on one side, with this one; negative when they are below."""
     side = 1 if deviation > 0 else -1
     return run + side if run * side > 0 else side
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What is usual while nothing is changed: the mean of what was seen, and by how much it differs."""
+
+    mean: float = 0.0
+    count: int = 0
+    noise: float = 0.0
+    last: float = 0.0
+    suspects: int = 0
+    """Samples in a row that differ on one side; negative when they are below."""
+
+    def add(self, sample: float, load_change: float, limit: int) -> tuple[Usual, bool]:
+        """Return it with one more sample, and whether more than `limit` in a row show another load."""
+        if self.count == 0 or sample <= 0:
+            return (Usual(sample, 1, self.noise, sample) if sample > 0 else self), False
+        count = self.count + 1
+        # One jump may be the load itself: it must not widen the threshold beyond its own size.
+        most = 2 * max(self.noise, load_change / NOISE_WIDTH)
+        noise = learn(self.noise, count, self.last, sample, most)
+        if abs(sample / self.mean - 1) <= threshold(noise, load_change):
+            mean = self.mean + (sample - self.mean) * max(_WEIGHT, 1 / count)
+            return Usual(mean, count, noise, sample), False
+        suspects = in_a_row(self.suspects, sample / self.mean - 1)
+        if abs(suspects) > limit:
+            return Usual(sample, 1, noise, sample), True
+        return Usual(self.mean, count, noise, sample, suspects), False
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """What usually comes, by what is done while a flow keeps up, and whether more comes once it does not.
+
+    What a hiccup left undone is done later, so that more is done than usually comes: but no more than was left undone.
+    Where that is exceeded and the flow still does not keep up, it is the load that grew.
+    """
+
+    usual: Usual = field(default_factory=Usual)
+    behind: int = 0
+    """Periods in a row in which it did not keep up."""
+    surplus: float = 0.0
+    """What was done in them, less what would usually have come, in seconds of that."""
+
+    def add(self, rate: float, seconds: float, keeps_up: bool, load_change: float, limit: int) -> Coming:
+        """Take a period in which so much was done a second."""
+        if keeps_up or self.usual.count == 0:
+            return Coming(self.usual.add(rate, load_change, limit)[0] if keeps_up else self.usual)
+        return Coming(self.usual, self.behind + 1, self.surplus + (rate / self.usual.mean - 1) * seconds)
+
+    def grew(self, seconds: float, load_change: float, periods: int = SURE) -> bool:
+        """Tell whether that means more, and no noise, after so many periods at least, of about so many seconds."""
+        least = max(load_change / 2, NOISE_WIDTH * self.usual.noise * math.sqrt(self.behind))
+        return self.usual.count >= KNOWN and self.behind >= periods and self.surplus > least * seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +153,6 @@ def remember(memory: Memory, load: PastLoad, tolerance: float, limit: int) -> Me
 
 
 def forget(memory: Memory, load: PastLoad) -> Memory:
-    """Drop one load."""
     return tuple(past for past in memory if past != load)
 
 
@@ -123,7 +180,6 @@ class Probe:
 
 
 def ordered(records: Iterable[LevelRecord]) -> tuple[LevelRecord, ...]:
-    """Return the records by level."""
     return tuple(sorted(records, key=lambda record: record.level))
 
 
@@ -153,11 +209,19 @@ def preferred(records: Sequence[LevelRecord], sensitivity: float, noise: float =
 
 
 def propose(
-    records: Sequence[LevelRecord], low: int, high: int, sensitivity: float, noise: float = 0.0, *, doubt: bool = True
+    records: Sequence[LevelRecord],
+    low: int,
+    high: int,
+    sensitivity: float,
+    noise: float = 0.0,
+    *,
+    doubt: bool = True,
+    grain: float = 0.0,
 ) -> Probe | None:
     """Return the level whose measurement is missing most, or None when the top is known.
 
-    `records` must be ordered by level and must not be empty. Without `doubt` no level is measured again.
+    `records` must be ordered by level and must not be empty. Without `doubt` no level is measured again. Levels that
+    differ by less than the part `grain` are as good as one.
     """
     top = best(records)
     clearly_less = top.mean * (1 - sensitivity)
@@ -175,23 +239,24 @@ def propose(
     choice = preferred(records, sensitivity, noise)
     return (
         (_doubtful(records, top, choice, sensitivity, noise) if doubt else None)
-        or _between(records, top if noise <= sensitivity else choice, "top")
-        or _between(records, choice, "thrift")
+        or _between(records, top if noise <= sensitivity else choice, "top", grain)
+        or _between(records, choice, "thrift", grain)
     )
 
 
-def _between(records: Sequence[LevelRecord], around: LevelRecord, reason: str) -> Probe | None:
+def _between(records: Sequence[LevelRecord], around: LevelRecord, reason: str, grain: float) -> Probe | None:
     """Halve the wider gap beside a record; for thrift only the gap below counts."""
+    near = max(1, grain * around.level)
     at = records.index(around)
     below = records[at - 1].level if at > 0 else around.level
     above = records[at + 1].level if at + 1 < len(records) else around.level
     left, right = around.level - below, above - around.level
     if reason == "thrift":
-        if left <= 1:
+        if left <= near:
             return None
         to = (below + around.level) // 2
         return Probe(to, f"{around.level} gives {around.mean:.4g}/s and {below} clearly less")
-    if max(left, right) <= 1:
+    if max(left, right) <= near:
         return None
     to = (below + around.level) // 2 if left >= right else (around.level + above + 1) // 2
     return Probe(to, f"the best lies between {below} and {above}, so far it is {around.mean:.4g}/s with {around.level}")

@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, ShardTable, in_words, things, time_text
-from penstock.elastic.calm import Calm, CalmState
+from penstock.elastic.costs import Calm, CalmState
 
 _MARGIN = 0.02
 """The part of a task's work by which moving must gain before it counts for anything."""
@@ -221,7 +221,6 @@ class _Plan:
             heapq.heappush(least, (self.sums[task], task))
 
     def gain(self) -> float:
-        """Return the seconds by which the busiest task exceeds the mean."""
         return max(self.sums) - self.mean
 
     def balance(self, goal: float, threshold: float, most: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, instead, percent
+from penstock.elastic.costs import Calm, CalmState
 from penstock.elastic.keeping_up import Floor, KeepingUp, Supply, WorkerFloor
 from penstock.elastic.levels import SEARCHING, SETTLED, WARMING, Levels, LevelState
 
@@ -29,8 +30,6 @@ MORE_CORES = 1.1
 
 @dataclass(frozen=True, slots=True)
 class ThreadStatistics:
-    """Report one period of a PE."""
-
     throughput: float
     """Rows a second, summed over *all* operators: the sink alone is blind to work upstream of it."""
     cpu_usage: float = 0.0
@@ -48,6 +47,10 @@ class ThreadStatistics:
     """Batches a second that come in."""
     work: float = 0.0
     """Seconds that workers spend on a batch, in all operators together."""
+    at: float = 0.0
+    """Seconds of a clock that never goes back."""
+    seconds: float = 1.0
+    """How long the period was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,17 @@ class ThreadState:
     """What was seen under this load, by level."""
     floor: Floor = field(default_factory=Floor)
     """The workers that the target needs."""
+    calm: CalmState = field(default_factory=CalmState)
+    patient: bool = False
+    """Whether fewer workers are not tried now, because the run is settled."""
 
     @property
     def searching(self) -> bool:
         """Whether levels are being compared, so that whoever else changes throughput should wait."""
         if self.supply is None:
             return self.levels.phase != SETTLED
+        if self.patient:
+            return False
         return self.supply.enough - max(self.supply.short, self.unsuspendable, self.floor.workers - 1) > 1
 
     @property
@@ -98,44 +106,20 @@ class ThreadState:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadLevel:
+class ThreadLevel(Levels):
     """Hold the settings: Streams' own in production, for a period of 10 s."""
 
     name: ClassVar[str] = "thread_level"
 
-    low: int = 1
-    high: int = 1
-    initial: int = 1
-    sensitivity: float = 0.05
-    load_change: float = 0.2
-    noise_limit: int = 5
     _: KW_ONLY
-    warmup: int = 2
-    skipped: int = 0
-    """Samples behind a change of level that are not used, as in `levels`."""
-    least_noise: float = 0.0
-    """What samples are taken to differ by, at least, as in `levels`."""
     cpu_limit: float = 0.8
-    memory_limit: int = 8
     target: float | None = None
     """Seconds that a batch may take, in the mean."""
-
-    @property
-    def search(self) -> Levels:
-        return Levels(
-            self.low,
-            self.high,
-            self.sensitivity,
-            self.load_change,
-            self.noise_limit,
-            self.warmup,
-            memory_limit=self.memory_limit,
-            skipped=self.skipped,
-            least_noise=self.least_noise,
-        )
+    calm: Calm | None = None
+    """When the run is settled: then fewer workers are tried only if the load is another one."""
 
     def start(self) -> ThreadState:
-        return ThreadState(LevelState(clamp(self.initial, self.low, self.high)))
+        return ThreadState(self.first())
 
     def _busy_at(self, state: ThreadState) -> int | None:
         """Return the level above which no new one may be tried, or None."""
@@ -151,7 +135,9 @@ class ThreadLevel:
         nothing.
         """
         levels, cores = state.levels, statistics.cores
-        if cores is None or statistics.throughput <= 0 or levels.skips or levels.phase == WARMING:
+        if cores is None or statistics.throughput <= 0:
+            return state.used
+        if state.supply is None and (levels.skips or levels.phase == WARMING):
             return state.used
         if statistics.elsewhere > 1 - self.cpu_limit:
             return state.used
@@ -162,6 +148,22 @@ class ThreadLevel:
         return tuple(known[level] for level in sorted(known))
 
     def step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
+        if self.calm is None:
+            return self._step(state, statistics)
+        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        patient = not self.calm.young(calm, at)
+        after, actions = self._step(replace(state, calm=calm, patient=patient), statistics)
+        if self._another_load(state, after):
+            calm = replace(calm, began=at)
+        changed = after.levels.level != state.levels.level
+        return replace(after, calm=self.calm.change(calm, at) if changed else calm, patient=patient), actions
+
+    def _another_load(self, before: ThreadState, after: ThreadState) -> bool:
+        if before.supply is not None and after.supply is not None:
+            return abs(after.supply.rate / before.supply.rate - 1) > self.load_change / 2
+        return before.supply is None and before.levels.phase == SETTLED != after.levels.phase
+
+    def _step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         if statistics.unsuspended > state.unsuspendable:
             # The period did not run at the level it was meant to: its throughput says nothing about that
             # level.
@@ -178,7 +180,7 @@ class ThreadLevel:
         state = replace(state, usage=usage, readings=readings, used=self._used(state, statistics))
         busy_at = self._busy_at(state)
         enough = state.enough_to_compute
-        levels, why = self.search.observe(
+        levels, why = self.observe(
             state.levels,
             statistics.throughput,
             # Those that cannot leave hold their threads; one more must be free to run the rest.
@@ -211,14 +213,26 @@ class ThreadLevel:
         """Take a period in which the sources are the limit, or were until now."""
         floor, why_floor, actions = self._floor(state, statistics)
         low = clamp(max(statistics.unsuspended + 1, floor.workers), self.low, self.high)
-        mode = KeepingUp(low, self.noise_limit, self.load_change, self.memory_limit)
+        mode = KeepingUp(
+            low,
+            self.noise_limit,
+            self.load_change,
+            self.memory_limit,
+            careful=self.calm is not None,
+            patient=state.patient,
+        )
         level, supply = state.levels.level, state.supply
         if statistics.keeps_up:
             found, past, to, why = mode.kept(supply, state.past, level, statistics.throughput)
             after: Supply | None = found
         else:
             assert supply is not None
-            after, past, to, why = mode.fell_behind(supply, state.past, level, statistics.throughput)
+            if self.calm is not None:
+                state = replace(state, used=self._used(state, statistics))
+            most = min(self.high, state.enough_to_compute or self.high)
+            after, past, to, why = mode.fell_behind(
+                supply, state.past, level, statistics.throughput, most, statistics.seconds
+            )
         if to < low:
             to, why = low, why_floor if low == floor.workers else f"{statistics.unsuspended} workers cannot leave"
         to = clamp(to, low, self.high)
@@ -236,6 +250,7 @@ class ThreadLevel:
             past=past,
             used=() if after is None else state.used,
             floor=floor,
+            calm=state.calm,
         )
         return state, actions
 
@@ -245,7 +260,8 @@ class ThreadLevel:
             return state.floor, "", ()
         # More workers than compute at the same time would only take turns.
         high = min(self.high, state.enough_to_compute or self.high)
-        target, rates = WorkerFloor(self.target, self.low, high), (statistics.batches, statistics.work)
+        target = WorkerFloor(self.target, self.low, high, state.patient)
+        rates = (statistics.batches, statistics.work)
         floor = target.observe(state.floor, *rates) if statistics.keeps_up else state.floor
         why = target.why(floor, *rates)
         if state.floor.missed or not floor.missed:

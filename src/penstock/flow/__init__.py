@@ -4,9 +4,9 @@ A `Stream` is immutable: each method adds an operator to the flow and returns th
 can be checked without data is checked at once, so that an error points at the line that made it.
 """
 
-from penstock.flow.coroutines import operate
 from penstock.flow.flow import Flow, Forward
 from penstock.flow.keyed import KeyedStream
+from penstock.flow.pipes import operate
 from penstock.flow.stream import Stream
 from penstock.flow.windowed import WindowedStream
 

@@ -24,6 +24,7 @@ from penstock.rows.timing import Arrival, Ticks, TimeKind
 if TYPE_CHECKING:
     from penstock.flow import Stream
 
+
 _NAME = re.compile(r"[\w .:+-]{1,120}")
 MOST_SHARDS = 1 << 16
 """A shard's number goes from task to task in two bytes."""
@@ -73,7 +74,6 @@ def wrap(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
 
 
 def is_callable(function: Any, name: str, what: str) -> None:
-    """Refuse something that is no function."""
     if not callable(function):
         raise FlowError(f"operator {name!r} takes {what}, not {function!r}")
 
@@ -94,7 +94,6 @@ def field(row: RowType | None, name: Any, operator: str, option: str) -> pa.Fiel
 
 
 def is_name(name: Any, operator: str, what: str) -> None:
-    """Refuse a name that is no text."""
     if not isinstance(name, str) or not name:
         raise FlowError(f"operator {operator!r}: {what}, not {name!r}")
 
@@ -112,7 +111,6 @@ def fields_of_key(row: RowType | None, names: Sequence[str], operator: str, opti
 
 
 def distinct(names: Sequence[str], operator: str, what: str) -> None:
-    """Refuse two fields of one name."""
     twice = [name for index, name in enumerate(names) if name in names[:index]]
     if twice:
         raise FlowError(f"operator {operator!r}: {what} gives two fields the name {twice[0]!r}; rename one")
@@ -279,7 +277,6 @@ def time_by(stream: Stream, by: Arrival | None, operator: str) -> TimeKind | Non
 
 
 def unit_mismatch(operator: str, option: str, value: Any, kind: TimeKind | None) -> str:
-    """Say that a duration and the time field have different units."""
     if kind == "integer":
         return (
             f"operator {operator!r}: {option}={value!r} is a duration, but the time field is an integer of "
@@ -294,7 +291,6 @@ def unit_mismatch(operator: str, option: str, value: Any, kind: TimeKind | None)
 
 
 def one_flow(streams: Sequence[Stream], operator: str) -> None:
-    """Refuse to join streams of different flows."""
     names = {id(stream.flow): stream.flow.name for stream in streams}
     if len(names) > 1:
         raise FlowError(
@@ -304,7 +300,6 @@ def one_flow(streams: Sequence[Stream], operator: str) -> None:
 
 
 def same_time(left: Stream, right: Stream, operator: str) -> None:
-    """Refuse to join streams whose times cannot be compared."""
     if left.time != right.time:
         raise FlowError(
             f"operator {operator!r} joins streams whose times differ: {left.node.name!r} has {left.time} and "
@@ -352,3 +347,68 @@ def with_errors(operator: Any, name: str) -> tuple[Operator, tuple[RowType, ...]
     if operator.on_error != "dead_letter":
         return operator, ()
     return dataclasses.replace(operator, outputs=(*operator.outputs, "errors")), (DEAD_LETTER,)
+
+
+OTHER_WORDS = {
+    "key_by(...)": "groupBy groupby group_by keyBy partition_by",
+    "filter(...)": "where",
+    "map(...)": "transform",
+    "flat_map(...)": "flatMap explode",
+    'select("*", name=expression), which keeps all fields and adds one': "withColumn with_column with_columns assign",
+    "rename(...)": "withColumnRenamed",
+    "aggregate(...)": "agg",
+    "scan(function, initial)": "fold stateful_map map_with_state mapGroupsWithState transformWithState accumulate",
+    "window(ps.session(gap))": "session session_window session_windows",
+    "window(ps.sliding(size, every))": "sliding hop hopping sliding_window",
+    "window(size)": "tumbling tumbling_window tumbling_windows",
+    "sort(slack=...)": "orderBy order_by sort_by",
+    "distinct(fields)": "dropDuplicates drop_duplicates unique deduplicate dropDuplicatesWithinWatermark",
+    "time= and slack= of flow.source(...)": "withWatermark with_watermark watermark assign_timestamps_and_watermarks",
+    "sink(name, ps.write...)": "write writeStream write_stream to to_kafka output add_sink sink_to",
+    "sink(name, ps.write.callback(function))": "foreach for_each inspect",
+    "sink(name, ps.write.console())": "print show display",
+    "sink(name, ps.write.frame(function))": "foreachBatch for_each_batch",
+    "split(...), or two filters of one stream": "branch side_output",
+}
+"""What to write, by the words that other systems have for it."""
+
+
+def missing_method(stream: object, name: str) -> AttributeError:
+    from penstock.flow.keyed import KeyedStream
+    from penstock.flow.stream import Stream
+    from penstock.flow.windowed import WindowedStream
+
+    kind = type(stream).__name__
+    fix = ""
+    if not name.startswith("_"):
+        if isinstance(stream, WindowedStream) and (hasattr(Stream, name) or hasattr(KeyedStream, name)):
+            fix = (
+                "; say first what comes out of each window: aggregate(...), count(), sum(...), reduce(...), apply(...)"
+            )
+        elif isinstance(stream, KeyedStream) and hasattr(Stream, name):
+            fix = f"; {name}() needs no key: write it before key_by(...), or after what the key is for"
+        elif isinstance(stream, Stream) and hasattr(KeyedStream, name):
+            fix = f"; {name}() needs a key: write key_by(...) before it, on both streams"
+        elif hasattr(WindowedStream, name):
+            fix = f"; {name}() needs a window: write window(...) before it, or aggregate(...) for a running value"
+        else:
+            fix = _other_word(stream, name)
+    return AttributeError(f"{kind} has no {name!r}{fix}", name=name, obj=stream)
+
+
+def _other_word(stream: object, name: str) -> str:
+    """Return what a name that no stream has was probably meant for."""
+    for here, elsewhere in OTHER_WORDS.items():
+        if name in elsewhere.split():
+            return f"; write {here}"
+    return did_you_mean(name, [each for each in dir(type(stream)) if not each.startswith("_")])
+
+
+def refuse_without_key(other: Any, what: str, operator: str) -> None:
+    from penstock.flow.keyed import KeyedStream
+
+    if not isinstance(other, KeyedStream):
+        raise FlowError(
+            f"{what} after operator {operator!r}: the other stream has no key; write key_by(...) on it, too, with "
+            f"fields of the same types"
+        )

@@ -25,7 +25,6 @@ class Box:
     kind: Kind
     what: str
     """What it does, in a few words."""
-    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class NodeShape:
-    """A flow as boxes, each behind those that it reads, and arrows between their numbers."""
+    """A flow as boxes, each after those that it reads, and arrows between their numbers."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -51,10 +50,7 @@ def shape_of(flow: Flow) -> NodeShape:
     """Return what there is to draw; raises `FlowError` for a flow with a cycle."""
     graph = flow.graph()
     number = {name: i for i, name in enumerate(graph.nodes)}
-    boxes = tuple(
-        Box(name, node.operator.kind, _what(node), tuple(dict.fromkeys(port.node for port in node.inputs)))
-        for name, node in graph.nodes.items()
-    )
+    boxes = tuple(Box(name, node.operator.kind, _what(node)) for name, node in graph.nodes.items())
     arrows = []
     for edge in graph.edges:
         outputs = graph.nodes[edge.source.node].operator.outputs
@@ -98,7 +94,7 @@ class Placed:
 
 
 def place(boxes: int, arrows: Sequence[tuple[int, int]]) -> Placed:
-    """Place so many boxes, each numbered behind those with arrows to it."""
+    """Place so many boxes, each numbered after those with arrows to it."""
     layer = [0] * boxes
     for source, target in sorted(arrows, key=lambda arrow: arrow[1]):
         layer[target] = max(layer[target], layer[source] + 1)
@@ -179,7 +175,6 @@ def _mean(values: Sequence[float], default: float) -> float:
 
 
 def draw_text(flow: Flow) -> str:
-    """Return the flow as aligned lines."""
     shape = shape_of(flow)
     ports: list[list[str]] = [[] for _ in shape.boxes]
     for arrow in shape.arrows:
@@ -205,7 +200,6 @@ BRACKETS = {
 
 
 def draw_mermaid(flow: Flow) -> str:
-    """Return the flow as a Mermaid flowchart."""
     shape = shape_of(flow)
     lines = ["flowchart LR", *(f"  n{i}{_node(box)}" for i, box in enumerate(shape.boxes))]
     for arrow in shape.arrows:

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Literal
 from weakref import WeakSet
 
-from penstock.connectors.read import Files, Items, Readable, Reader, as_reader, reader_type
+from penstock.connectors.read import Readable, as_reader
+from penstock.connectors.reader import Reader
 from penstock.errors import FlowError, users_line
 from penstock.flow import checks
-from penstock.flow.naming import AutomaticName, numbered
+from penstock.flow.building import AutomaticName, numbered
 from penstock.flow.stream import Stream
 from penstock.operators.base import OnError, Operator, Sink, Source, Union
 from penstock.plan.graph import Graph, Node, Port, kind_of_node
@@ -78,9 +79,9 @@ class Flow:
         are skipped, or are dead letters on `stream.errors`.
         """
         made: Reader = checks.wrap(name, as_reader, reader)
-        if on_error != "fail" and isinstance(made, (Files, Items)):
-            made = replace(made, passes_over=True)
-        declared = row_type(schema, name) if schema is not None else reader_type(made, name)
+        if on_error != "fail":
+            made = made.passing_over()
+        declared = row_type(schema, name) if schema is not None else made.row_type(name)
         declared = None if declared is None else declared.lenient()
         fields = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         for field in fields:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Never
 
+from penstock.errors import FlowError
 from penstock.flow import checks
-from penstock.flow.building import remembering
-from penstock.flow.fields import top
-from penstock.flow.matching import pattern
-from penstock.flow.naming import free_name
+from penstock.flow.building import free_name, kind_of_times, lifetime, places_of, ranking, remembering
 from penstock.flow.windowed import WindowedStream
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import OnError
-from penstock.operators.initial import state_maker
-from penstock.operators.pattern import Absent, Match, Step
+from penstock.operators.pattern import Absent, Match, Pattern, Step
 from penstock.operators.process import ProcessLike, process_logic
-from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan
+from penstock.operators.scan import Aggregate, FlatScan, Reduce, Scan, state_maker
+from penstock.operators.stateless import refuse_async
+from penstock.operators.window_folds import LEFT, RANK, RunningTop
 from penstock.operators.windows import WindowSpec
 from penstock.rows.row_types import UNSET, OutT, Returned, RowT_co, Schema, StateT, row_type
 from penstock.rows.timing import Arrival, Duration
@@ -122,7 +121,11 @@ class Stateful(Generic[RowT_co]):
 
         Of equal ones the earlier row is before. Per window: `window(...).top(...)`.
         """
-        return top(self._keyed_rows, count, by, largest, name, on_error, ttl)
+        stream = self._keyed_rows
+        name = free_name(stream.flow, name, None, "top")
+        running = RunningTop(ranking(stream, count, by, largest, name, (RANK, LEFT)))
+        logic = FlatScan(running, state_maker(()), running.returns)
+        return remembering(stream, name, logic, stream.key, on_error, ttl=ttl)
 
     def process(
         self,
@@ -162,8 +165,27 @@ class Stateful(Generic[RowT_co]):
         out is `combine(match)`, at the match's last row. Rows between the steps are passed over, or end the match if it
         is `strict`. No row is in two matches, unless they may `overlap`.
         """
-        options: dict[str, Any] = {"time": time, "strict": strict, "overlap": overlap}
-        return pattern(self._keyed_rows, steps, within, combine, **options, schema=schema, name=name, on_error=on_error)
+        stream = self._keyed_rows
+        name = free_name(stream.flow, name, combine, "pattern")
+        places = places_of(steps, name)
+        kind = kind_of_times(stream, time, name)
+        if time is not None and places[-1].barred:
+            raise FlowError(
+                f"operator {name!r}: the end of the time in which rows must be absent is known by event time alone; "
+                f"leave out time=, and give time= to every source above it, or end the pattern with a step"
+            )
+        returns = None
+        if combine is not None:
+            returns = checks.returns(combine, schema, name, takes=("rows",))
+            refuse_async(combine, name, "combine= of a pattern")
+        elif schema is not None:
+            raise FlowError(f"operator {name!r}: schema= is for what combine= returns; give both, or leave it out")
+        key = stream.key
+        if combine is None:
+            checks.distinct((*(key.names if key else ()), "start", "end", "rows"), name, "the pattern")
+        span = lifetime(within, kind, name, "within").ttl
+        logic = Pattern(places, span, combine, returns, key, kind, time=time, strict=strict, overlap=overlap)
+        return remembering(stream, name, logic, key, on_error)
 
     def window(self, spec: WindowSpec | Duration, *, by: Arrival | None = None) -> WindowedStream[RowT_co]:
         """Group rows in windows: ps.tumbling("10 min"), sliding, session, count_window; a size tumbles.

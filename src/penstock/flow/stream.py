@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, get_args
 
 import pyarrow.compute as pc
 
 from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
 from penstock.flow import checks, hints
-from penstock.flow.building import applied, remembering
-from penstock.flow.calling import arguments_of, batch_calls, calls_of
-from penstock.flow.checks import DeadLetter
-from penstock.flow.fields import distinct, drop, rename, select
-from penstock.flow.joining import On, Within, join, key_both
-from penstock.flow.looking_up import AsOf, Fields, lookup
-from penstock.flow.missing import missing_method
-from penstock.flow.naming import free_name
+from penstock.flow.building import (
+    applied,
+    arguments_of,
+    batch_calls,
+    calls_of,
+    computed,
+    free_name,
+    lifetime,
+    remembering,
+)
+from penstock.flow.checks import DeadLetter, missing_method
+from penstock.flow.joining import AsOf, Fields, On, Within, key_both, keyed_sides, lookup_in_stream, lookup_in_table
 from penstock.flow.stateful import Stateful
-from penstock.operators.base import Key, OnError, Sink, Source, Union
+from penstock.operators.base import Key, Logic, OnError, Sink, Source, Union
+from penstock.operators.by_time import Expiring, Sort
 from penstock.operators.calls import CallOptions, WallTime
-from penstock.operators.expression_functions import Expr
-from penstock.operators.expressions import EXPRESSIONS, bound_predicate
+from penstock.operators.expressions import EXPRESSIONS, Expr, bound, bound_predicate, is_expression
 from penstock.operators.join import How
 from penstock.operators.lookup import LookupHow
-from penstock.operators.sort import Sort
-from penstock.operators.stateless import (
-    Filter,
-    FilterExpression,
-    FlatMap,
-    Map,
-    MapBatches,
-    Split,
-    refuse_async,
-)
+from penstock.operators.scan import FlatScan, keep_first, state_maker
+from penstock.operators.stateless import Filter, FilterExpression, FlatMap, Map, MapBatches, Split, refuse_async
 from penstock.operators.windows import WindowSpec
 from penstock.plan.graph import Node, Port
 from penstock.rows.ranges import make_ranges
@@ -199,22 +195,58 @@ class Stream(Stateful[RowT_co]):
     ) -> Stream:
         """Keep fields, "*" for all others, and compute some by expressions (`ps.expr(...)`, `pyarrow.compute`)."""
         name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
-        return select(self, fields, expressions, name, on_error)
+        name = free_name(self.flow, name, None, "select")
+        known = checks.known_type(self.type, name, "select")
+        if "*" in fields:
+            star = fields.index("*")
+            others = [each for each in known.names if each not in fields and each not in expressions]
+            fields = (*fields[:star], *others, *fields[star + 1 :])
+        for field in fields:
+            checks.field(known, field, name, "select")
+        for field, expression in expressions.items():
+            if not is_expression(expression):
+                raise FlowError(
+                    f"operator {name!r}: {field}={expression!r} is no expression; write "
+                    f'ps.expr("a * 2") or pc.field("a") * 2, or use map() for a Python function'
+                )
+        made = ((field, bound(each, known, name, "select")[0]) for field, each in expressions.items())
+        pairs = (*((field, pc.field(field)) for field in fields), *made)
+        return computed(self, known, pairs, name, "select()", on_error)
 
     def drop(self, *fields: str, name: str | None = None) -> Stream:
         """Leave fields out."""
-        return drop(self, fields, name)
+        name = free_name(self.flow, name, None, "drop")
+        known = checks.known_type(self.type, name, "drop")
+        for field in fields:
+            checks.field(known, field, name, "drop")
+        pairs = tuple((each, pc.field(each)) for each in known.names if each not in fields)
+        return computed(self, known, pairs, name, "drop()")
 
     def rename(self, fields: Mapping[str, str], *, name: str | None = None) -> Stream:
         """Give fields other names: `rename({"old": "new"})`. They stay in their places."""
-        return rename(self, fields, name)
+        name = free_name(self.flow, name, None, "rename")
+        known = checks.known_type(self.type, name, "rename")
+        for field in fields:
+            checks.field(known, field, name, "rename")
+        for new in fields.values():
+            checks.is_name(new, name, "rename() takes new names that are texts")
+        pairs = tuple((fields.get(each, each), pc.field(each)) for each in known.names)
+        return computed(self, known, pairs, name, "rename()")
 
     def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream[RowT_co]:
         """Keep the first row of those that are alike in the fields (in all, if none is named); drop the others.
 
         With `within` a row counts for so long, in event time, from the row that was kept; without it, for ever.
         """
-        return distinct(self, fields, within, name)
+        name = free_name(self.flow, name, None, "distinct")
+        if not fields:
+            fields = tuple(checks.known_type(self.type, name, "distinct").names)
+        checks.fields_of_key(self.type, fields, name, "distinct")
+        logic: Logic = FlatScan(keep_first, state_maker(None), self.type)
+        if within is not None:
+            checks.has_time(self, name, "within=")
+            logic = Expiring(logic, lifetime(within, self.time, name, "within"), renews=False)
+        return remembering(self, name, logic, Key(fields), "fail")
 
     def map_batches(
         self,
@@ -311,7 +343,8 @@ class Stream(Stateful[RowT_co]):
     ) -> Stream:
         """Join rows of two streams that agree `on` a field, several, {left: right}, or a function; see KeyedStream."""
         left, right = key_both(self, other, on)
-        return join(left, right, window, combine, within, ttl, how, schema, name, on_error)
+        options: Any = {"within": within, "ttl": ttl, "how": how, "schema": schema, "name": name, "on_error": on_error}
+        return left.join(right, window, combine, **options)
 
     def lookup(
         self,
@@ -335,7 +368,20 @@ class Stream(Stateful[RowT_co]):
         latest by time, not after the row's. A row that finds nothing gets nulls, or is dropped with `how="inner"`.
         `fields` says which fields come along, `prefix` what their names begin with.
         """
-        return lookup(self, table, on, as_of, how, fields, prefix, refresh, ttl, schema, name)
+        from penstock.flow.keyed import KeyedStream
+
+        name = free_name(self.flow, name, None, "lookup")
+        if how not in get_args(LookupHow):
+            raise FlowError(f'operator {name!r}: how={how!r}; use "left" or "inner"')
+        if isinstance(table, (Stream, KeyedStream)):
+            for option, value in (("refresh", refresh), ("schema", schema)):
+                if value is not None:
+                    raise FlowError(f"operator {name!r}: {option}= is for tables; a stream brings its rows itself")
+            left, right = keyed_sides(self, table, on, name)
+            return lookup_in_stream(left, right, as_of, how, fields, prefix, ttl, name)
+        if ttl is not None:
+            raise FlowError(f"operator {name!r}: ttl= is for streams; a table is read again with refresh=")
+        return lookup_in_table(self, table, on, as_of, how, fields, prefix, refresh, schema, name)
 
     # With memory --------------------------------------------------------------------------------------------
 

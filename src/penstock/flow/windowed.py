@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
 from penstock.errors import FlowError
 from penstock.flow import checks
-from penstock.flow.building import remembering
-from penstock.flow.fields import ranking
-from penstock.flow.missing import missing_method
-from penstock.flow.naming import free_name
+from penstock.flow.building import free_name, ranking, remembering
+from penstock.flow.checks import missing_method
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
 from penstock.operators.base import Key, OnError
-from penstock.operators.ranking import RANK, TopFold
-from penstock.operators.window_folds import AggregateFold, ApplyFold, Fold, ReduceFold
+from penstock.operators.window_folds import RANK, AggregateFold, ApplyFold, Fold, ReduceFold, TopFold
 from penstock.operators.windows import Count, Window, WindowSpec, as_spec, window_logic
 from penstock.plan.graph import marks_keep_up
 from penstock.rows.row_types import OutT, Returned, RowT_co, Schema

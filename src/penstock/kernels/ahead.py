@@ -14,13 +14,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.read import Files, Generated
-from penstock.connectors.retries import retried
-from penstock.connectors.splits import Split, read_split
-from penstock.connectors.statistics import RowGroup, row_groups
-from penstock.errors import StorageError
-from penstock.kernels.order import Bound, Key, Part, climb, within
-from penstock.kernels.source_rows import order_column, order_values
+from penstock.connectors.reader import Span, Split, read_split
+from penstock.kernels.order import Bound, Key, Part, climb, order_column, order_values, within
 from penstock.operators.base import Source
 from penstock.plan.graph import SourceNode
 from penstock.rows.chunk import Ints
@@ -60,7 +55,6 @@ class Stretch:
         return tuple(int(column[row]) for column in self.values())
 
     def cut(self, start: int, stop: int) -> Stretch:
-        """Return some of the rows."""
         return _stretch([column[start:stop] for column in self.values()])
 
 
@@ -144,14 +138,14 @@ class OrderReader:
     """Learns how far the rows of a source reach."""
 
     node: SourceNode
-    _groups: dict[str, list[RowGroup]] = field(default_factory=dict)
+    _spans: dict[str | None, list[Span]] = field(default_factory=dict)
 
     @property
     def _source(self) -> Source:
         return self.node.operator
 
     def stretches(self, splits: Sequence[Split], skip: int, floor: Key | None, *, spare: bool = False) -> list[Stretch]:
-        """Return what rows of splits reach to, those left out that are known, behind rows that reach to `floor`.
+        """Return what rows of splits reach to, those left out that are known, after rows that reach to `floor`.
 
         With `spare` the last rows are left out where they are only some of a row group, and there are others: two, for
         one may have to stay.
@@ -175,7 +169,7 @@ class OrderReader:
                     floor, seen = made[-1].high, seen + made[-1].rows
             floor, skip = made[-1].high if made else floor, 0
         paths = {split.path for split in splits}
-        self._groups = {path: groups for path, groups in self._groups.items() if path in paths}
+        self._spans = {path: groups for path, groups in self._spans.items() if path in paths}
         return made
 
     def _reaching(self, piece: Split, span: tuple[Key, Key] | None, floor: Key | None) -> Stretch:
@@ -191,35 +185,27 @@ class OrderReader:
         Each comes with the ends, and whether it stops inside of a row group that has some.
         """
         at = split.start
-        for group in self._row_groups(split):
-            if group.span is None or group.stop <= at or group.start >= split.stop:
+        for group in self._known_spans(split):
+            if group.ends is None or group.stop <= at or group.start >= split.stop:
                 continue
             if group.start > at:
                 yield split.cut(at, group.start), None, False
             start, stop = max(at, group.start), min(group.stop, split.stop)
-            least, greatest = order_values(group.span).tolist()
+            least, greatest = order_values(group.ends).tolist()
             whole = (start, stop) == (group.start, group.stop)
             yield split.cut(start, stop), ((least,), (greatest,)) if whole else None, stop < group.stop
             at = stop
         if at < split.stop:
             yield split.cut(at, split.stop), None, False
 
-    def _row_groups(self, split: Split) -> list[RowGroup]:
-        reader, fields, declared = self._source.reader, self._source.order_by, self.node.types[0]
-        if not isinstance(reader, Files) or reader.format != "parquet" or len(fields) != 1 or declared is None:
+    def _known_spans(self, split: Split) -> list[Span]:
+        fields, declared = self._source.order_by, self.node.types[0]
+        if len(fields) != 1 or declared is None:
             return []  # of several columns, nothing tells the greatest values that one row has
-        if reader.passes_over:
-            return []  # rows that cannot be read have no values, whatever statistics say
-        path, kind = split.path, declared.schema.field(fields[0]).type
-        assert path is not None
-        if path not in self._groups:
-            try:
-                what = f"source {self.node.name!r}: reading the statistics of"
-                found = retried(lambda: row_groups(path, fields[0], kind), what, path)
-            except (pa.ArrowInvalid, StorageError):
-                found = []  # reading it says what is wrong
-            self._groups[path] = found
-        return self._groups[path]
+        if split.path not in self._spans:
+            kind = declared.schema.field(fields[0]).type
+            self._spans[split.path] = self._source.reader.spans(split.path, fields[0], kind, self.node.name)
+        return self._spans[split.path]
 
     def _read(self, split: Split, skip: int, floor: Key | None) -> list[Ints]:
         """Read the values that rows are placed by, those left out that are known."""
@@ -236,9 +222,8 @@ class OrderReader:
     @property
     def _read_type(self) -> RowType | None:
         """Return the type of just the order_by fields where a source can be read by columns, else that of its rows."""
-        declared, reader = self.node.types[0], self._source.reader
-        by_columns = isinstance(reader, Generated) or (isinstance(reader, Files) and reader.format == "parquet")
-        if declared is None or not by_columns or self._source.on_error != "fail":
+        declared = self.node.types[0]
+        if declared is None or not self._source.reader.by_columns or self._source.on_error != "fail":
             return declared  # what cannot be read is found by reading all of it
         return row_type(pa.schema([declared.schema.field(name) for name in self._source.order_by]), self.node.name)
 

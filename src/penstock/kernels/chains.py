@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -45,7 +45,7 @@ class Chain(ABC):
             yield now
 
 
-Loop = Callable[[Iterable[Row], list[Callable[[Row], Any]], list["array[int]"]], list[Row]]
+Loop = Callable[[Iterator[Row], Callable[[], int], list[Callable[[Row], Any]], list["array[int]"]], list[Row]]
 
 
 class RowChain(Chain):
@@ -54,7 +54,8 @@ class RowChain(Chain):
     Between two operators without memory nothing needs to be kept: a row can go through all of them before the next one,
     and no list of rows is made for each. The loop is Python code that is put together for the chain, because calling
     the functions from a loop over functions costs as much again as short ones take. A filter notes the rows that it
-    drops, which is how positions are found again and how the rows of each operator are counted.
+    drops, by how many are still to come: that is how positions are found again and how the rows of each operator are
+    counted, and rows that nobody drops need no number.
     """
 
     def __init__(self, nodes: tuple[Node, ...], width: int) -> None:
@@ -69,7 +70,7 @@ class RowChain(Chain):
         """Take rows through all operators; return what is left and the rows out of each, or None if a row failed."""
         dropped = [array("q") for _ in self.nodes]
         try:
-            results = self._loop(chunk.iterate_rows(), self._functions, dropped)
+            results = self._loop(*chunk.iterate_rows(), self._functions, dropped)
         except Exception:
             return None  # which row it was, and whether an earlier operator fails behind it, the slow way tells
         counts, left = [], len(chunk)
@@ -85,7 +86,7 @@ class RowChain(Chain):
             return chunk.replace_rows(results, row_type) if mapped else chunk
         kept = np.ones(len(chunk), bool)
         for each in dropped:
-            kept[np.frombuffer(each, np.int64)] = False
+            kept[len(chunk) - 1 - np.frombuffer(each, np.int64)] = False
         return Chunk(
             [p[kept] for p in chunk.positions],
             None if chunk.times is None else chunk.times[kept],
@@ -101,28 +102,27 @@ def make_loop(maps: tuple[bool, ...]) -> Loop:
 
     For a map, a filter, a map and a filter it is
 
-        def loop(rows, functions, dropped):
+        def loop(rows, left, functions, dropped):
             f0, f1, f2, f3 = functions
             d0, d1, d2, d3 = [each.append for each in dropped]
-            return [v3 for i, row in enumerate(rows) if (f1(v1 := f0(row)) or d1(i)) and (f3(v3 := f2(v1)) or d3(i))]
+            return [v3 for row in rows if (f1(v1 := f0(row)) or d1(left())) and (f3(v3 := f2(v1)) or d3(left()))]
     """
     value, conditions = "row", []
     for n, is_map in enumerate(maps):
         if is_map:
             value = f"f{n}({value})"
         elif value.isidentifier():
-            conditions.append(f"(f{n}({value}) or d{n}(i))")
+            conditions.append(f"(f{n}({value}) or d{n}(left()))")
         else:
-            conditions.append(f"(f{n}(v{n} := {value}) or d{n}(i))")
+            conditions.append(f"(f{n}(v{n} := {value}) or d{n}(left()))")
             value = f"v{n}"
-    each = "for i, row in enumerate(rows)" if conditions else "for row in rows"
     which = f" if {' and '.join(conditions)}" if conditions else ""
     numbers = range(len(maps))
     source = (
-        "def loop(rows, functions, dropped):\n"
+        "def loop(rows, left, functions, dropped):\n"
         f"    {''.join(f'f{n}, ' for n in numbers)}= functions\n"
         f"    {''.join(f'd{n}, ' for n in numbers)}= [each.append for each in dropped]\n"
-        f"    return [{value} {each}{which}]\n"
+        f"    return [{value} for row in rows{which}]\n"
     )
     made: dict[str, Any] = {}
     exec(compile(source, f"<chain of {len(maps)} operators>", "exec"), made)

@@ -1,16 +1,22 @@
-"""Collect what user functions raise, so that the error at the smallest position is the one reported."""
+"""Rows that fail, or do not fit their type: of all errors, the one at the smallest position is reported.
+
+Rows are given their declared type where they leave an operator for one with state, or for a sink. On Spark rows become
+columns there, because they go to another process. In one process they must come out the same, but most rows are already
+what their columns would give back, and then nothing is converted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import PenstockError, SetupError, operator_error, row_text
+from penstock.errors import PenstockError, RowTypeError, SetupError, operator_error, row_text
 from penstock.flow.checks import DeadLetter
 from penstock.operators.calling import Tally
 from penstock.plan.graph import Node
 from penstock.plan.plan import Plan
 from penstock.plan.positions import Layout
+from penstock.rows.chunk import Chunk
 from penstock.rows.records import Row
 
 
@@ -35,7 +41,6 @@ class Failures:
     """Attempts that took too long."""
 
     def absorb(self, other: Failures) -> None:
-        """Take over what failed elsewhere."""
         self.fatal += other.fatal
         for mine, theirs in zip(self.counts, other.counts, strict=True):
             for name, rows in theirs.items():
@@ -96,3 +101,26 @@ def full_position(plan: Plan, failure: Failure) -> tuple[int, ...]:
     for place, index in sorted(inserts, reverse=True):
         path.insert(min(place, len(path)), index)
     return tuple(path)
+
+
+def in_columns(node: Node, chunk: Chunk, failures: Failures) -> Chunk:
+    """Return the rows as columns; report the first value that does not fit, and keep what is before it."""
+    if chunk.type is None:
+        return chunk
+    try:
+        return chunk.only_columns()
+    except RowTypeError as error:
+        problem = operator_error(node.name, error, chunk.get_rows()[error.index])
+        failures.fatal.append(Failure(node.name, chunk.position(error.index), problem))
+        return in_columns(node, chunk.slice(0, error.index), failures) if error.index else chunk.slice(0, 0)
+
+
+def fitted(node: Node, chunk: Chunk, failures: Failures) -> Chunk:
+    """Return the rows as they would come out of columns; the same where nothing would change."""
+    note_fit(chunk)
+    return chunk if chunk.fits else in_columns(node, chunk, failures)
+
+
+def note_fit(chunk: Chunk) -> None:
+    """Look whether rows fit as they are, and note it: best done by the worker that has just made them."""
+    chunk.fits = chunk.fits or chunk.type is None or chunk.rows is None or chunk.type.all_arrive_as_is(chunk.get_rows())

@@ -6,22 +6,25 @@ their positions at the end, in NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.errors import RowTypeError
 from penstock.kernels.failures import Failures
-from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.row_keys import row_keys
-from penstock.kernels.shards import Shard, Shards, shard_order
+from penstock.kernels.shards import HotKeys, Shard, Shards, shard_order
 from penstock.kernels.stateless import expansion, letters_chunk
 from penstock.operators.aggregate_values import ahead
 from penstock.operators.stateless import SKIPPED
 from penstock.plan.graph import KeyedNode
 from penstock.rows.chunk import Chunk, Ints, Unread
+from penstock.rows.flat_rows import FlatRows
 from penstock.rows.records import Row
+from penstock.rows.values import MISFITS
 
 
 class Folding:
@@ -34,12 +37,18 @@ class Folding:
         failures: Failures,
         clock: Callable[[], float],
         hot: HotKeys | None = None,
+        *,
+        as_columns: bool = False,
     ) -> None:
+        """Make it; with `as_columns` what comes out goes on as columns, so that rows need not be made of it."""
         operator = node.operator
         self._hot = hot
         self._node, self._operator, self._shards, self._failures, self._clock = node, operator, shards, failures, clock
         self._many = operator.logic.emits == "many"
-        self._results: list[Row] = []
+        flat = operator.logic.flat_rows() if as_columns and operator.on_error == "fail" else None
+        self._results: list[Row] = [] if flat is None else flat
+        self._coming: Iterator[Row] | None = None
+        """Rows that are made as they are taken; None where they are all there."""
         self._counts: list[int] = []
         """How many results each row has, where it may be any number."""
         self._letters: list[tuple[int, Any]] = []
@@ -56,19 +65,22 @@ class Folding:
             bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
         numbers = shards[bounds[:-1]].tolist()
         keys, bad = row_keys(self._operator, 0, grouped)
-        rows = grouped.get_rows()
-        with ahead(self._operator.logic.taken(), rows):
+        logic = self._operator.logic
+        if logic.takes_once and grouped.rows is None and not bad and not logic.taken() and not _can_change(grouped):
+            # A row that is made when it is taken is gone before the next one: 100,000 at once fit no cache.
+            self._coming, _ = grouped.iterate_rows()
+        with ahead(logic.taken(), [] if self._coming is not None else grouped.get_rows()):
             for number, start, stop in zip(numbers, bounds[:-1], bounds[1:], strict=True):
                 shard = self._shards.get(number)
                 began = self._clock()
-                self._shard(shard, keys, rows, start, stop, bad, grouped)
+                self._shard(shard, keys, start, stop, bad, grouped)
                 shard.touch(keys, start, stop)
                 shard.forget(keys, start, stop)
                 if self._hot is not None:
                     self._hot.add(number, keys, start, stop)
                 shard.rows += stop - start
                 shard.seconds += self._clock() - began
-        made = self._made_many(grouped, order) if self._many else self._made_one(grouped, order)
+        made = self._made_many(grouped, order) if self._many else self._made_one(chunk, grouped, order)
         outputs = {0: made} if len(made) else {}
         if self._letters:
             port = self._operator.outputs.index("errors")
@@ -77,20 +89,13 @@ class Folding:
         return outputs
 
     def _shard(
-        self,
-        shard: Shard,
-        keys: list[Any],
-        rows: list[Row],
-        start: int,
-        stop: int,
-        bad: dict[int, Exception],
-        grouped: Chunk,
+        self, shard: Shard, keys: list[Any], start: int, stop: int, bad: dict[int, Exception], grouped: Chunk
     ) -> None:
         """Fold the rows of one shard; each row has a result (`SKIPPED` if it failed), or a count (0 if it failed)."""
         # Where a failure ends the flow anyway, lengths of tuples are looked at once the rows are done: see `_declared`.
         careful = self._operator.on_error != "fail"
-        logic, many = self._operator.logic, self._many
-        done: list[Any] = self._counts if many else self._results
+        logic, many, results = self._operator.logic, self._many, self._results
+        done: list[Any] = self._counts if many else results
         nothing: Any = 0 if many else SKIPPED
         at = start
         while at < stop:
@@ -98,15 +103,19 @@ class Folding:
             try:
                 if until == at:
                     raise bad[at]
+                coming = self._coming
+                rows: Any = grouped.get_rows()[at:until] if coming is None else islice(coming, until - at)
                 if many:
-                    logic.fold_many(shard.states, keys[at:until], rows[at:until], self._results, self._counts, careful)
+                    logic.fold_many(shard.states, keys[at:until], rows, results, self._counts, careful)
                 else:
-                    logic.fold(shard.states, keys[at:until], rows[at:until], self._results, careful)
+                    logic.fold(shard.states, keys[at:until], rows, results, careful)
                 at = until
             except Exception as error:
+                if isinstance(results, FlatRows):
+                    results.to_rows()
                 at = len(done)
-                self._skipped = True
-                letter = self._failures.report(self._node, error, rows[at], grouped.position(at))
+                self._skipped, self._coming = True, None
+                letter = self._failures.report(self._node, error, grouped.get_rows()[at], grouped.position(at))
                 if self._operator.on_error == "fail":
                     done.extend([nothing] * (stop - at))
                     return
@@ -115,17 +124,25 @@ class Folding:
                 done.append(nothing)
                 at += 1
 
-    def _made_one(self, grouped: Chunk, order: Ints | None) -> Chunk:
+    def _made_one(self, chunk: Chunk, grouped: Chunk, order: Ints | None) -> Chunk:
+        inverse = None
+        if order is not None:
+            inverse = np.empty(len(order), np.int64)
+            inverse[order] = np.arange(len(order), dtype=np.int64)
+        if isinstance(self._results, FlatRows) and self._results.width:
+            try:
+                columns = self._results.columns()
+            except MISFITS:
+                self._results.to_rows()  # which one it is can be told of rows
+            else:
+                columns = columns if inverse is None else columns.take(pa.array(inverse))
+                return Chunk(chunk.positions, chunk.times, self._node.types[0], columns)
         results, _ = self._declared(grouped, None)
         made = self._chunk(grouped.positions, grouped.times, results)
         if self._skipped:
             keep = np.array([i for i, result in enumerate(results) if result is not SKIPPED], np.int64)
             return made.select(keep).sorted()
-        if order is None:
-            return made
-        inverse = np.empty(len(order), np.int64)
-        inverse[order] = np.arange(len(order), dtype=np.int64)
-        return made.reordered(inverse)
+        return made if inverse is None else made.reordered(inverse)
 
     def _made_many(self, grouped: Chunk, order: Ints | None) -> Chunk:
         index, emission = expansion(np.array(self._counts, np.int64))
@@ -168,3 +185,8 @@ class Folding:
                 self._failures.report(self._node, error, grouped.get_rows()[row], grouped.position(row))
                 made.append(SKIPPED)
         return made, wrong
+
+
+def _can_change(chunk: Chunk) -> bool:
+    """Tell whether a function may change its row: if it fails then, the row is shown as it has become."""
+    return chunk.type is None or chunk.type.can_change

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.connectors.splits import Piece
+from penstock.connectors.reader import Piece
 from penstock.connectors.text import Unreadable
 from penstock.errors import SourceError
 from penstock.flow.checks import DEAD_LETTER, DeadLetter
 from penstock.kernels.failures import Failure
 from penstock.kernels.marks import Steps, joined, lowest, rises
-from penstock.kernels.order import Key, climb
-from penstock.kernels.source_rows import order_column, row_times
+from penstock.kernels.order import Key, climb, order_column, row_times
 from penstock.operators.base import Source
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan
@@ -59,7 +58,7 @@ class SourceIntake:
     """Takes in pieces of one source. Where there is `order_by`, those of a part must come in its order."""
 
     def __init__(self, plan: Plan, node: SourceNode, floors: Mapping[int, Key] | None = None) -> None:
-        """Begin behind rows whose highest order_by values, in each part, were `floors`."""
+        """Begin after rows whose highest order_by values, in each part, were `floors`."""
         self.change(plan, node)
         self.now: Ticks = 0
         """When rows arrive, where that is their time."""
@@ -182,7 +181,6 @@ class SourceMarks:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no part counts."""
         return bool(self.idle) and not self.counting
 
     def know(self, parts: Iterable[int]) -> None:
@@ -198,7 +196,7 @@ class SourceMarks:
         return BEFORE if part in self.idle else self.parts.get(part, BEFORE)
 
     def rise(self, tops: Mapping[int, Ticks]) -> None:
-        """Take in the highest marks of parts behind an epoch or a batch; a part that has rows counts again."""
+        """Take in the highest marks of parts after an epoch or a batch; a part that has rows counts again."""
         self.idle -= tops.keys()
         for part, top in tops.items():
             self.parts[part] = max(top, self.parts.get(part, BEFORE))
@@ -239,7 +237,7 @@ def follow(
 
 
 def raise_idle(marks: Mapping[str, SourceMarks], ends: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise the watermarks of idle sources as `follow` does, behind an epoch in which some sources end."""
+    """Raise the watermarks of idle sources as `follow` does, after an epoch in which some sources end."""
     others = {name: each.water for name, each in marks.items() if not each.is_idle and each.water < FOREVER}
     going = {name: water for name, water in others.items() if name not in ends}
     if not going and others:  # they went along with the last one until that ended
@@ -291,7 +289,7 @@ def clock_marks(plan: Plan, marks: Mapping[str, SourceMarks], reached: Ticks) ->
 def clock_steps(
     plan: Plan, now: Ticks, marks: Mapping[str, Ticks], ends: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Steps]:
-    """Return how the time of day goes on in an epoch or a batch: to one moment before all of it, and behind an end.
+    """Return how the time of day goes on in an epoch or a batch: to one moment before all of it, and after an end.
 
     `marks` has how far it had come before, as `clock_marks` tells.
     """
@@ -307,5 +305,5 @@ def clock_steps(
 
 
 def behind_row(position: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place of a mark that stands just behind a row."""
+    """Return the place of a mark that stands just after a row."""
     return (*position[:-1], position[-1] + 1)

@@ -7,44 +7,34 @@ has already, and those that are late, are left to the loop over rows: windows ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import RowTypeError
 from penstock.kernels.marks import Steps
-from penstock.kernels.row_keys import KeptAside, RowKeys, grouped, key_columns
-from penstock.kernels.shards import Shards, settle
+from penstock.kernels.row_keys import ByColumns, KeptAside, RowKeys, grouped, key_columns
+from penstock.kernels.shards import AtWork, Shards, settle
 from penstock.kernels.stateless import expansion
+from penstock.kernels.timed_rows import Group, watermarks_at
 from penstock.operators.base import Logic
 from penstock.operators.join import Join, SideBySide
 from penstock.operators.running_columns import sorting
 from penstock.plan.graph import KeyedNode
+from penstock.plan.positions import timed_width
 from penstock.rows.chunk import Chunk, Ints, concat
-from penstock.rows.timing import BEFORE
+from penstock.rows.timing import BEFORE, Ticks
 
-Group = list[tuple[int, Chunk, Ints]]
 MOST_PAIRS = 1 << 22
 """More pairs at once would take too much memory."""
 FAR = 1 << 61
 AS_MANY = 4
 """So many times as many rows may wait aside as come: all of them are looked at with each chunk."""
-
-
-class JoinedRows(NamedTuple):
-    """What came of a group of rows."""
-
-    rows: Chunk
-    rest: Group
-    """Rows that are to be taken one by one."""
-    shards: Ints
-    """The shard of each row that was taken by columns."""
-    keys: RowKeys
-    """And its key."""
 
 
 class _Side(NamedTuple):
@@ -92,7 +82,6 @@ class OpenRows:
         yield from sorted(found, key=lambda row: row[3])
 
     def settle(self, shards: Shards) -> None:
-        """Write the rows to the state of their keys, and set the timers of their windows."""
         size = self.node.operator.logic.windows.size  # type: ignore[attr-defined]
         for number, key, start, place, row, side in self._listing():
             shard = shards.get(number)
@@ -104,7 +93,6 @@ class OpenRows:
                 shard.touched.add(key)
 
     def states(self) -> Mapping[Any, Any]:
-        """Return the state of each key, for one who only looks."""
         keys = _keys(self.node, [side.rows if len(side.rows) else None for side in self.sides])
         assert keys is not None  # they were columns when they came
         return KeptAside(keys, self._states)
@@ -126,7 +114,6 @@ def _put(state: dict[Any, Any], start: int, place: tuple[int, ...], row: Any, si
 
 
 def can_join(logic: Logic) -> bool:
-    """Tell whether some rows of an operator may be joined by columns."""
     return (
         isinstance(logic, Join)
         and logic.how == "inner"
@@ -141,30 +128,27 @@ def _starts(logic: Join, times: Ints) -> Ints:
     return times - (times - logic.windows.offset) % logic.windows.size
 
 
-def join_columns(
-    node: KeyedNode,
-    group: Group,
-    waters: Callable[[list[Ints]], Ints],
-    marks: Steps,
-    shards: Shards,
-    epoch: int,
-    suffix: int,
-) -> JoinedRows | None:
-    """Join the rows of a group; `waters` tells the watermark at positions. None where it cannot be."""
+def join_columns(at: AtWork, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
+    """Join the rows of a group but for those of windows that rows have begun one by one; None where it cannot be."""
+    node, shards = at.node, at.shards
     logic, declared = node.operator.logic, node.types[0]
     assert isinstance(logic, Join)
     if declared is None or any(chunk.type is None or chunk.times is None for _, chunk, _ in group):
+        return None
+    try:
+        given = [(port, chunk.widened(at.width).only_columns(), of) for port, chunk, of in group]
+    except RowTypeError:
         return None
     count = sum(len(chunk) for _, chunk, _ in group)
     if shards.aside is not None and len(shards.aside) > AS_MANY * count:
         settle(shards)
     aside = shards.aside
-    both = [_side(group, number, epoch, None if aside is None else aside.sides[number]) for number in (0, 1)]
+    both = [_side(given, number, at.epoch, None if aside is None else aside.sides[number]) for number in (0, 1)]
     sides = [side for side in both if side is not None]
     keys = _keys(node, [side.rows if side is not None else None for side in both])
     if keys is None:
         return None
-    codes, below = keys.codes()
+    codes, _ = keys.codes()
     for field in keys.fields:
         if field.null_count:
             codes = np.where(field.is_null().to_numpy(zero_copy_only=False), -1, codes)
@@ -181,21 +165,22 @@ def join_columns(
     is_new[: waited[0]] = is_new[first_right : first_right + waited[1]] = False
     taken = ~is_new
     new = np.flatnonzero(is_new)
-    taken[new] = (codes[new] >= 0) & (ends[new] > waters([component[new] for component in positions]))
+    waters = watermarks_at([component[new] for component in positions], marks, watermark)
+    taken[new] = (codes[new] >= 0) & (ends[new] > waters)
     taken[new] &= ~_held(shards, keys, codes, shard_of, starts, new)
     sequence = np.lexsort((*reversed(positions), epochs))
     sequence = sequence[taken[sequence]]
-    found = _pairs(codes[sequence], below, starts[sequence], sequence < first_right, is_new[sequence])
+    found = _pairs(codes[sequence], starts[sequence], sequence < first_right, is_new[sequence])
     if found is None:
         return None
     later, other, number = found
     left, right = np.where(sequence[later] < first_right, (later, other), (other, later))
-    left, right, at = sequence[left], sequence[right] - first_right, sequence[later]
+    left, right, later = sequence[left], sequence[right] - first_right, sequence[later]
     arrays = _columns(logic.combine, both, left, right, declared.schema)
-    zeros = np.zeros(len(at), np.int64)
+    zeros = np.zeros(len(later), np.int64)
     rows = Chunk(
-        [*(p[at] for p in positions), *[zeros] * (suffix - 1), number],
-        times[at],
+        [*(p[later] for p in positions), *[zeros] * (timed_width(at.width) - 1), number],
+        times[later],
         declared,
         pa.RecordBatch.from_arrays(arrays, schema=declared.schema),
     )
@@ -208,14 +193,13 @@ def join_columns(
         if side is not None and len(some := np.flatnonzero((~taken)[part]))
     ]
     mine = np.flatnonzero(taken & is_new)
-    return JoinedRows(rows, rest, shard_of[mine], keys.take(mine))
+    return ByColumns({0: rows} if len(rows) else {}, partial(keys.take, mine), shard_of[mine], rest)
 
 
 def _side(group: Group, number: int, epoch: int, before: _Side | None) -> _Side | None:
     """Put the rows of one side together; None for none."""
     some = [(chunk, of) for port, chunk, of in group if port == number]
-    width = max(len(chunk.positions) for _, chunk, _ in group)
-    chunks = [Chunk(*_placed(chunk, width), chunk.type, chunk.get_columns()) for chunk, _ in some]
+    chunks = [chunk for chunk, _ in some]
     epochs = [np.full(len(chunk), epoch, np.int64) for chunk in chunks]
     shards = [of for _, of in some]
     if before is not None and len(before.rows):
@@ -223,13 +207,7 @@ def _side(group: Group, number: int, epoch: int, before: _Side | None) -> _Side 
     return _Side(concat(chunks), np.concatenate(epochs), np.concatenate(shards)) if chunks else None
 
 
-def _placed(chunk: Chunk, width: int) -> tuple[list[Ints], Ints | None]:
-    widened = chunk.widened(width)
-    return widened.positions, widened.times
-
-
 def _aside(node: KeyedNode, both: list[_Side | None], stays: list[npt.NDArray[np.bool_]]) -> OpenRows | None:
-    """Return the rows that wait."""
     found = [
         side if side is None else side.select(np.flatnonzero(some)) for side, some in zip(both, stays, strict=True)
     ]
@@ -270,21 +248,10 @@ def _held(shards: Shards, keys: RowKeys, codes: Ints, shard_of: Ints, starts: In
     pairs = zip(of[some].tolist(), starts[new[some]].tolist(), strict=True)
     held[some] = [start in states[number] for number, start in pairs]
     return held
-    of, first = grouped(codes[new])
-    rows = new[first]
-    states = [
-        loaded[number].states.get(key) or ()
-        for number, key in zip(shard_of[rows].tolist(), keys.take(rows).values(), strict=True)
-    ]
-    some = np.flatnonzero(np.fromiter(map(bool, states), bool, len(states))[of])
-    held[some] = [
-        start in states[number] for number, start in zip(of[some].tolist(), starts[new[some]].tolist(), strict=True)
-    ]
-    return held
 
 
 def _pairs(
-    codes: Ints, below: int, starts: Ints, is_left: npt.NDArray[np.bool_], is_new: npt.NDArray[np.bool_]
+    codes: Ints, starts: Ints, is_left: npt.NDArray[np.bool_], is_new: npt.NDArray[np.bool_]
 ) -> tuple[Ints, Ints, Ints] | None:
     """Return the later and the earlier row of each pair, in order, and its number among those of the later row.
 

@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 from penstock.kernels.row_keys import is_good_key
 from penstock.operators.aggregate_columns import has_its_columns
 from penstock.operators.base import Keyed
-from penstock.operators.join import SideBySide
-from penstock.operators.timed_join import LEFT, RIGHT, Interval, Lifetime, Reach, TimedJoin
+from penstock.operators.join import LEFT, RIGHT, Interval, Lifetime, Reach, SideBySide, TimedJoin
 from penstock.plan.graph import KeyedNode
 from penstock.rows.chunk import Ints
 from penstock.rows.keys import hash_columns
 from penstock.rows.records import RowType
-from penstock.rows.timing import FOREVER, Ticks
+from penstock.rows.timing import FOREVER
 
 Bools = npt.NDArray[np.bool_]
 _LINE = 1 << 62
@@ -60,7 +59,6 @@ class JoinForm:
         )
 
     def key_columns(self, port: int, columns: pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns of the key."""
         return [columns.column(name) for name in self.fields[port]]
 
     def codes(self, port: int, columns: pa.RecordBatch) -> tuple[Ints, Bools]:
@@ -126,37 +124,31 @@ class Run:
         )
 
 
-@dataclass(slots=True, kw_only=True)
 class KeptRun:
-    """A run in its place, with what is asked of it again and again."""
+    """A run that has rows, in its place, with what is asked of it again and again."""
 
-    run: Run
-    forgets: Ints
-    soonest: Ticks
-    """When the first row without a partner is forgotten, or before that."""
-    lasts: Ticks
-    """When all of it is forgotten."""
-    starts: Ints
-    """Where each key begins, and the end of the last one."""
-    line: Ints | None
-    """Key and time in one number, so that one search finds both; None where they are too far apart."""
-    first: Ticks
-    span: Ticks
+    def __init__(self, run: Run, port: int, form: JoinForm) -> None:
+        codes, times = run.codes[: run.keyed], run.times[: run.keyed]
+        self.run, self.forgets = run, form.forgets(port, run.times)
+        self.soonest = int(self.forgets[run.alone].min(initial=FOREVER)) if form.leaves_alone(port) else FOREVER + 1
+        """When the first row without a partner is forgotten, or before that."""
+        self.lasts = int(self.forgets.max())
+        """When all of it is forgotten."""
+        changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+        self.starts = np.concatenate([[0], changes, [run.keyed]])[0 if run.keyed else 1 :]
+        """Where each key begins, and the end of the last one."""
+        self.first = int(times.min()) if run.keyed else 0
+        self.span = int(times.max()) - self.first + 1 if run.keyed else 1
+        self.line: Ints | None = None
+        """Key and time in one number, so that one search finds both; None where they are too far apart."""
+        if self.span * len(self.starts) < _LINE:
+            keys = np.repeat(np.arange(len(self.starts) - 1) * self.span, np.diff(self.starts))
+            self.line = keys + (times - self.first)
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
-        run = self.run
-        arrays = [
-            run.codes,
-            run.times,
-            run.serials,
-            run.alone,
-            run.places,
-            self.forgets,
-            self.starts,
-            self.starts if self.line is None else self.line,
-        ]
+        run, line = self.run, self.starts if self.line is None else self.line
+        arrays = [run.codes, run.times, run.serials, run.alone, run.places, self.forgets, self.starts, line]
         columns: int = run.columns.get_total_buffer_size()
         return sum(array.nbytes for array in arrays) + columns
 
@@ -173,28 +165,6 @@ class KeptRun:
         return begin, np.where((own[key] == codes) & (end > begin), end, begin)
 
 
-def hold(run: Run, port: int, form: JoinForm) -> KeptRun:
-    """Prepare a run that has rows."""
-    forgets = form.forgets(port, run.times)
-    codes, times = run.codes[: run.keyed], run.times[: run.keyed]
-    starts = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1, [run.keyed]])[0 if run.keyed else 1 :]
-    first, span = (int(times.min()), int(times.max() - times.min()) + 1) if run.keyed else (0, 1)
-    line = None
-    if span * len(starts) < _LINE:
-        line = np.repeat(np.arange(len(starts) - 1) * span, np.diff(starts)) + (times - first)
-    soonest = int(forgets[run.alone].min(initial=FOREVER)) if form.leaves_alone(port) else FOREVER + 1
-    return KeptRun(
-        run=run,
-        forgets=forgets,
-        soonest=soonest,
-        lasts=int(forgets.max()),
-        starts=starts,
-        line=line,
-        first=first,
-        span=span,
-    )
-
-
 def arranged(
     *, codes: Ints, null: Bools, times: Ints, serials: Ints, alone: Bools, places: Ints, columns: pa.RecordBatch
 ) -> Run:
@@ -205,7 +175,6 @@ def arranged(
 
 
 def merged_runs(runs: list[Run]) -> Run:
-    """Make one run of several."""
     width = max(run.places.shape[1] for run in runs)
     return arranged(
         codes=np.concatenate([run.codes for run in runs]),

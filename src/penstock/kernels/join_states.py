@@ -8,19 +8,19 @@ looks at keys, this is a mapping of key to the state that `TimedJoin` has of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.join_runs import Bools, JoinForm, KeptRun, Run, arranged, hold, merged_runs
+from penstock.kernels.join_runs import Bools, JoinForm, KeptRun, Run, arranged, merged_runs
+from penstock.kernels.row_keys import RowKeys
 from penstock.operators.base import Position
-from penstock.operators.timed_join import ALONE, LEFT, LOOK, RIGHT
+from penstock.operators.join import ALONE, LEFT, LOOK, RIGHT
 from penstock.rows.chunk import Ints
 from penstock.rows.records import RowType
 from penstock.rows.timing import BEFORE, FOREVER, Ticks
-from penstock.rows.value_columns import column_values
 
 _MARK = "join"
 
@@ -33,7 +33,6 @@ class JoinStates(MutableMapping[Any, Any]):
         self.clear()
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._rows: dict[Any, Any] | None = {}
         self.sides: tuple[list[KeptRun], list[KeptRun]] = ([], [])
         self.serial = 0
@@ -55,11 +54,9 @@ class JoinStates(MutableMapping[Any, Any]):
         return self._rows is not None
 
     def runs(self) -> Iterator[tuple[int, KeptRun]]:
-        """Yield each run with its side."""
         return ((port, held) for port in (LEFT, RIGHT) for held in self.sides[port])
 
     def add(self, port: int, run: Run) -> None:
-        """Take new rows in."""
         if not len(run.codes):
             return
         side = self.sides[port]
@@ -71,7 +68,7 @@ class JoinStates(MutableMapping[Any, Any]):
         if len(merged) > 1:
             run = merged_runs(merged)
         if len(run.codes):
-            side.append(hold(run, port, self.form))
+            side.append(KeptRun(run, port, self.form))
 
     def _alive(self, port: int, held: KeptRun) -> Run:
         """Return what is not forgotten of a run, or gone with a partner."""
@@ -152,7 +149,6 @@ class JoinStates(MutableMapping[Any, Any]):
             self._rows = rows
 
     def _listed(self) -> dict[Any, Any]:
-        """Return the state of each key."""
         if self._rows is not None:
             return self._rows
         form = self.form
@@ -160,7 +156,7 @@ class JoinStates(MutableMapping[Any, Any]):
         lasts = self._lasts()
         for port, held in self.runs():
             run = self._alive(port, held)
-            keys = _keys(form.key_columns(port, run.columns))
+            keys = RowKeys(len(run.codes), tuple(form.key_columns(port, run.columns))).values()
             rows = form.types[port].decode(run.columns)
             places = map(tuple, run.places.tolist())
             alone = (run.alone if form.leaves_alone(port) else np.zeros(len(rows), bool)).tolist()
@@ -188,11 +184,9 @@ class JoinStates(MutableMapping[Any, Any]):
         return iter(self._listed())
 
     def items(self) -> Any:
-        """Return each key with its state, as of now."""
         return self._listed().items()
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the state of one key, or the default."""
         return self._listed().get(key, default)
 
     def __getitem__(self, key: Any) -> Any:
@@ -223,7 +217,6 @@ class JoinStates(MutableMapping[Any, Any]):
 
     @property
     def bytes(self) -> int:
-        """How much memory the columns take, about."""
         return sum(held.bytes for _, held in self.runs())
 
     def settle(self) -> None:
@@ -301,8 +294,3 @@ def _unpacked(packed: tuple[Any, ...], port: int, form: JoinForm, columns: pa.Re
         places=np.frombuffer(places, np.int64).reshape(-1, width),
         columns=columns,
     )
-
-
-def _keys(columns: list[pa.Array]) -> Iterable[Any]:
-    lists = list(map(column_values, columns))
-    return lists[0] if len(lists) == 1 else zip(*lists, strict=True)

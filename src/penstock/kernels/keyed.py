@@ -14,17 +14,15 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.clock import perf_counter
-from penstock.kernels.column_kernels import ByColumns, ColumnKernel, column_kernel
+from penstock.kernels.column_kernels import ColumnKernel, can_sieve, column_kernel, sieved
 from penstock.kernels.failures import Failures
 from penstock.kernels.folding import Folding
-from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.marks import Steps
-from penstock.kernels.shards import Shards, settle, shard_order
-from penstock.kernels.sieving import can_sieve, sieved
+from penstock.kernels.row_keys import ByColumns
+from penstock.kernels.shards import HotKeys, Shards, settle, shard_order
 from penstock.kernels.timed_rows import Group, TimedRows, watermarks_at
-from penstock.operators.join import Join
+from penstock.operators.join import Join, TimedJoin
 from penstock.operators.scan import Aggregate
-from penstock.operators.timed_join import TimedJoin
 from penstock.plan.graph import KeyedNode
 from penstock.rows.chunk import Chunk, Ints, concat, sorted_together
 from penstock.rows.timing import Ticks
@@ -48,7 +46,14 @@ class KeyedRunner:
         clock: Callable[[], float] = perf_counter,
         *,
         hot: HotKeys | None = None,
+        as_columns: bool = False,
+        shared: bool = False,
     ) -> None:
+        """Make it; with `as_columns` what comes out goes on as columns, so that rows need not be made of it.
+
+        What is `shared` is read by others, too: rows are made once for all of them.
+        """
+        self._as_columns, self._shared = as_columns, shared
         self._node, self._logic, self._width = node, node.operator.logic, width
         self._shards, self._failures, self._clock, self._hot = shards, failures, clock, hot
         self._columns: ColumnKernel | None = column_kernel(node, width, epoch, shards)
@@ -103,7 +108,10 @@ class KeyedRunner:
         return self._fold(chunk, shards)
 
     def _fold(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
-        return Folding(self._node, self._shards, self._failures, self._clock, self._hot).run(chunk, shards)
+        if self._shared:
+            chunk.get_rows()
+        folding = Folding(self._node, self._shards, self._failures, self._clock, self._hot, as_columns=self._as_columns)
+        return folding.run(chunk, shards)
 
     def _sieved(self, chunk: Chunk, shards: Ints) -> dict[int, Chunk]:
         """Take the rows that may change something one by one, and count the others."""

@@ -82,7 +82,7 @@ def lowest(
 
 
 def joined(steps: Sequence[Steps]) -> Steps | None:
-    """Put marks behind one another; None for none."""
+    """Put marks after one another; None for none."""
     if len(steps) < 2:
         return steps[0] if steps else None
     columns = zip(*(each.positions for each in steps), strict=True)
@@ -141,7 +141,7 @@ def arrival(
 def closings(
     ports: Sequence[Sequence[MarkRoute]], steps: dict[str, Steps], start: dict[str, Ticks], width: int
 ) -> Steps:
-    """Return where ports close before the last of them does: each behind the last end of the sources above it."""
+    """Return where ports close before the last of them does: each after the last end of the sources above it."""
     found: list[tuple[tuple[int, ...], int]] = []
     still_open = False
     for port, routes in enumerate(ports):
@@ -176,7 +176,6 @@ def _end(route: MarkRoute, steps: dict[str, Steps], start: dict[str, Ticks]) -> 
 
 
 def watermark(routes: Sequence[MarkRoute], marks: dict[str, Ticks]) -> Ticks:
-    """Return an operator's watermark from those of the sources."""
     return min(_delayed(marks[route.source], route.delay) for route in routes)
 
 

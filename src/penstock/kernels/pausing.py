@@ -33,7 +33,6 @@ class PausingRunner(TimedRows):
     """Those that close among the rows of the next group: where, and which."""
 
     def run(self, group: Group, marks: Steps, watermark: Ticks) -> dict[int, Chunk]:
-        """Do everything at once."""
         began = self._clock()
         try:
             next(self.steps(group, marks, watermark, None))
@@ -45,11 +44,7 @@ class PausingRunner(TimedRows):
         raise AssertionError("an operator stops that has as much time as it takes")
 
     def steps(
-        self,
-        group: Group,
-        marks: Steps,
-        watermark: Ticks,
-        keep_going: Callable[[], bool] | None,
+        self, group: Group, marks: Steps, watermark: Ticks, keep_going: Callable[[], bool] | None
     ) -> InSteps[dict[int, Chunk]]:
         """Do what `run` does and return the same; stop wherever there is no more time."""
         self._emitted, self._before = {}, watermark

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.operators.aggregate_values import read_all
 from penstock.operators.base import Key, Keyed
 from penstock.rows.chunk import Chunk, Ints
 from penstock.rows.keys import as_key, as_keys
 from penstock.rows.records import Row, RowType, any_getter
-from penstock.rows.value_columns import MISFITS, column_of, column_values
+from penstock.rows.values import MISFITS, column_of, column_values
 
 
 def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[int, Exception]]:
@@ -24,8 +25,7 @@ def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[
     key = operator.keys[port]
     columns = key_columns(key, chunk)
     if columns is not None:
-        lists = list(map(column_values, columns))
-        return (lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))), {}
+        return RowKeys(len(chunk), tuple(columns)).values(), {}
     return _read_keys(key, chunk.type, chunk.get_rows())
 
 
@@ -40,7 +40,6 @@ class RowKeys:
     """Equal ones need not be the same, as 1 and True."""
 
     def values(self) -> list[Any]:
-        """Return the keys as Python has them."""
         if self.listed is not None:
             return self.listed
         lists = list(map(column_values, self.fields))
@@ -49,18 +48,15 @@ class RowKeys:
         return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
     def __getitem__(self, some: slice) -> list[Any]:
-        """Return the keys of some rows."""
         return self.take(np.arange(*some.indices(self.count))).values()
 
     def take(self, rows: Ints) -> RowKeys:
-        """Return the keys of these rows."""
         if self.listed is not None:
             return RowKeys(len(rows), (), [self.listed[row] for row in rows.tolist()])
         index = pa.array(rows)
         return RowKeys(len(rows), tuple(field.take(index) for field in self.fields))
 
     def then(self, others: RowKeys) -> RowKeys:
-        """Return these keys, and others behind them."""
         if not self.count or not others.count:
             return self if self.count else others
         one, other = self._like(others), others._like(self)
@@ -89,13 +85,27 @@ class RowKeys:
             firsts: dict[Any, int] = {}
             return np.fromiter(map(firsts.setdefault, self.listed, range(self.count)), np.int64, self.count), self.count
         codes, below = np.zeros(self.count, np.int64), 1
-        for number, field in enumerate(self.fields):
-            found, size = _field_codes(field)
+        for number, column in enumerate(self.fields):
+            found, size = _field_codes(column)
             codes, below = (codes * size + found, below * size) if number else (found, size)
             if number:
                 codes, first = grouped(codes)
                 below = len(first)
         return codes, below
+
+
+@dataclass(frozen=True)
+class ByColumns:
+    """What came of a group of rows that were taken by columns."""
+
+    outputs: dict[int, Chunk]
+    """The rows of each output port that has any."""
+    keys: Callable[[], RowKeys | None]
+    """Returns the keys of the rows that were taken."""
+    shards: Ints
+    """And their shards."""
+    rest: list[tuple[int, Chunk, Ints]] = field(default_factory=list)
+    """Rows that are to be taken one by one: their port, and the shard of each."""
 
 
 class KeptAside(Mapping[Any, Any]):
@@ -189,10 +199,9 @@ def is_good_key(kind: Any) -> bool:
 def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any], dict[int, Exception]]:
     read = key.function or (row.getter(key.fields) if row is not None else any_getter(key.fields))
     try:
-        keys = as_keys(list(map(read, rows)))
-        if len(keys) == len(rows):
-            key.check_all(keys)
-            return keys, {}
+        keys = as_keys(read_all(read, rows))
+        key.check_all(keys)
+        return keys, {}
     except Exception:
         pass  # found again below, row by row
     keys, bad = [], {}
@@ -216,7 +225,7 @@ def key_shards(key: Key, chunk: Chunk, count: int) -> Ints:
         if key.fields and chunk.type is not None and chunk.type.form != "scalar":
             columns = chunk.get_columns()
             return key.column_shards([columns.column(name) for name in key.fields], count)
-        return key.shards(list(map(read, chunk.get_rows())), count)
+        return key.shards(read_all(read, chunk.get_rows()), count)
     except Exception:
         found = (_shard_or_first(key, read, row, count) for row in chunk.get_rows())
         return np.fromiter(found, np.int64, len(chunk))

@@ -65,7 +65,6 @@ def _has_columns(value: Any) -> bool:
 
 
 def _column(value: Any, columns: pa.RecordBatch) -> pa.Array | list[Any] | None:
-    """Return what an aggregate takes."""
     if isinstance(value, TakenValues):
         return value.read_many(columns, list)
     return None if value is None else columns.column(value)

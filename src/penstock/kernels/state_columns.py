@@ -116,7 +116,6 @@ class WholeNumbers:
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
         return sum(part.nbytes for level in self._levels for part in level) + _ENTRY * len(self._single)
 
 
@@ -143,25 +142,20 @@ class AnyKeys:
         """In the order of the slots: they are given one after the other, and none is taken back."""
 
     def find(self, keys: Keys) -> Ints:
-        """Return the slot of each key, -1 where it has none."""
         get = self._slots.get
         return np.fromiter((get(key, -1) for key in keys), np.int64, len(keys))
 
     def get(self, key: Any) -> int:
-        """Return the slot of one key, -1 where it has none."""
         return self._slots.get(key, -1)
 
     def add(self, keys: Keys, first: int) -> None:
-        """Give new keys the slots from `first` on."""
         self._slots.update(zip(keys, range(first, first + len(keys)), strict=True))
 
     def listed(self, size: int) -> list[Any]:
-        """Return the keys of the first slots."""
         return list(self._slots)[:size]
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
         return _ENTRY * len(self._slots)
 
 
@@ -174,7 +168,6 @@ class ColumnStates(MutableMapping[Any, Any]):
         self.clear()
 
     def clear(self) -> None:
-        """Forget all keys."""
         self.forms = list(self._first)
         """How the states of each aggregate are kept by now."""
         self._index: WholeNumbers | AnyKeys = WholeNumbers() if self._whole else AnyKeys()
@@ -194,7 +187,7 @@ class ColumnStates(MutableMapping[Any, Any]):
         keys = list(states)
         values = zip(*states.values(), strict=True)
         packed = [form.packed(list(some)) for form, some in zip(self.forms, values, strict=True)]
-        self._scatter(keys, self._index.find(keys), [form for form, _ in packed], [parts for _, parts in packed])
+        self.scatter(keys, self._index.find(keys), [form for form, _ in packed], [parts for _, parts in packed])
 
     def find(self, keys: Keys) -> Ints:
         """Return the slot of each key, -1 where it is new."""
@@ -202,11 +195,7 @@ class ColumnStates(MutableMapping[Any, Any]):
         return self._index.find(keys)
 
     def gather(self, slots: Ints) -> list[Parts]:
-        """Return what some slots have; -1 is a new key."""
-        self._flush()
-        return self._gather(slots)
-
-    def _gather(self, slots: Ints) -> list[Parts]:
+        """Return what some slots that were found have; -1 is a new key."""
         new = slots < 0
         if not new.any():
             return [tuple(part[slots] for part in parts) for parts in self._columns]
@@ -219,11 +208,7 @@ class ColumnStates(MutableMapping[Any, Any]):
         return found
 
     def scatter(self, keys: Keys, slots: Ints, forms: Sequence[Form], columns: Sequence[Parts]) -> None:
-        """Take the states of keys, all different; keys whose slot is -1 get one."""
-        self._flush()
-        self._scatter(keys, slots, forms, columns)
-
-    def _scatter(self, keys: Keys, slots: Ints, forms: Sequence[Form], columns: Sequence[Parts]) -> None:
+        """Take the states of keys, all different, that were looked for; those whose slot is -1 get one."""
         new = np.flatnonzero(slots < 0)
         if len(new):
             slots = slots.copy()
@@ -271,7 +256,6 @@ class ColumnStates(MutableMapping[Any, Any]):
         return key in self._lately or self._index.get(key) >= 0
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the state of one key, or the default."""
         found = self._lately.get(key)
         if found is not None:
             return found
@@ -290,10 +274,9 @@ class ColumnStates(MutableMapping[Any, Any]):
         return [form.unpack(tuple(part[here] for part in parts))[0] for form, parts in columns]
 
     def items(self) -> Any:
-        """Return each key with its state, as of now."""
         lately, keys = dict(self._lately), self._written()
         columns = [
-            form.unpack(parts) for form, parts in zip(self.forms, self._gather(np.arange(len(keys))), strict=True)
+            form.unpack(parts) for form, parts in zip(self.forms, self.gather(np.arange(len(keys))), strict=True)
         ]
         states = dict(zip(keys, map(list, zip(*columns, strict=True)), strict=True))
         return (states | lately).items()
@@ -304,7 +287,6 @@ class ColumnStates(MutableMapping[Any, Any]):
             self._flush()
 
     def update(self, states: Any = (), /, **_: Any) -> None:
-        """Take the states of several keys."""
         if len(states) > _BY_ONE:
             self._flush()
             self._write(states)
@@ -347,13 +329,11 @@ class ColumnStates(MutableMapping[Any, Any]):
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
         numbers = sum(part.nbytes for parts in self._columns for part in parts) + self._touched.nbytes
         objects = sum(form is OBJECTS for form in self.forms) * self._size
         return numbers + self._index.bytes + _ENTRY * (objects + len(self._lately))
 
     def load(self, saved: Saved) -> None:
-        """Take what was saved."""
         keys, forms, columns = _read(saved)
         if not self._whole:
             keys = listed_keys(keys)
@@ -366,7 +346,6 @@ def is_saved(changed: Any) -> bool:
 
 
 def saved_states(saved: Saved) -> Mapping[Any, Any]:
-    """Return the states in saved columns by key."""
     keys, forms, columns = _read(saved)
     values = [form.unpack(parts) for form, parts in zip(forms, columns, strict=True)]
     return dict(zip(listed_keys(keys), map(list, zip(*values, strict=True)), strict=True))
@@ -379,7 +358,6 @@ def _read(saved: Saved) -> tuple[Keys, list[Form], list[Parts]]:
 
 
 def listed_keys(keys: Keys) -> list[Any]:
-    """Return keys as Python has them."""
     return keys if isinstance(keys, list) else np.asarray(keys).tolist()
 
 

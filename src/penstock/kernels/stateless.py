@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.flow.checks import DEAD_LETTER, DeadLetter
 from penstock.kernels.failures import Failures
 from penstock.kernels.waiting import InFlight, Job, run_job, shared_window
+from penstock.operators.aggregate_values import raise_stop
 from penstock.operators.base import Union
 from penstock.operators.calling import Calling, Tally
 from penstock.operators.stateless import (
@@ -93,7 +94,7 @@ def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chu
             # `extend` keeps what it has when the iterator raises, so the length tells which row failed.
             results.extend(map(function, rows[len(results) :] if results else rows))
             if len(results) < len(rows):
-                raise RuntimeError("the function raised StopIteration")
+                raise_stop(function, rows[len(results)])
         except Exception as error:
             index, skipped = len(results), True
             letter = failures.report(node, error, rows[index], chunk.position(index))

@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.connectors.feeds import Feed, Slice
-from penstock.connectors.parted import PartedFeed, parts_of
-from penstock.connectors.splits import ROW_BITS, Split, cut_splits
+from penstock.connectors.reader import ROW_BITS, Feed, Slice, Split, cut_splits
 from penstock.kernels.ahead import Ahead, OrderReader
 from penstock.kernels.intake import SourceMarks, behind_row
 from penstock.kernels.order import Key, Part, bound
@@ -42,7 +40,6 @@ class Taken:
     """The parts of sources that hold nobody back in this epoch."""
 
     def to_json(self) -> Json:
-        """Write what a replay needs."""
         return {
             "slices": {name: {"logged": s.logged, "offset": s.offset} for name, s in self.slices.items()},
             "ends": {name: list(position) for name, position in self.ends.items()},
@@ -80,7 +77,7 @@ class Taker:
         return {"turn": self._turn, "tops": tops}
 
     def restore(self, state: Json) -> None:
-        """Go on behind what was committed."""
+        """Go on after what was committed."""
         self._turn = state.get("turn", 0)
         for name, tops in state.get("tops", {}).items():
             # Before parts were told apart here, each source was one.
@@ -120,7 +117,7 @@ class Taker:
     def replay(self, intent: Json, marks: Mapping[str, SourceMarks]) -> Taken:
         """Take exactly what an epoch that was begun before a crash was to read."""
         ends = intent["ends"]
-        if isinstance(ends, list):  # before ends had a place of their own they were behind all rows of their epoch
+        if isinstance(ends, list):  # before ends had a place of their own they were after all rows of their epoch
             ends = {name: self._plan.layout.behind_all(self._numbers[name]) for name in ends}
         taken = Taken(
             ends={name: tuple(position) for name, position in ends.items()},
@@ -140,8 +137,8 @@ class Taker:
     def _know(self, marks: Mapping[str, SourceMarks]) -> None:
         """Have all know of the parts that there are by now. What was taken without a new one is before its rows."""
         for name, feed in self._feeds.items():
-            self._parts[name] = dict(parts_of(feed))
-            if isinstance(feed, PartedFeed):
+            self._parts[name] = dict(feed.parts())
+            if feed.parted:
                 marks[name].know(self._parts[name])
             for part in self._parts[name] if self._plan.layout.order else ():
                 if (name, part) not in self._ahead:
@@ -211,7 +208,7 @@ class Taker:
                 slices[part] = found
                 assert found.rows == count, f"source {name!r} gave {found.rows} rows instead of {count}"
         if slices:
-            taken.slices[name] = feed.whole(slices) if isinstance(feed, PartedFeed) else slices[0]
+            taken.slices[name] = feed.whole(slices)
         mine = [self._ahead[name, part] for part in self._parts[name]]
         if all(ahead.over and not len(ahead) for ahead in mine):
             taken.ends[name] = self._end(name, taken.slices.get(name))
@@ -223,7 +220,7 @@ class Taker:
     def _most(self, lane: Lane, limit: int) -> int:
         """Return how many of the rows that were seen of a part may be taken at most."""
         ahead = self._ahead[lane]
-        # The end of a source is just behind its last row, so one stays until that is known.
+        # The end of a source is just after its last row, so one stays until that is known.
         stays = not ahead.over and not self._source(lane[0]).reader.goes_on
         return ahead.most(max(0, min(limit, len(ahead) - stays)))
 
@@ -290,7 +287,7 @@ class Taker:
         if self._blocked != lane:
             self._blocked = lane
             feed = self._feeds[lane[0]]
-            part = f"{feed.part_name(lane[1])} of " if isinstance(feed, PartedFeed) else ""
+            part = f"{feed.part_name(lane[1])} of " if feed.parted else ""
             log.info(
                 "rows wait for %ssource %r, which may still give some that come before them by order_by; "
                 "give it idle_after= if it may be silent for long",
@@ -323,7 +320,7 @@ class Taker:
 
     def _with_places(self, name: str, found: Slice) -> Slice:
         """Give rows of several parts their places: by part, then as they follow each other."""
-        if not isinstance(self._feeds[name], PartedFeed):
+        if not self._feeds[name].parted:
             return found
         passed = {part: rank << ROW_BITS for rank, part in enumerate(self._parts[name])}
         splits = []

@@ -7,28 +7,26 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import RowTypeError
-from penstock.kernels.join_runs import FARTHEST, Bools, JoinForm, KeptRun, Run, arranged, equal_keys, hold
+from penstock.kernels.join_runs import FARTHEST, Bools, JoinForm, KeptRun, Run, arranged, equal_keys
 from penstock.kernels.join_states import JoinStates
 from penstock.kernels.marks import Steps
-from penstock.kernels.shards import Shard, Shards
+from penstock.kernels.row_keys import ByColumns, RowKeys
+from penstock.kernels.shards import AtWork, Shard
 from penstock.kernels.stateless import expansion
-from penstock.kernels.timed_rows import Group
-from penstock.operators.join import SideBySide
-from penstock.operators.timed_join import LEFT, RIGHT, TimedJoin
+from penstock.kernels.timed_rows import Group, watermarks_at
+from penstock.operators.join import LEFT, RIGHT, SideBySide, TimedJoin
 from penstock.operators.windows import LATE
-from penstock.plan.graph import KeyedNode
 from penstock.plan.positions import timed_width
 from penstock.rows.chunk import Chunk, Ints, concat
 from penstock.rows.timing import FOREVER, Ticks
-from penstock.rows.value_columns import column_values
 
 FEW_TO_JOIN = 32
 """As many rows are taken one by one, where none were taken otherwise before."""
@@ -48,12 +46,6 @@ class NewRows:
     """Epoch and position, as runs have it."""
     shards: Ints
     late: Bools
-
-    key_columns: list[list[pa.Array]]
-
-    def keys(self) -> NewKeys:
-        """Return the key of each row."""
-        return NewKeys(self.key_columns)
 
     def own(self, rows: Ints, port: int) -> Ints:
         """Return the numbers of rows among those of their side."""
@@ -96,31 +88,20 @@ class _Made:
     alone: list[Chunk] = field(default_factory=list)
 
 
-class JoinOutcome(NamedTuple):
-    """What came of a group."""
-
-    chunks: dict[int, Chunk]
-    """By port."""
-    rows: NewRows | None
-    """The rows that were taken."""
-
-
 class TimedJoining:
     """Join the rows of one group."""
 
-    def __init__(self, node: KeyedNode, form: JoinForm, width: int, epoch: int, shards: Shards) -> None:
-        self._node, self._form, self._shards = node, form, shards
-        self._width, self._suffix, self._epoch = width, timed_width(width), epoch
+    def __init__(self, at: AtWork, form: JoinForm) -> None:
+        self._node, self._form, self._shards = at.node, form, at.shards
+        self._width, self._suffix, self._epoch = at.width, timed_width(at.width), at.epoch
         self._reach: Any = form.reach
         self._made = _Made()
 
-    def run(
-        self, group: Group, marks: Steps, before: Ticks, waters: Callable[[list[Ints]], Ints]
-    ) -> JoinOutcome | None:
+    def run(self, group: Group, marks: Steps, watermark: Ticks) -> ByColumns | None:
         """Join rows, and take the marks among them; None where rows must be taken one by one.
 
-        The operator's watermark before the group is `before`, and `waters` tells that at each of some positions. Few
-        rows are taken one by one as long as they always were.
+        The operator's watermark before the group is `watermark`. Few rows are taken one by one as long as they always
+        were; where columns are kept, any number of rows is taken by them, and marks alone.
         """
         here = {number for _, _, of in group for number in np.unique(of).tolist()}
         if len(marks):
@@ -128,7 +109,7 @@ class TimedJoining:
         opened = [self._shards.get(number) for number in here]
         if sum(len(chunk) for _, chunk, _ in group) <= FEW_TO_JOIN and all(map(_is_by_rows, opened)):
             return None
-        rows = self._arrived(group, waters) if group else None
+        rows = self._arrived(group, marks, watermark) if group else None
         if group and rows is None:
             for shard in opened:
                 shard.take_apart(self._node.operator.logic)
@@ -139,15 +120,22 @@ class TimedJoining:
             last = int(marks.values[-1])
             for shard in opened:
                 states = as_columns(shard)
-                self._fire(states, last, marks, before)
+                self._fire(states, last, marks, watermark)
                 states.forget(last)
         made = self._in_order(rows)
         out = {} if made is None else {0: made}
-        if rows is not None and rows.late.any():
+        if rows is None:
+            return ByColumns(out, lambda: None, np.empty(0, np.int64))
+        if rows.late.any():
             out[LATE] = self._late(rows)
-        return JoinOutcome(out, rows)
+        return ByColumns(out, partial(self._keys, rows), rows.shards)
 
-    def _arrived(self, group: Group, waters: Callable[[list[Ints]], Ints]) -> NewRows | None:
+    def _keys(self, rows: NewRows) -> RowKeys:
+        sides = (self._form.key_columns(port, columns) for port, columns in enumerate(rows.columns))
+        left, right = (RowKeys(len(columns[0]), tuple(columns)) for columns in sides)
+        return left.then(right)
+
+    def _arrived(self, group: Group, marks: Steps, watermark: Ticks) -> NewRows | None:
         """Return the rows of a group; None for odd ones."""
         types = self._form.types
         if any(chunk.times is None or chunk.type is None for _, chunk, _ in group):
@@ -170,7 +158,7 @@ class TimedJoining:
         codes, null = zip(*(self._form.codes(side, some) for side, some in enumerate(columns)), strict=True)
         widened = [chunk.widened(self._width) for _, chunk, _ in group]
         positions = [np.concatenate([chunk.positions[i] for chunk in widened])[order] for i in range(self._width)]
-        at_rows = waters(positions)
+        at_rows = watermarks_at(positions, marks, watermark)
         return NewRows(
             columns=columns,
             codes=np.concatenate(codes),
@@ -181,11 +169,9 @@ class TimedJoining:
             places=np.stack([np.full(len(order), self._epoch), *positions], axis=1),
             shards=np.concatenate([of for _, _, of in group])[order],
             late=np.broadcast_to(self._reach.is_late(times, at_rows), times.shape),
-            key_columns=[self._form.key_columns(side, some) for side, some in enumerate(columns)],
         )
 
     def _take(self, rows: NewRows) -> None:
-        """Take rows in, shard by shard."""
         there = np.flatnonzero(~rows.late)
         components = [rows.places[there, i] for i in range(self._width, 0, -1)]
         by_place = there[np.lexsort((*components, rows.shards[there]))]
@@ -195,7 +181,6 @@ class TimedJoining:
             self._take_shard(as_columns(self._shards.get(number)), rows, mine)
 
     def _take_shard(self, states: JoinStates, rows: NewRows, mine: Ints) -> None:
-        """Take the rows of a shard, in order."""
         form, here = self._form, _Here(rows, mine, states.serial)
         states.serial += len(mine)
         new: dict[int, KeptRun] = {}
@@ -212,7 +197,7 @@ class TimedJoining:
                     places=rows.places[which],
                     columns=rows.columns[port].take(pa.array(rows.own(which, port))),
                 )
-                new[port] = hold(run, port, form)
+                new[port] = KeptRun(run, port, form)
         met = self._meet(LEFT, new[LEFT], new[RIGHT], here) if len(new) == 2 else []
         for port, held in new.items():
             for kept in states.sides[1 - port]:
@@ -335,7 +320,6 @@ class TimedJoining:
         return pa.RecordBatch.from_arrays(filled, schema=declared.schema)
 
     def _in_order(self, rows: NewRows | None) -> Chunk | None:
-        """Return all that came out, in order."""
         made = self._made
         chunks = made.alone
         if made.later and self._form.how != "anti":
@@ -376,27 +360,6 @@ class TimedJoining:
                 listed = self._form.types[port].decode(columns)
                 chunks.append(Chunk(places, rows.times[some], declared, None, listed))
         return concat(chunks).widened(self._width + self._suffix).sorted()
-
-
-class NewKeys:
-    """The keys of rows that arrived, read where somebody looks at them."""
-
-    def __init__(self, columns: list[list[pa.Array]], order: Ints | None = None) -> None:
-        self._columns, self._order = columns, order
-
-    def take(self, order: Ints) -> NewKeys:
-        """Return the keys of rows in another order."""
-        return NewKeys(self._columns, order)
-
-    def __getitem__(self, some: slice) -> list[Any]:
-        assert self._order is not None
-        rows = self._order[some]
-        first = len(self._columns[LEFT][0])
-        found: list[Any] = []
-        for port, which in ((LEFT, rows[rows < first]), (RIGHT, rows[rows >= first] - first)):
-            lists = [column_values(column.take(pa.array(which))) for column in self._columns[port]]
-            found += lists[0] if len(lists) == 1 else zip(*lists, strict=True)
-        return found
 
 
 def as_columns(shard: Shard) -> JoinStates:

@@ -13,10 +13,9 @@ import numpy as np
 from penstock.clock import perf_counter
 from penstock.flow.checks import DEAD_LETTER
 from penstock.kernels.failures import Failures
-from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import row_keys
-from penstock.kernels.shards import Position, Shard, Shards
+from penstock.kernels.shards import HotKeys, Position, Shard, Shards
 from penstock.operators.aggregate_values import ahead
 from penstock.operators.base import Context
 from penstock.plan.graph import KeyedNode

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any
@@ -24,15 +24,14 @@ from penstock.kernels.row_keys import KeptAside, RowKeys, grouped
 from penstock.kernels.shards import Shard, Shards, settle
 from penstock.operators.aggregate_columns import Column, fold_groups, picked, read_values, results_column, segments
 from penstock.operators.base import Logic
-from penstock.operators.ranking import TopFold
 from penstock.operators.state_forms import OBJECTS, value_list
-from penstock.operators.window_folds import AggregateFold, ApplyFold, Fold
+from penstock.operators.window_folds import AggregateFold, ApplyFold, Fold, TopFold
 from penstock.operators.windows import CountWindows, SessionWindows, TimeWindows, Windowed
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk, Ints, Unread
 from penstock.rows.records import record_class
 from penstock.rows.timing import ticks_to_time, time_type
-from penstock.rows.value_columns import MISFITS, column_of, column_values
+from penstock.rows.values import MISFITS, column_of, column_values
 
 FAR = 1 << 61
 """Times beyond this may overflow when a window's size is added."""
@@ -88,35 +87,21 @@ class OpenWindows:
         return made.take(np.lexsort(tuple(reversed(places))) if found else np.empty(0, np.int64))
 
     def take(self, which: Ints) -> OpenWindows:
-        """Return some windows."""
-        return OpenWindows(
-            self.logic,
-            self.keys.take(which),
-            self.shards[which],
-            [component[which] for component in self.opened],
-            self.starts[which],
-            self.ends[which],
-            times=self.times[which],
-            known=self.known[which],
-            inside=[(form, tuple(part[which] for part in parts)) for form, parts in self.inside],
-        )
+        numbers = {name: getattr(self, name)[which] for name in _NUMBERS}
+        opened = [component[which] for component in self.opened]
+        inside = [(form, tuple(part[which] for part in parts)) for form, parts in self.inside]
+        return replace(self, keys=self.keys.take(which), opened=opened, inside=inside, **numbers)
 
     def then(self, others: OpenWindows) -> OpenWindows:
         """Return these windows and others, in the order in which they were opened."""
         if not len(self) or not len(others):
             return self if len(self) else others
+        numbers: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in _NUMBERS
+        }
         opened = [np.concatenate(pair) for pair in zip(self.opened, others.opened, strict=True)]
-        made = OpenWindows(
-            self.logic,
-            self.keys.then(others.keys),
-            np.concatenate([self.shards, others.shards]),
-            opened,
-            np.concatenate([self.starts, others.starts]),
-            np.concatenate([self.ends, others.ends]),
-            times=np.concatenate([self.times, others.times]),
-            known=np.concatenate([self.known, others.known]),
-            inside=[_joined(*pair) for pair in zip(self.inside, others.inside, strict=True)],
-        )
+        inside = [_joined(*pair) for pair in zip(self.inside, others.inside, strict=True)]
+        made = replace(self, keys=self.keys.then(others.keys), opened=opened, inside=inside, **numbers)
         return made.take(np.lexsort(tuple(reversed(opened))))
 
     def _listing(self) -> Iterator[tuple[int, Any, tuple[Any, ...], bool]]:
@@ -141,7 +126,6 @@ class OpenWindows:
         )
 
     def settle(self, shards: Shards) -> None:
-        """Write the windows to the state of their keys, and set their timers."""
         for number, key, window, known in self._listing():
             shard = shards.get(number)
             shard.states[key] = self.logic.put(shard.states.get(key), *window)
@@ -152,7 +136,6 @@ class OpenWindows:
                 shard.touched.add(key)
 
     def states(self) -> Mapping[Any, Any]:
-        """Return the state of each key, for one who only looks."""
         return KeptAside(self.keys, self._states)
 
     def _states(self) -> dict[Any, Any]:
@@ -160,6 +143,10 @@ class OpenWindows:
         for _, key, window, _ in self._listing():
             made[key] = self.logic.put(made.get(key), *window)
         return made
+
+
+_NUMBERS = ("shards", "starts", "ends", "times", "known")
+"""What `OpenWindows` has one number of for each window."""
 
 
 def _joined(one: Column, other: Column) -> Column:
@@ -197,7 +184,7 @@ class WindowRows:
     def windows(
         self, items: Ints, starts: Ints, ends: Ints, inside: list[Column], times: Ints | None = None
     ) -> OpenWindows:
-        """Return windows that an item (a window that was open, or a row behind these) has opened, in their order."""
+        """Return windows that an item (a window that was open, or a row after these) has opened, in their order."""
         return OpenWindows(
             self.logic,
             self.keys.take(items),
@@ -258,7 +245,7 @@ class Groups:
     of: Ints
     """The window of each member."""
     items: Ints
-    """What has opened each window: one that was open, by its number, or a row behind these."""
+    """What has opened each window: one that was open, by its number, or a row after these."""
     starts: Ints
     ends: Ints
 
@@ -303,7 +290,6 @@ def fold_members(fold: Fold, arrived: WindowRows, groups: Groups) -> list[Column
 
 
 def _fold_rows(fold: Fold, arrived: WindowRows, groups: Groups, at: Ints) -> list[Any]:
-    """Fold whole rows."""
     inside = [form.unpack(parts) for form, parts in arrived.held.inside]
     held = [None if place < 0 else inside[0][place] for place in at.tolist()]
     rows, (order, bounds) = arrived.chunk.get_rows(), segments(groups.of, len(held))

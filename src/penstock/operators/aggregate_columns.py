@@ -1,7 +1,7 @@
 """Fold whole columns into groups of rows: what `Aggregation.step` gives row after row, to the last bit.
 
 Whole numbers are added and compared in NumPy where that cannot overflow; floats are added in NumPy in the order of
-their rows, behind what the group had already. States of such aggregates are columns, too (`state_forms.py`). Everything
+their rows, after what the group had already. States of such aggregates are columns, too (`state_forms.py`). Everything
 else is a loop over the values of one aggregate.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, repeat
 from types import MemberDescriptorType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,34 +23,26 @@ from penstock.operators import aggregates
 from penstock.operators.aggregate_values import TakenValues, read_all
 from penstock.operators.aggregates import Agg, identity, results_of, whole_sum
 from penstock.operators.aggregation import Aggregation
-from penstock.operators.state_forms import COUNT, FLOAT, INT, MEAN_FLOAT, MEAN_INT, OBJECTS, Form, Parts, value_list
+from penstock.operators.state_forms import (
+    COUNT,
+    FLOAT,
+    INT,
+    MEAN_FLOAT,
+    MEAN_INT,
+    OBJECTS,
+    Form,
+    Parts,
+    form_of,
+    value_list,
+)
 from penstock.rows.records import Row, RowType
-from penstock.rows.value_columns import column_values
+from penstock.rows.values import column_of, column_values
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Nullable:
-    """A column with nulls: an array that has anything where there is none."""
-
-    values: npt.NDArray[Any]
-    valid: npt.NDArray[np.bool_]
-
-    def tolist(self) -> list[Any]:
-        """Return the values as Python has them."""
-        listed: list[Any] = self.values.tolist()
-        for index in np.flatnonzero(~self.valid).tolist():
-            listed[index] = None
-        return listed
-
-    def __getitem__(self, index: Any) -> Nullable:
-        return Nullable(self.values[index], self.valid[index])
-
-
-Values = npt.NDArray[Any] | Nullable | list[Any]
-"""A column: an array of int64 or float64, perhaps with nulls, or a list of whatever there is."""
-_NOTHING = type(None)
+Values: TypeAlias = pa.Array | list[Any]
+"""What an aggregate takes of some rows: a column of Arrow's, or a list of whatever there is."""
 
 
 def read_values(
@@ -64,14 +55,9 @@ def read_values(
         if read is None:
             found.append(None)
         elif isinstance(aggregate.value, TakenValues):
-            some = aggregate.value.read_many(columns if exact else None, rows)
-            check = aggregate.check
-            if isinstance(some, list):
-                found.append(_packed(some if check is None else list(map(check, some))))
-            else:
-                found.append(_numbers(some, check))
+            found.append(_checked(aggregate.value.read_many(columns if exact else None, rows), aggregate.check))
         elif exact and isinstance(aggregate.value, str):
-            found.append(_numbers(columns.column(aggregate.value), aggregate.check))  # type: ignore[union-attr]
+            found.append(_checked(columns.column(aggregate.value), aggregate.check))  # type: ignore[union-attr]
         else:
             found.append(_packed(read_all(read, rows())))
     return found
@@ -107,38 +93,42 @@ def _is_own(cls: type, name: str) -> bool:
     return found is not getattr(object, name, None)
 
 
-def _numbers(column: pa.Array, check: Callable[[Any], Any] | None) -> Values:
-    if check is not None and column.type != pa.int64():
-        return list(map(check, column_values(column)))
-    if pa.types.is_integer(column.type) and column.type != pa.uint64():
-        column = column.cast(pa.int64())
-    elif column.type != pa.float64():
-        return column_values(column)
-    if column.null_count == 0:
-        values: npt.NDArray[Any] = column.to_numpy()
-        return values
-    return Nullable(column.fill_null(0).to_numpy(), column.is_valid().to_numpy(zero_copy_only=False))
+def _checked(values: Values, check: Callable[[Any], Any] | None) -> Values:
+    if check is None or (isinstance(values, pa.Array) and values.type == pa.int64()):
+        return _packed(values) if isinstance(values, list) else values
+    return list(map(check, as_list(values)))
 
 
 def _packed(values: list[Any]) -> Values:
+    """Make a column of numbers of one type."""
     kinds = set(map(type, values))
     try:
         if kinds == {int}:
-            return np.frombuffer(array("q", values), np.int64)
+            return column_of(values, pa.int64())
         if kinds == {float}:
-            return np.frombuffer(array("d", values), np.float64)
+            return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(array("d", values))])
     except OverflowError:
         pass  # numbers that only Python can hold
     return values
 
 
 def picked(values: Values | None, rows: Ints) -> Values | None:
-    """Return some values of a column."""
     if values is None or not isinstance(values, list):
-        return None if values is None else values[rows]
+        return None if values is None else values.take(pa.array(rows))
     return [values[row] for row in rows.tolist()]
 
 
+def numbers_of(column: pa.Array, filler: float, form: Form) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """Return a column's values, a filler for nulls, and which are there, None if all are."""
+    if column.type != form.kind:
+        column = column.cast(form.kind)
+    if column.null_count == 0:
+        return column.to_numpy(), None
+    return column.fill_null(filler).to_numpy(), column.is_valid().to_numpy(zero_copy_only=False)
+
+
+GroupFold = Callable[[Parts, Any, Ints], Parts | None]
+"""Takes values into the states of their groups; None where NumPy would do otherwise than Python."""
 Column = tuple[Form, Parts]
 """The states of one aggregate."""
 
@@ -165,10 +155,9 @@ def in_order(aggregation: Aggregation) -> list[int]:
 
 def _folded(aggregate: Agg, values: Values | None, groups: Ints, at: Ints, held: Column) -> Column:
     step = aggregate.step
-    form, fold = _FOLDS.get((step, _kind(values)), (OBJECTS, None))
+    form = form_of(aggregate, values.type if isinstance(values, pa.Array) else None)
+    fold = _FOLDS.get((step, form.name))
     carried = None if fold is None else _carried(form, held, at)
-    if step in _NULLS_CHANGE_NOTHING:
-        values, groups = _without_nulls(values, groups)
     made = None if fold is None or carried is None else fold(carried, values, groups)
     if made is not None:
         return form, made
@@ -176,6 +165,8 @@ def _folded(aggregate: Agg, values: Values | None, groups: Ints, at: Ints, held:
     states = [aggregate.start() if place < 0 else found[place] for place in at.tolist()]
     listed = _LISTED.get(step)
     if listed is not None:
+        if step in (aggregates.first_valid_step, aggregates.last_valid_step):
+            values, groups = _without_nulls(values, groups)
         listed(states, values, groups)
     else:
         for group, value in zip(groups.tolist(), as_list(values), strict=False):
@@ -183,20 +174,12 @@ def _folded(aggregate: Agg, values: Values | None, groups: Ints, at: Ints, held:
     return OBJECTS, (value_list(states),)
 
 
-def _kind(values: Values | None) -> str:
-    """Tell numbers of one type ("i", "f") from none ("") and anything else ("O")."""
-    if values is None or isinstance(values, list):
-        return "" if values is None else "O"
-    return (values.values if isinstance(values, Nullable) else values).dtype.kind
-
-
-def _without_nulls(values: Values | None, groups: Ints) -> tuple[Values | None, Ints]:
-    if isinstance(values, Nullable):
-        return values.values[values.valid], groups[values.valid]
-    if isinstance(values, list) and None in values:
+def _without_nulls(values: Any, groups: Ints) -> tuple[Any, Ints]:
+    if isinstance(values, pa.Array):
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+    else:
         there = np.fromiter((value is not None for value in values), bool, len(values))
-        return picked(values, np.flatnonzero(there)), groups[there]
-    return values, groups
+    return (values, groups) if there.all() else (picked(values, np.flatnonzero(there)), groups[there])
 
 
 def _carried(form: Form, held: Column, at: Ints) -> Parts | None:
@@ -223,12 +206,25 @@ def segments(groups: Ints, count: int) -> tuple[Ints | None, list[int]]:
 
 
 def as_list(values: Values | None) -> Any:
-    """Return values for a loop."""
-    return repeat(None) if values is None else values if isinstance(values, list) else values.tolist()
+    return repeat(None) if values is None else values if isinstance(values, list) else column_values(values)
 
 
 def _count(carried: Parts, _: Any, groups: Ints) -> Parts:
     return (carried[0] + np.bincount(groups, minlength=len(carried[0])),)
+
+
+def _count_valid(carried: Parts, values: Any, groups: Ints) -> Parts:
+    return _count(carried, None, _without_nulls(values, groups)[1])
+
+
+def _numbers(form: Form, fold: GroupFold) -> GroupFold:
+    """Return a fold of numbers, which nulls do not change, as one of a column."""
+
+    def folded(carried: Parts, values: pa.Array, groups: Ints) -> Parts | None:
+        numbers, valid = numbers_of(values, 0, form)
+        return fold(carried, numbers, groups) if valid is None else fold(carried, numbers[valid], groups[valid])
+
+    return folded
 
 
 def _sum(carried: Parts, values: Any, groups: Ints) -> Parts | None:
@@ -258,7 +254,7 @@ def farthest(values: Ints) -> int:
     return max(-int(values.min(initial=0)), int(values.max(initial=0)))
 
 
-def _best(operation: Any, whole: int, number: float) -> Callable[[Parts, Any, Ints], Parts | None]:
+def _best(operation: Any, whole: int, number: float) -> GroupFold:
     def fold(carried: Parts, values: Any, groups: Ints) -> Parts | None:
         best, there = carried
         if values.dtype == np.float64 and not (are_plain(values) and are_plain(best[there])):
@@ -283,13 +279,16 @@ def _latest(groups: Ints, count: int) -> Ints:
     return latest
 
 
-def _last_number(carried: Parts, values: Any, groups: Ints) -> Parts:
-    latest = _latest(groups, len(carried[0]))
-    some = np.flatnonzero(latest >= 0)
-    numbers, valid = (values.values, values.valid) if isinstance(values, Nullable) else (values, None)
-    carried[0][some] = numbers[latest[some]]
-    carried[1][some] = True if valid is None else valid[latest[some]]
-    return carried
+def _last_number(form: Form) -> Callable[[Parts, Any, Ints], Parts]:
+    def fold(carried: Parts, values: pa.Array, groups: Ints) -> Parts:
+        latest = _latest(groups, len(carried[0]))
+        some = np.flatnonzero(latest >= 0)
+        numbers, valid = numbers_of(values, 0, form)
+        carried[0][some] = numbers[latest[some]]
+        carried[1][some] = True if valid is None else valid[latest[some]]
+        return carried
+
+    return fold
 
 
 def _keep_last(states: list[Any], values: Any, groups: Ints) -> None:
@@ -319,32 +318,21 @@ def _extend(add: Callable[[Any, list[Any]], Any]) -> Callable[[list[Any], Any, I
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _MIN, _MAX = _best(np.minimum, _HIGHEST, np.inf), _best(np.maximum, _LOWEST, -np.inf)
-_FOLDS: dict[tuple[Any, str], tuple[Form, Callable[[Parts, Any, Ints], Parts | None]]] = {
-    (aggregates.count_step, ""): (COUNT, _count),
-    (aggregates.count_valid_step, "i"): (COUNT, _count),
-    (aggregates.count_valid_step, "f"): (COUNT, _count),
-    (aggregates.count_valid_step, "O"): (COUNT, _count),
-    (aggregates.sum_step, "i"): (INT, _sum),
-    (aggregates.sum_step, "f"): (FLOAT, _sum),
-    (aggregates.mean_step, "i"): (MEAN_INT, _mean),
-    (aggregates.mean_step, "f"): (MEAN_FLOAT, _mean),
-    (aggregates.min_step, "i"): (INT, _MIN),
-    (aggregates.min_step, "f"): (FLOAT, _MIN),
-    (aggregates.max_step, "i"): (INT, _MAX),
-    (aggregates.max_step, "f"): (FLOAT, _MAX),
-    (aggregates.last_step, "i"): (INT, _last_number),
-    (aggregates.last_step, "f"): (FLOAT, _last_number),
+_FOLDS: dict[tuple[Any, str], GroupFold] = {
+    (aggregates.count_step, COUNT.name): _count,
+    (aggregates.count_valid_step, COUNT.name): _count_valid,
+    (aggregates.sum_step, INT.name): _numbers(INT, _sum),
+    (aggregates.sum_step, FLOAT.name): _numbers(FLOAT, _sum),
+    (aggregates.mean_step, MEAN_INT.name): _numbers(INT, _mean),
+    (aggregates.mean_step, MEAN_FLOAT.name): _numbers(FLOAT, _mean),
+    (aggregates.min_step, INT.name): _numbers(INT, _MIN),
+    (aggregates.min_step, FLOAT.name): _numbers(FLOAT, _MIN),
+    (aggregates.max_step, INT.name): _numbers(INT, _MAX),
+    (aggregates.max_step, FLOAT.name): _numbers(FLOAT, _MAX),
+    (aggregates.last_step, INT.name): _last_number(INT),
+    (aggregates.last_step, FLOAT.name): _last_number(FLOAT),
 }
-"""How an aggregate of numbers ("i", "f") or anything takes a whole column in, and the form of its states."""
-_NULLS_CHANGE_NOTHING = {
-    aggregates.count_valid_step,
-    aggregates.sum_step,
-    aggregates.mean_step,
-    aggregates.min_step,
-    aggregates.max_step,
-    aggregates.first_valid_step,
-    aggregates.last_valid_step,
-}
+"""How an aggregate whose states have a form takes a whole column in."""
 _LISTED: dict[Any, Callable[[list[Any], Any, Ints], None]] = {
     aggregates.first_step: partial(_keep_first, wrapped=True),
     aggregates.last_step: _keep_last,

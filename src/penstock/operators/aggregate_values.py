@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.operators.expressions import bound, bound_predicate, is_expression, value_column
 from penstock.rows.records import Row, RowType, any_getter
-from penstock.rows.value_columns import column_values
+from penstock.rows.values import column_values
 
 
 class _Absent:
@@ -71,7 +71,6 @@ class TakenValues:
         return [part for part in self.parts if isinstance(part, str)]
 
     def functions(self) -> list[Any]:
-        """List the user's functions."""
         return [part for part in (*self.parts, self.where) if callable(part)]
 
     @property
@@ -80,7 +79,6 @@ class TakenValues:
         return not self.functions()
 
     def read(self, row: Row) -> Any:
-        """Return the value of one row."""
         known = _computed.by_row.get(id(self))
         if known is not None and id(row) in known:
             return known[id(row)]
@@ -223,11 +221,16 @@ def field_reader(value: str | Callable[[Row], Any], row: RowType | None) -> Call
 
 
 def read_all(read: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
-    """Read the value of each row."""
     values = list(map(read, rows))
     if len(values) < len(rows):
-        raise RuntimeError("the function raised StopIteration")
+        raise_stop(read, rows[len(values)])
     return values
+
+
+def raise_stop(function: Callable[[Row], Any], row: Row) -> NoReturn:
+    """Raise the `StopIteration` that a function raised for a row, and that was taken for the end of the rows."""
+    function(row)
+    raise RuntimeError("the function raised StopIteration, and not when it was called again")
 
 
 def kind_of_values(value: Any, row: RowType | None) -> pa.DataType | None:

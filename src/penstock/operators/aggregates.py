@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.operators import decimals, quantiles
+from penstock.operators import exact_numbers
 from penstock.operators.aggregate_values import ABSENT, TakenValues, field_reader, taken
+from penstock.operators.exact_numbers import Interpolation
 from penstock.public import makers
 from penstock.rows.records import Row, RowType, arrow_type
 
@@ -45,7 +46,6 @@ class Agg:
     """Return the aggregate as it is for values of a type, where that is known."""
 
     def reader(self, row: RowType | None) -> Callable[[Row], Any] | None:
-        """Return the function that reads this aggregate's value from a row."""
         if self.value is None:
             return None
         read = self.value.read if isinstance(self.value, TakenValues) else field_reader(self.value, row)
@@ -58,7 +58,6 @@ def _same(kind: pa.DataType | None) -> pa.DataType | None:
 
 
 def identity(value: Any) -> Any:
-    """Return the value itself."""
     return value
 
 
@@ -67,7 +66,6 @@ def _none() -> Any:
 
 
 def count_step(count: int, _: Any) -> int:
-    """Count one more."""
     return count + 1
 
 
@@ -84,7 +82,6 @@ def count(value: Value = None, *, where: Where = None) -> Agg:
 
 
 def sum_step(total: Any, value: Any) -> Any:
-    """Add a value, if there is one."""
     if value is None:
         return total
     if isinstance(value, bool):
@@ -101,14 +98,14 @@ def _sum_type(kind: pa.DataType | None) -> pa.DataType | None:
     if kind is None:
         return None
     if pa.types.is_decimal(kind):
-        return decimals.sum_type(kind)
+        return exact_numbers.sum_type(kind)
     return pa.int64() if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else kind
 
 
 def _sum_of(aggregate: Agg, kind: pa.DataType) -> Agg:
     """Return a sum that stays in the type of its results, or fails where it cannot."""
     if pa.types.is_decimal(kind):
-        return replace(aggregate, step=decimals.add, result=decimals.Fitting(decimals.sum_type(kind)))
+        return replace(aggregate, step=exact_numbers.add, result=exact_numbers.Fitting(exact_numbers.sum_type(kind)))
     return replace(aggregate, result=whole_sum) if _sum_type(kind) == pa.int64() else aggregate
 
 
@@ -123,7 +120,6 @@ def whole_sum(total: int | None) -> int | None:
 
 
 def results_of(aggregate: Agg, states: list[Any]) -> list[Any]:
-    """Return the value of an aggregate for each of its states."""
     if aggregate.result is identity or (aggregate.result is whole_sum and _all_whole(states)):
         return states
     return list(map(aggregate.result, states))
@@ -141,7 +137,6 @@ def _all_whole(totals: list[Any]) -> bool:
 
 
 def min_step(best: Any, value: Any) -> Any:
-    """Keep the smaller."""
     if value is None:
         return best
     if best is None or value < best:
@@ -155,7 +150,6 @@ def min(value: Value, *, where: Where = None) -> Agg:
 
 
 def max_step(best: Any, value: Any) -> Any:
-    """Keep the larger."""
     if value is None:
         return best
     if best is None or value > best:
@@ -180,7 +174,7 @@ def mean(value: Value, *, where: Where = None) -> Agg:
 
 
 def _has_no_mean(kind: pa.DataType) -> bool:
-    return quantiles.no_number(kind) and not pa.types.is_boolean(kind) and not pa.types.is_null(kind)
+    return exact_numbers.no_number(kind) and not pa.types.is_boolean(kind) and not pa.types.is_null(kind)
 
 
 def _average(state: tuple[Any, int]) -> Any:
@@ -191,13 +185,13 @@ def _average(state: tuple[Any, int]) -> Any:
 
 
 def _mean_type(kind: pa.DataType | None) -> pa.DataType:
-    return decimals.mean_type(kind) if kind is not None and pa.types.is_decimal(kind) else pa.float64()
+    return exact_numbers.mean_type(kind) if kind is not None and pa.types.is_decimal(kind) else pa.float64()
 
 
 def _mean_of(aggregate: Agg, kind: pa.DataType) -> Agg:
     if not pa.types.is_decimal(kind):
         return aggregate
-    return replace(aggregate, step=decimals.add_one, result=decimals.Average(decimals.mean_type(kind)))
+    return replace(aggregate, step=exact_numbers.add_one, result=exact_numbers.Average(exact_numbers.mean_type(kind)))
 
 
 def first_step(state: Any, value: Any) -> Any:
@@ -206,7 +200,6 @@ def first_step(state: Any, value: Any) -> Any:
 
 
 def first_valid_step(state: Any, value: Any) -> Any:
-    """Keep the first value that is not null."""
     return value if state is None else state
 
 
@@ -218,12 +211,10 @@ def first(value: Value, *, skip_nulls: bool = False, where: Where = None) -> Agg
 
 
 def last_step(_: Any, value: Any) -> Any:
-    """Keep the last value."""
     return value
 
 
 def last_valid_step(state: Any, value: Any) -> Any:
-    """Keep the last value that is not null."""
     return state if value is None else value
 
 
@@ -244,7 +235,6 @@ def _list_type(kind: pa.DataType | None) -> pa.DataType | None:
 
 
 def collect_step(values: list[Any], value: Any) -> list[Any]:
-    """Add a value to the list."""
     values.append(value)
     return values
 
@@ -272,14 +262,12 @@ def count_distinct(value: Value, *, where: Where = None) -> Agg:
 
 
 def distinct_valid_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
-    """Note a value that is not null."""
     if value is not None:
         seen[value] = None
     return seen
 
 
 def distinct_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
-    """Note a value."""
     seen[value] = None
     return seen
 
@@ -328,7 +316,6 @@ def _present(aggregate: Agg, where: Where) -> Agg:
 
 
 def argmin_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
-    """Keep the pair with the smaller first value."""
     if best is None or pair is None:
         return best if pair is None else pair
     return pair if pair[0] < best[0] or (best[0] != best[0] and pair[0] == pair[0]) else best
@@ -355,16 +342,16 @@ def _second(pair: tuple[Any, Any] | None) -> Any:
     return None if pair is None else pair[1]
 
 
-def quantile(value: Value, q: float, *, interpolation: quantiles.Interpolation = "linear", where: Where = None) -> Agg:
+def quantile(value: Value, q: float, *, interpolation: Interpolation = "linear", where: Where = None) -> Agg:
     """Find the number that a part `q` (0 to 1) of all are below: exactly, so all numbers are kept.
 
     Of n numbers in order, counted from 0, it is the one at (n - 1) * q; between two of them `interpolation` says which,
     or, by default, the number between them, as a float. NaN is larger than all others; nulls are left out.
     """
-    find = quantiles.Quantile(q, interpolation)
+    find = exact_numbers.Quantile(q, interpolation)
     kind = _float_type if interpolation == "linear" else _same
-    made = Agg("quantile", taken(value, where), quantiles.nothing, quantiles.quantile_step, find, kind)
-    return replace(made, in_place=True, check=quantiles.number, refuses=quantiles.no_number)
+    made = Agg("quantile", taken(value, where), exact_numbers.nothing, exact_numbers.quantile_step, find, kind)
+    return replace(made, in_place=True, check=exact_numbers.number, refuses=exact_numbers.no_number)
 
 
 def median(value: Value, *, where: Where = None) -> Agg:

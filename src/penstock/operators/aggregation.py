@@ -14,7 +14,7 @@ from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.aggregates import Agg, identity
 from penstock.operators.expressions import is_expression
 from penstock.rows.records import Row, RowType
-from penstock.rows.snapshots import snapshot
+from penstock.rows.values import snapshot
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ class Aggregation:
         return after, results
 
     def results(self, state: list[Any]) -> list[Any]:
-        """Return the value of each aggregate."""
         return [_result(aggregate, value) for aggregate, value in zip(self.aggregates, state, strict=True)]
 
     def fields(self, row: RowType | None) -> list[pa.Field] | None:
@@ -95,11 +94,9 @@ class Aggregation:
         return fields
 
     def taken(self) -> list[TakenValues]:
-        """List what is computed of each row."""
         return [aggregate.value for aggregate in self.aggregates if isinstance(aggregate.value, TakenValues)]
 
     def functions(self) -> list[Any]:
-        """List the user's functions."""
         found = [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
         return found + [f for a in self.aggregates if isinstance(a.value, TakenValues) for f in a.value.functions()]
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from penstock.rows.flat_rows import FlatRows
 from penstock.rows.keys import check_keys, hash_shards, hash_value, hash_values
 from penstock.rows.ranges import Ints, Ranges
 from penstock.rows.records import Row, RowType
@@ -98,7 +99,6 @@ class Key:
             self.ranges.of_value(key)
 
     def check_all(self, keys: Sequence[Any]) -> None:
-        """Refuse keys as `check` does."""
         check_keys(keys)
         if self.ranges is not None:
             self.ranges.of_values(keys)
@@ -110,7 +110,6 @@ class Key:
         return self.ranges.shards(self.ranges.of_value(key), count)
 
     def shards(self, keys: Sequence[Any], count: int) -> Ints:
-        """Return the shard of each key of a list."""
         if self.ranges is None:
             return (hash_values(keys) % np.uint64(count)).astype(np.int64)
         return self.ranges.shards(self.ranges.of_values(keys), count)
@@ -136,7 +135,6 @@ class Keyed(Operator):
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
-        """Tell a partitioned operator from a stateful one."""
         return "partitioned" if self.keys is not None else "stateful"
 
     def shard(self, key: Any, count: int) -> int:
@@ -198,7 +196,6 @@ class Context:
         return fire
 
     def show(self, moment: Ticks) -> Any:
-        """Show ticks as the user knows them."""
         return ticks_to_time(moment, self.kind)
 
 
@@ -225,6 +222,8 @@ class Logic:
 
     emits: ClassVar[Emits] = "many"
     """one: exactly one row for a row; many: any number; timed: rows also come out when a mark passes."""
+    takes_once: ClassVar[bool] = False
+    """Whether `fold` and `fold_many` take each row once, so that rows may be made as they are taken."""
     ports: int = 1
     mark_delay: Ticks = 0
     """How far the marks that leave are behind those that arrive (a sorter holds rows back)."""
@@ -241,8 +240,12 @@ class Logic:
     def fold(
         self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
     ) -> None:
-        """Run rows in order where `emits = "one"`: the tight loop. On an error len(out) tells the row."""
+        """Run rows in order where `emits = "one"`: the tight loop. On an error the rows in `out` tell the row."""
         raise NotImplementedError  # only logics that emit one row for a row are folded
+
+    def flat_rows(self) -> FlatRows | None:
+        """Return what `fold` can put values in, where rows are to be columns anyway; None where it makes rows."""
+        return None
 
     def fold_many(
         self,
@@ -282,8 +285,11 @@ class Logic:
     def check_restarts(self, name: str, why: str) -> None:
         """Refuse, by a FlowError, what cannot begin again with the state that was saved; `why` says who saves it."""
 
-    def pressure(self, state: Any) -> tuple[Collection[int], Collection[int]]:
-        """Tell which ports of a logic that `waits` hold many rows that it does not wait for, and which it waits for."""
+    def pressure(self, state: Any) -> tuple[Collection[int], Collection[int] | None]:
+        """Tell which ports of a logic that `waits` hold many rows that it does not wait for, and which it waits for.
+
+        None where it does not wait, but is at work: then these are all ports that hold many rows.
+        """
         return (), ()
 
     @property
@@ -298,9 +304,7 @@ class Logic:
         """List the timers that a key's state is waiting for; read when state is loaded."""
         return ()
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         """Tell the type of the rows that come out of port 0, as far as it is known before the run."""
         return None
 

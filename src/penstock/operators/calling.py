@@ -12,6 +12,7 @@ import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,6 @@ class Calling:
 
     @property
     def is_async(self) -> bool:
-        """Tell whether the function must be awaited."""
         return self.operator.is_async
 
     def function(self, tally: Tally) -> Callable[[Row], Any]:
@@ -110,7 +110,7 @@ class Calling:
         self._timed.interrupt()
 
     def close(self) -> None:
-        """Let go of everything, behind the last call."""
+        """Let go of everything, after the last call."""
         self.interrupt()
         self._timed.close()
         loop = self._loop
@@ -124,7 +124,6 @@ class Calling:
             self._clients.close()
 
     async def close_async(self) -> None:
-        """Close the client of coroutines, in their event loop."""
         if self._clients is not None:
             await self._clients.close_async()
 
@@ -248,7 +247,7 @@ def open_calling(operator: Operator, name: str) -> Calling | None:
 
 def _with_client(operator: PerRow | MapBatches, clients: Clients) -> PerRow | MapBatches:
     """Return an operator whose function gets the client as its second argument."""
-    function: Callable[[Row, Any], Any] = operator.user_function()  # type: ignore[assignment]
+    function = operator.function
 
     async def yielding(row: Row) -> Any:
         async for item in function(row, await clients.get_async()):
@@ -260,9 +259,8 @@ def _with_client(operator: PerRow | MapBatches, clients: Clients) -> PerRow | Ma
     def plain(row: Row) -> Any:
         return function(row, clients.get())
 
-    if not operator.is_async:
-        return operator.with_function(plain)
-    return operator.with_function(yielding if yields_async(function) else waiting)
+    with_client = plain if not operator.is_async else yielding if yields_async(function) else waiting
+    return replace(operator, function=with_client)
 
 
 class Turns:
@@ -318,7 +316,6 @@ class Remembered:
             return result
 
     def put(self, key: bytes, result: Any) -> None:
-        """Remember a result."""
         with self._lock:
             self._results[key] = result, self._clock() + self._seconds
             self._results.move_to_end(key)

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypedDict
 
 from penstock.errors import FlowError, did_you_mean
-from penstock.rows.timing import ticks
+from penstock.rows.timing import seconds
 
 WallTime = str | float | dt.timedelta
 """A time on the clock: "500 ms", a timedelta, or seconds."""
@@ -37,7 +37,7 @@ class Cache:
     @property
     def seconds(self) -> float:
         """Return how long a result holds."""
-        return math.inf if self.ttl is None else as_seconds(self.ttl, "cache", "ttl")
+        return math.inf if self.ttl is None else seconds(self.ttl, "ttl", "cache")
 
 
 class CallOptions(TypedDict, total=False):
@@ -79,7 +79,7 @@ class Calls:
         return self.timeout is not None or self.retries > 0 or self.rate is not None
 
     def pause(self, attempts: int) -> float:
-        """Return the seconds to wait behind so many attempts, before anybody shortens it."""
+        """Return the seconds to wait after so many attempts, before anybody shortens it."""
         doubled = min(attempts - 1, 64)  # beyond that it would be no number
         return min(self.longest_backoff, self.backoff * 2.0**doubled)
 
@@ -131,16 +131,8 @@ def _check_setup(calls: Calls, per: Any, name: str) -> None:
         )
 
 
-def as_seconds(value: Any, name: str, option: str) -> float:
-    """Read a time on the clock."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    return ticks(value, name, option)[0] / 1e6
-
-
 def positive_seconds(value: Any, name: str, option: str) -> float:
-    """Read a time on the clock, above nothing."""
-    found = as_seconds(value, name, option)
+    found = seconds(value, option, name)
     if not 0 < found < math.inf:
         raise FlowError(f'operator {name!r}: {option}={value!r}; give a time above 0, such as "2 s"')
     return found

@@ -49,7 +49,6 @@ class Clients:
             return self._own.client if hasattr(self._own, "client") else self._keep(self._open())
 
     async def get_async(self) -> Any:
-        """Do the same in an event loop."""
         import asyncio
 
         if hasattr(self._own, "client"):

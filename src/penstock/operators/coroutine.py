@@ -17,13 +17,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from penstock.errors import FlowError, PenstockError
-from penstock.operators.base import Context, Emits, Key, Logic, Paused, Position
-from penstock.operators.port_buffer import IN_MEMORY, PortBuffer
-from penstock.operators.port_waits import Wait, checked_wait, no_port
+from penstock.operators.base import Context, Emits, Logic, Paused, Position
+from penstock.operators.ports import IN_MEMORY, PortBuffer, Wait, checked_wait, no_port
 from penstock.operators.restarts import doubt
 from penstock.rows.records import Row, RowType
-from penstock.rows.snapshots import snapshot
 from penstock.rows.timing import FOREVER, Ticks, TimeKind
+from penstock.rows.values import snapshot
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ PATIENCE = 100_000
 """How many waits in a row may be over at once, with no row popped between them, before it is taken for a loop."""
 
 
-class Operator:
+class Coroutine:
     """Derive from this for an operator that owns its loop, with any number of input and output ports.
 
     `process` is an ordinary function: it stands still at a wait, and goes on after it. On Spark, and with a checkpoint,
@@ -48,7 +47,7 @@ class Operator:
     restartable: bool | None = None
     """Whether `process` may begin again from its start at every wait. None: that is proven from its source."""
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         """Wait for rows, pop and emit; return when nothing more is to be done."""
         raise NotImplementedError(f"{type(self).__name__} has no async def process(self, ctx)")
 
@@ -65,7 +64,7 @@ class _Waiting:
 
     __slots__ = ("context", "wait")
 
-    def __init__(self, context: OperatorContext, wait: Wait) -> None:
+    def __init__(self, context: CoroutineContext, wait: Wait) -> None:
         self.context, self.wait = context, wait
 
     def __await__(self) -> Generator[_Waiting, None, bool]:
@@ -82,7 +81,7 @@ class _Sending:
 
     __slots__ = ("awaited", "context")
 
-    def __init__(self, context: OperatorContext) -> None:
+    def __init__(self, context: CoroutineContext) -> None:
         self.awaited, self.context = True, context
 
     def __await__(self) -> Generator[_Sending, None, None]:
@@ -92,7 +91,7 @@ class _Sending:
             yield self
 
 
-class OperatorContext:
+class CoroutineContext:
     """What a co-routine sees: the rows that wait in its ports, its state, and ways to wait and to emit."""
 
     __slots__ = ("_closed", "_context", "_live", "_logic", "_pending", "_sending", "_waits", "state")
@@ -227,7 +226,7 @@ class _Frame(Paused):
     def __init__(self, logic: CoroutineLogic, held: _Held) -> None:
         self._logic, self._held = logic, held
         self._port: int | None = None
-        self._view = OperatorContext(logic, held)
+        self._view = CoroutineContext(logic, held)
         self._routine = logic.operator.process(self._view)
 
     def run(self, context: Context, closed: Collection[int], port: int | None = None) -> Any:
@@ -291,11 +290,11 @@ class CoroutineLogic(Logic):
     emits: ClassVar[Emits] = "timed"
     waits: ClassVar[bool] = True
     mark_grid = (FOREVER, 0)
-    operator: Operator
+    operator: Coroutine
     types: tuple[RowType | None, ...]
     """The row type of each output port."""
     ports: int = 1
-    max_pending: int = Operator.max_pending
+    max_pending: int = Coroutine.max_pending
     restartable: bool | None = None
     """Whether it may begin again at every wait; None is proven."""
 
@@ -364,13 +363,15 @@ class CoroutineLogic(Logic):
     def room(self) -> int | None:
         return self.max_pending - self.full + 1
 
-    def pressure(self, state: Any) -> tuple[Collection[int], Collection[int]]:
+    def pressure(self, state: Any) -> tuple[Collection[int], Collection[int] | None]:
         held: _Held | None = state
         wait = None if held is None else held.wait  # once: whoever runs the co-routine may change it meanwhile
         if held is None or held.done or wait is None:
             return (), ()
+        at_work = wait.satisfied(held.pending)  # it has what it waited for: nobody knows what it waits for next
         lacking = [port for port, count in wait.counts if held.pending[port].count < count]
-        return [p for p, rows in enumerate(held.pending) if rows.count >= self.full and p not in lacking], lacking
+        full = [p for p, rows in enumerate(held.pending) if rows.count >= self.full and (at_work or p not in lacking)]
+        return full, None if at_work else lacking
 
     def let_go(self, state: Any) -> None:
         held: _Held | None = state
@@ -383,9 +384,7 @@ class CoroutineLogic(Logic):
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if state is None else [(FOREVER, state.opened)]
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.types[0] if self.types else None
 
     def functions(self) -> list[Any]:
@@ -399,11 +398,11 @@ def _foreign(found: str) -> str:
     )
 
 
-def checked_operator(operator: Any, name: str, inputs: int) -> Operator:
+def checked_operator(operator: Any, name: str, inputs: int) -> Coroutine:
     """Take an operator, or make one of its class, and refuse what cannot run over so many streams."""
     operator = operator() if isinstance(operator, type) else operator
-    if not isinstance(operator, Operator):
-        raise FlowError(f"operator {name!r}: {operator!r} is no Operator; derive its class from penstock.Operator")
+    if not isinstance(operator, Coroutine):
+        raise FlowError(f"operator {name!r}: {operator!r} is no Coroutine; derive its class from penstock.Coroutine")
     if not inspect.iscoroutinefunction(operator.process):
         raise FlowError(
             f"operator {name!r}: {type(operator).__name__}.process is no co-routine; write async def "

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow, Stream, checks
-from penstock.flow.naming import free_name
-from penstock.operators.base import Context, Emits, Key, Keyed, Logic, Position, Sink, Source
+from penstock.flow.building import free_name
+from penstock.operators.base import Context, Emits, Keyed, Logic, Position, Sink, Source
 from penstock.operators.coroutine import CoroutineLogic
 from penstock.plan.graph import Port
 from penstock.plan.plan import Plan, make_plan
@@ -79,7 +79,7 @@ def _check(plan: Plan, name: str) -> None:
         if logic.emits == "timed" and logic.mark_grid != (FOREVER, 0):
             raise FlowError(
                 f"operator {node.name!r} in feedback {name!r} waits for event time, which does not pass inside a "
-                f"cycle; put windows, sort and process before or behind it"
+                f"cycle; put windows, sort and process before or after it"
             )
     todo = [_BACK]
     while todo:
@@ -94,7 +94,7 @@ def _check(plan: Plan, name: str) -> None:
             ):
                 raise FlowError(
                     f"feedback {name!r} goes to {edge.target!r}, port {edge.port}, which is no control port; feed back "
-                    f"to a Gate, a Switch, or an Operator that lists the port in control"
+                    f"to a Gate, a Switch, or a Coroutine that lists the port in control"
                 )
 
 
@@ -128,7 +128,6 @@ class _Engine(SequentialEngine):
         self.results = {_output(port): _Collected(port, self.left) for port in ports}
 
     def take(self, source: str, row: Row, time: Ticks) -> None:
-        """Take a row through the region."""
         self._drain(self._leave(self.plan.nodes[source], 0, Item(row, time)))
 
 
@@ -145,7 +144,6 @@ class _Held:
         return _Held, (self.saved, self.opened, self.time)
 
     def running(self, plan: Plan) -> _Engine:
-        """Return the engine, with this state."""
         if self.engine is None:
             self.engine = _Engine(plan)
             if self.saved is not None:
@@ -187,7 +185,7 @@ class Region(Logic):
         for port in range(self.ports):
             engine.end(_input(port))
             self._feed_back(context, engine)
-        # Only now, when nothing more goes round, does the cycle itself end; what is fed back behind that is dropped.
+        # Only now, when nothing more goes round, does the cycle itself end; what is fed back after that is dropped.
         engine.end(_BACK)
         for out, row in engine.left:
             if out >= 0:
@@ -234,7 +232,5 @@ class Region(Logic):
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if state is None else [(FOREVER, state.opened)]
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.types[0]

@@ -1,4 +1,4 @@
-"""Operators that need to wait for rows of several ports; each is a `penstock.Operator`, run by `penstock.operate`."""
+"""Operators that need to wait for rows of several ports; each is a `penstock.Coroutine`, run by `penstock.operate`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import FlowError, PenstockError
-from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.coroutine import Coroutine, CoroutineContext
 from penstock.operators.cycle import feedback
 from penstock.rows.keys import as_key, has_null
 from penstock.rows.ranges import order_place
@@ -17,7 +17,7 @@ from penstock.rows.records import Record, Row, RowType, any_getter, make_record
 from penstock.rows.timing import Duration, TimeKind, Unit, ticks, time_to_ticks, unit_of
 
 
-class Barrier(Operator):
+class Barrier(Coroutine):
     """Wait for a row of each port, and emit one row made of them.
 
     `combine(row of port 0, row of port 1, ...)` makes it. Without it, the fields of records stand side by side, a
@@ -29,7 +29,7 @@ class Barrier(Operator):
     def __init__(self, combine: Callable[..., Row] | None = None) -> None:
         self.combine = combine
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         combine = self.combine or side_by_side
         one_each = dict.fromkeys(range(ctx.inputs), 1)
         while await ctx.wait_for_all(one_each):
@@ -69,7 +69,7 @@ def field_names(names: Sequence[Sequence[str]]) -> tuple[str, ...]:
 DATA, CONTROL = 0, 1
 
 
-class Gate(Operator):
+class Gate(Coroutine):
     """Pass the rows of port 0 while the gate is open; each row of port 1, the control port, opens or closes it.
 
     `opens(control row)` tells which; by default the row itself is true or false. While the gate is closed rows are
@@ -82,7 +82,7 @@ class Gate(Operator):
     def __init__(self, opens: Callable[[Row], Any] = bool, *, is_open: bool = False, hold: bool = False) -> None:
         self.opens, self.is_open, self.hold = opens, is_open, hold
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         ctx.state.setdefault("open", self.is_open)
         while await ctx.wait_for_any({CONTROL: 1} if self.hold and not ctx.state["open"] else {DATA: 1, CONTROL: 1}):
             if ctx.len(CONTROL):
@@ -99,7 +99,7 @@ class Gate(Operator):
 By = str | Callable[[Row], Any]
 
 
-class Join(Operator):
+class Join(Coroutine):
     """Join each row with those of the latest `rows` rows of the other port that have the same key, oldest first.
 
     `by` is a field or a function of the row, or a pair of them, one for each port; a null is equal to no other.
@@ -116,7 +116,7 @@ class Join(Operator):
             raise FlowError(f"a join among the latest rows={rows} finds nothing; give at least 1")
         self.by, self.combine, self.rows = by if isinstance(by, tuple) else (by, by), combine, rows
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         # For each port: the keys of its latest rows, oldest first, and these rows by key.
         latest = ctx.state.setdefault("latest", (deque(), deque()))
         by_key: tuple[dict[Any, deque[Row]], ...] = ctx.state.setdefault("by_key", ({}, {}))
@@ -138,7 +138,7 @@ class Join(Operator):
                     del by_key[port][oldest]
 
 
-class Merge(Operator):
+class Merge(Coroutine):
     """Emit the rows of all ports in the order of a key, each port being in that order itself.
 
     A row is held back until every other port has shown a row with a key that is not smaller, or has ended; of equal
@@ -153,7 +153,7 @@ class Merge(Operator):
     def __init__(self, by: str | Callable[[Row], Any]) -> None:
         self.by = by
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         key = any_getter([self.by]) if isinstance(self.by, str) else self.by
         ports = range(ctx.inputs)
         # A port that ends while it is waited for gives False, and from then on nobody waits for it.
@@ -167,7 +167,7 @@ class Merge(Operator):
         return [inputs[0] if len(set(inputs)) == 1 else None]
 
 
-class Switch(Operator):
+class Switch(Coroutine):
     """Send the rows of port 0 to one of several outputs; each row of port 1, the control port, chooses which.
 
     `choose(control row)` gives the number of the output, or None to drop rows; by default the row is the number.
@@ -182,7 +182,7 @@ class Switch(Operator):
     ) -> None:
         self.outputs, self.choose, self.first = outputs, choose, first
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         ctx.state.setdefault("output", self.first)
         while await ctx.wait_for_any({DATA: 1, CONTROL: 1}):
             if ctx.len(CONTROL):
@@ -200,7 +200,7 @@ class Switch(Operator):
         return [inputs[DATA]] * self.outputs
 
 
-class Throttle(Operator):
+class Throttle(Coroutine):
     """Pass at most `most` rows in each span `per` of event time, or one row in `every`; drop the others.
 
     Spans stand side by side, as tumbling windows do; a row that is late counts in the latest span seen.
@@ -217,13 +217,13 @@ class Throttle(Operator):
         if most < 1 or (self.per if every is None else every) < 1:
             raise FlowError(f"a throttle needs most=, per= and every= to be at least 1: {most}, {per}, {every}")
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1}):
             row = ctx.pop()
             if self._passes(ctx):
                 await ctx.emit(row)
 
-    def _passes(self, ctx: OperatorContext) -> bool:
+    def _passes(self, ctx: CoroutineContext) -> bool:
         """Count a row; tell whether it goes on."""
         span, count = ctx.state.get("seen", (None, 0))
         if self.every is not None:
@@ -246,7 +246,7 @@ class Throttle(Operator):
             )
 
 
-class Zip(Operator):
+class Zip(Coroutine):
     """Emit a tuple of the first rows of all ports, then of the second, and so on, until one of them has ended.
 
     With `longest`, until all have ended, with `fill` where a port has no more.
@@ -259,7 +259,7 @@ class Zip(Operator):
     def __init__(self, *, longest: bool = False, fill: Row = None) -> None:
         self.longest, self.fill = longest, fill
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         ports = range(ctx.inputs)
         while await ctx.wait_for_all(dict.fromkeys(ports, 1)):
             await ctx.emit(tuple(ctx.pop(port) for port in ports))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from penstock.operators.base import Context, Emits, Key, Logic, Position
-from penstock.operators.latest import NEVER
+from penstock.operators.lookup import NEVER
 from penstock.rows.records import Row, RowType, make_record, read_field
 from penstock.rows.timing import Ticks, TimeKind, ticks_to_time, time_to_ticks, time_type
 
@@ -230,9 +230,7 @@ class Pattern(Logic):
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         return [] if self.time is not None else [(run.first + self.within, run.opened) for run in state or ()]
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         if self.combine is not None:
             return self.returns
         names = () if self.key is None else self.key.names

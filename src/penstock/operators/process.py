@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from penstock.errors import FlowError
-from penstock.operators.base import Context, Emits, Key, Logic, Position
+from penstock.operators.base import Context, Emits, Logic, Position
 from penstock.rows.records import Row, RowType
-from penstock.rows.snapshots import snapshot
 from penstock.rows.timing import BEFORE, FOREVER, Ticks, TimeKind, time_to_ticks
+from penstock.rows.values import snapshot
 
 
 class Process:
@@ -123,7 +123,6 @@ class ProcessLogic(Logic):
 
     @property
     def ports(self) -> int:  # type: ignore[override]
-        """Each handler has a port."""
         return len(self.handlers)
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
@@ -175,9 +174,7 @@ class ProcessLogic(Logic):
     def _has_end(self) -> bool:
         return type(self.process).on_end is not Process.on_end
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns
 
     def functions(self) -> list[Any]:

@@ -52,7 +52,6 @@ class Unproven(Exception):
 
 
 def is_context(node: ast.AST, ctx: str) -> bool:
-    """Tell whether a node is the co-routine's context."""
     return isinstance(node, ast.Name) and node.id == ctx
 
 
@@ -80,23 +79,20 @@ def names_read(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[
 def _own(scope: ast.AST) -> Iterator[str]:
     """Yield the names that a lambda, a function or a comprehension binds for itself."""
     if isinstance(scope, (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)):
-        arguments = scope.args
-        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            yield argument.arg
-        yield from (each.arg for each in (arguments.vararg, arguments.kwarg) if each is not None)
+        yield from _parameters(scope.args)
         if not isinstance(scope, ast.Lambda):
-            yield from (name for each in scope.body for name, _ in _bound(each))
+            yield from (name for each in scope.body for name, _ in bound_in(each))
     else:
         for generator in scope.generators:  # type: ignore[attr-defined]
             yield from (node.id for node in ast.walk(generator.target) if isinstance(node, ast.Name))
 
 
-def _bound(node: ast.AST, outer: bool = True) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the names that a node binds in the function around it."""
+def bound_in(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the names that a node binds in the function around it, with where it does."""
     match node:
         case ast.Name(ctx=ast.Store() | ast.Del()):
             yield node.id, node
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if outer:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield node.name, node
             return
         case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
@@ -111,7 +107,17 @@ def _bound(node: ast.AST, outer: bool = True) -> Iterator[tuple[str, ast.AST]]:
             yield from ((each.target.id, each) for each in ast.walk(node) if isinstance(each, ast.NamedExpr))
             return
     for child in ast.iter_child_nodes(node):
-        yield from _bound(child)
+        yield from bound_in(child)
+
+
+def names_bound(node: ast.AST) -> frozenset[str]:
+    """Return the names that a node binds in the function around it."""
+    return frozenset(name for name, _ in bound_in(node))
+
+
+def _parameters(of: ast.arguments) -> Iterator[str]:
+    every = (*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg)
+    return (each.arg for each in every if each is not None)
 
 
 class Names:
@@ -120,27 +126,12 @@ class Names:
     def __init__(self, tree: ast.AsyncFunctionDef | ast.FunctionDef, me: str, ctx: str | None) -> None:
         self.me, self.ctx, self.tree = me, ctx, tree
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self._first: dict[str, ast.AST] = {}
-        for each in tree.body:
-            for name, node in _bound(each):
-                self._first.setdefault(name, node)
-        self.local = frozenset(self._first)
-        arguments = tree.args
-        self.arguments = frozenset(
-            each.arg
-            for each in (
-                *arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg,
-            )
-            if each is not None
-        )  # fmt: skip
-
-    def bound_in(self, node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-        """Yield the local variables that a node binds."""
-        return _bound(node)
-
-    def first_bound(self, name: str) -> ast.AST:
-        """Return where a local variable is bound first."""
-        return self._first[name]
+        self.first: dict[str, ast.AST] = {}
+        """Where each local variable is bound first."""
+        for name, node in (found for each in tree.body for found in bound_in(each)):
+            self.first.setdefault(name, node)
+        self.local = frozenset(self.first)
+        self.arguments = frozenset(_parameters(tree.args))
 
     def surely_bound(self, node: ast.AST) -> frozenset[str]:
         """Return the names that an expression binds whatever its values are."""
@@ -159,11 +150,6 @@ class Names:
                 for child in ast.iter_child_nodes(node):
                     found |= self.surely_bound(child)
         return frozenset(found)
-
-    def is_attribute(self, node: ast.AST, name: str) -> bool:
-        """Tell whether a node is only asked for an attribute of this name."""
-        parent = self.parents.get(node)
-        return isinstance(parent, ast.Attribute) and parent.attr == name
 
     def is_harmless(self, node: ast.AST) -> bool:
         """Tell whether a container is used here in a way that neither changes it nor gives it away."""
@@ -223,7 +209,7 @@ class Outside:
             elif name.id not in self._names.local and name.id not in self._names.arguments:
                 self._check_global(name)
         for bound in self._names.local & {self._names.me, self._names.ctx}:
-            raise Unproven(self._names.first_bound(str(bound)), f"it gives {bound!r} another value")
+            raise Unproven(self._names.first[str(bound)], f"it gives {bound!r} another value")
 
     def _check_store(self, node: ast.Attribute) -> None:
         base = node.value
@@ -233,7 +219,6 @@ class Outside:
             raise Unproven(node, f"the attribute {node.attr!r} of an object is changed; keep what changes in ctx.state")
 
     def _check_root(self, node: ast.AST) -> None:
-        """Refuse to store into what is not local."""
         root = node
         while isinstance(root, (ast.Subscript, ast.Attribute)):
             root = root.value
@@ -331,11 +316,9 @@ class Outside:
             case ast.Name() if node.id in self._names.local:
                 return "opaque"
             case ast.Name():
-                value = self._resolved(node)
-                return "value" if is_value(value) else "container" if is_container(value) else "opaque"
+                return _kind_of(self._resolved(node))
             case ast.Attribute(value=ast.Name(id=name)) if name == self._names.me:
-                value = getattr(self._operator, node.attr, None)
-                return "value" if is_value(value) else "container" if is_container(value) else "opaque"
+                return _kind_of(getattr(self._operator, node.attr, None))
             case ast.Attribute(attr="inputs", value=base) if is_context(base, self._names.ctx or ""):
                 return "value"
             case ast.UnaryOp() | ast.BinOp() | ast.Compare() | ast.BoolOp() | ast.IfExp() | ast.Tuple():
@@ -380,6 +363,10 @@ class Outside:
 
 _UNKNOWN = object()
 _REACHING = (eval, exec, globals, locals, vars, setattr, delattr, __import__)
+
+
+def _kind_of(value: Any) -> str:
+    return "value" if is_value(value) else "container" if is_container(value) else "opaque"
 
 
 def is_value(value: Any) -> bool:

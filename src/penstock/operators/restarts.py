@@ -18,43 +18,36 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from penstock.operators.restart_names import Names, Outside, Unproven, called_in, is_context, names_read
+from penstock.operators.restart_names import (
+    Names,
+    Outside,
+    Unproven,
+    bound_in,
+    called_in,
+    is_context,
+    names_bound,
+    names_read,
+)
 
 HEAD, BODY = "head", "body"
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """Why a co-routine cannot be shown to be restartable."""
-
-    line: int | None
-    """In its file."""
-    text: str
-    file: str | None = None
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line}: " if self.file and self.line else ""
-        return where + self.text
-
-
-def doubt(operator: Any) -> Doubt | None:
+def doubt(operator: Any) -> str | None:
     """Return why an operator's `process` may not begin again at its waits; None where it is proven that it may."""
     function = inspect.unwrap(operator.process).__func__
-    file = function.__code__.co_filename
     try:
         lines, start = inspect.getsourcelines(function)
         parsed = ast.parse(textwrap.dedent("".join(lines))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
-        return Doubt(None, "its source cannot be read, so nothing is known of it")
+        return "its source cannot be read, so nothing is known of it"
     try:
         if not isinstance(parsed, ast.AsyncFunctionDef) or parsed.decorator_list:
             raise Unproven(parsed, "it is decorated, so that what runs is not what is written")
         _Proof(operator, function, parsed).prove()
     except Unproven as found:
-        return Doubt(found.line + start - 1, found.text(start - 1), file)
+        return f"{function.__code__.co_filename}:{found.line + start - 1}: {found.text(start - 1)}"
     return None
 
 
@@ -82,7 +75,10 @@ class _Proof:
         """Raise what is in doubt."""
         self._outside.check()
         statements = self._tree.body
-        first = next((i for i, each in enumerate(statements) if any(_awaits(each))), len(statements))
+        first = next(
+            (i for i, each in enumerate(statements) if any(isinstance(node, ast.Await) for node in ast.walk(each))),
+            len(statements),
+        )
         self._prologue(statements[:first])
         rest = statements[first:]
         self._check_frozen(rest)
@@ -115,14 +111,14 @@ class _Proof:
                         self._bind(bound.id, made)
                 case ast.Expr(value=value) if self._sets_default(value):
                     self._started = each
-                case ast.If(test=test, body=[ast.Assign(targets=[target], value=value)], orelse=[]) if (
-                    isinstance(test, ast.Compare)
-                    and isinstance(test.ops[0], ast.NotIn)
-                    and self._is_state(test.comparators[0])
-                    and isinstance(test.left, ast.Constant)
-                    and isinstance(target, ast.Subscript)
-                    and self._is_state(target.value)
-                    and ast.dump(target.slice) == ast.dump(test.left)
+                case ast.If(
+                    test=ast.Compare(left=ast.Constant() as key, ops=[ast.NotIn()], comparators=[state]),
+                    body=[ast.Assign(targets=[ast.Subscript(value=target, slice=place)], value=value)],
+                    orelse=[],
+                ) if (
+                    self._is_state(state)
+                    and self._is_state(target)
+                    and ast.dump(place) == ast.dump(key)
                     and self._is_fresh(value)
                 ):
                     self._started = each
@@ -139,29 +135,26 @@ class _Proof:
 
     def _kind(self, value: ast.expr) -> str:
         """Tell what an expression before the loop gives; refuse one that is not the same a second time."""
-        if self._is_state(value) or self._sets_default(value) or self._reads_state(value):
-            return "state"
+        match value:
+            case ast.Subscript(value=base, slice=ast.Constant()) if self._is_state(base):
+                return "state"
+            case _ if self._is_state(value) or self._sets_default(value):
+                return "state"
         for node in ast.walk(value):
-            if is_context(node, self._ctx) and not self._names.is_attribute(node, "inputs"):
+            parent = self._names.parents[node]
+            inputs = isinstance(parent, ast.Attribute) and parent.attr == "inputs"
+            if is_context(node, self._ctx) and not inputs:
                 raise Unproven(node, "what is looked at before the loop may be different by a restart; do it inside")
         return self._outside.kind(value, self._frozen)
 
     def _is_state(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr == "state" and is_context(node.value, self._ctx)
 
-    def _reads_state(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Subscript) and self._is_state(node.value) and isinstance(node.slice, ast.Constant)
-
     def _sets_default(self, node: ast.AST) -> bool:
-        return (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "setdefault"
-            and self._is_state(node.func.value)
-            and len(node.args) == 2
-            and isinstance(node.args[0], ast.Constant)
-            and self._is_fresh(node.args[1])
-        )
+        match node:
+            case ast.Call(func=ast.Attribute(attr="setdefault", value=base), args=[ast.Constant(), value]):
+                return self._is_state(base) and self._is_fresh(value)
+        return False
 
     def _is_fresh(self, value: ast.AST) -> bool:
         """Tell whether an expression makes something of its own, or a value."""
@@ -171,7 +164,7 @@ class _Proof:
 
     def _check_frozen(self, rest: list[ast.stmt]) -> None:
         """See that what is bound before the loop is not changed after it."""
-        bound = {name: node for each in rest for name, node in self._names.bound_in(each)}
+        bound = {name: node for each in rest for name, node in bound_in(each)}
         aliases = [name for name, kind in self._frozen.items() if kind == "state"]
         for each in rest:
             for node in names_read(each):
@@ -214,7 +207,7 @@ class _Proof:
     # In the loop ------------------------------------------------------------------------------------------------
 
     def _walk(self, statements: list[ast.stmt], phase: str | None, assigned: frozenset[str]) -> _After:
-        """Take statements in their order; return the phase behind them (None: they do not come to an end) and names."""
+        """Take statements in their order; return the phase after them (None: they do not come to an end) and names."""
         for each in statements:
             if phase is None:
                 break
@@ -237,14 +230,14 @@ class _Proof:
                 self._read(each, assigned)
                 return None, assigned
             case ast.Pass() | ast.Import() | ast.ImportFrom():
-                return phase, assigned | {name for name, _ in self._names.bound_in(each)}
+                return phase, assigned | names_bound(each)
         for wait in _waits(each, self._ctx):
             raise Unproven(wait, f"the wait is inside a {_called(each)}; let it begin the one loop of process()")
         self._effect = self._effect or (each, f"a {_called(each)}")
         return BODY, self._compound(each, assigned)
 
     def _joined(self, ways: list[tuple[str | None, frozenset[str], Any]]) -> _After:
-        """Join the ways through an if: what is behind it may have come by either."""
+        """Join the ways through an if: what is after it may have come by either."""
         through = [way for way in ways if way[0] is not None]
         if not through:
             return None, frozenset()
@@ -267,17 +260,17 @@ class _Proof:
             self._read(each, after)
             self._effect = self._effect or (each, "a change")
             phase = BODY
-        bound = {name for name, _ in self._names.bound_in(each)}
+        bound = names_bound(each)
         if isinstance(each, ast.Delete):
             return phase, after - bound
         return (None if isinstance(each, ast.Return) else phase), after | bound
 
     def _compound(self, each: ast.stmt, assigned: frozenset[str]) -> frozenset[str]:
-        """Take a loop, a try, a with or a match that has no wait in it; return what is bound for sure behind it."""
+        """Take a loop, a try, a with or a match that has no wait in it; return what is bound for sure after it."""
         match each:
             case ast.For():
                 self._read(each.iter, assigned)
-                inside = assigned | {name for name, _ in self._names.bound_in(each.target)}
+                inside = assigned | names_bound(each.target)
                 self._walk(each.body, BODY, inside)
                 self._walk(each.orelse, BODY, assigned)
             case ast.While():
@@ -288,7 +281,7 @@ class _Proof:
                 for item in each.items:
                     self._read(item.context_expr, assigned)
                     if item.optional_vars is not None:
-                        assigned |= {name for name, _ in self._names.bound_in(item.optional_vars)}
+                        assigned |= names_bound(item.optional_vars)
                 return self._walk(each.body, BODY, assigned)[1]
             case ast.Try():
                 _, inside = self._walk(each.body, BODY, assigned)
@@ -300,7 +293,7 @@ class _Proof:
             case ast.Match():
                 self._read(each.subject, assigned)
                 for case in each.cases:
-                    inside = assigned | {name for name, _ in self._names.bound_in(case.pattern)}
+                    inside = assigned | names_bound(case.pattern)
                     if case.guard is not None:
                         self._read(case.guard, inside)
                     self._walk(case.body, BODY, inside)
@@ -353,7 +346,9 @@ class _Proof:
                 known = isinstance(parent, ast.Attribute) and parent.attr in ("state", "inputs")
                 if not known and not _is_wait_call(self._names.parents.get(parent), self._ctx):
                     return node
-            if isinstance(node, ast.Lambda) or (isinstance(node, ast.Await) and not _is_wait(node, self._ctx)):
+            if isinstance(node, ast.Lambda) or (
+                isinstance(node, ast.Await) and not _is_wait_call(node.value, self._ctx)
+            ):
                 return node
         return None
 
@@ -363,7 +358,7 @@ class _Proof:
     def _read(self, node: ast.AST, assigned: frozenset[str]) -> None:
         """See that all local variables that are read here were bound in this round, or before the loop alone."""
         known = self._names.surely_bound(node) if isinstance(node, ast.expr) else frozenset()
-        inside = {name for name, _ in self._names.bound_in(node)} if not isinstance(node, (ast.expr, ast.stmt)) else ()
+        inside = names_bound(node) if not isinstance(node, (ast.expr, ast.stmt)) else ()
         for name in names_read(node):
             if name.id in self._names.local and not (
                 name.id in self._frozen or name.id in assigned or name.id in known or name.id in inside
@@ -371,7 +366,7 @@ class _Proof:
                 self._crossing(name, "would be gone")
 
     def _crossing(self, read: ast.Name, why: str) -> NoReturn:
-        bound = self._names.first_bound(read.id)
+        bound = self._names.first[read.id]
         wait = self._wait or next(iter(_waits(self._tree, self._ctx)), read)
         raise Unproven(
             read,
@@ -386,16 +381,8 @@ class _Proof:
 _After = tuple[str | None, frozenset[str]]
 
 
-def _awaits(node: ast.AST) -> Iterator[ast.Await]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Await))
-
-
 def _waits(node: ast.AST, ctx: str) -> Iterator[ast.Await]:
-    return (each for each in _awaits(node) if _is_wait(each, ctx))
-
-
-def _is_wait(node: ast.Await, ctx: str) -> bool:
-    return isinstance(node.value, ast.Call) and _is_wait_call(node.value, ctx)
+    return (each for each in ast.walk(node) if isinstance(each, ast.Await) and _is_wait_call(each.value, ctx))
 
 
 def _is_wait_call(node: ast.AST | None, ctx: str) -> bool:

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators import aggregates
-from penstock.operators.aggregate_columns import EXACT, are_plain, farthest
+from penstock.operators.aggregate_columns import EXACT, are_plain, farthest, numbers_of
 from penstock.operators.aggregates import Agg, results_of
 from penstock.operators.state_forms import FLOAT, INT, MEAN_FLOAT, MEAN_INT, Form, Parts, value_list
-from penstock.rows.value_columns import column_of, column_values
+from penstock.rows.values import column_of, column_values
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -62,12 +62,10 @@ class Members:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
         return len(self.sizes)
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are."""
         return int(self.sizes.sum())
 
     @cached_property
@@ -154,12 +152,7 @@ Found = tuple[pa.Array, Parts]
 
 
 def running(
-    aggregate: Agg,
-    form: Form,
-    carried: Parts,
-    column: pa.Array | list[Any] | None,
-    members: Members,
-    kind: pa.DataType,
+    aggregate: Agg, form: Form, carried: Parts, column: pa.Array | list[Any] | None, members: Members, kind: pa.DataType
 ) -> tuple[pa.Array, Form, Parts]:
     """Return the results of an aggregate after each row, and the groups' new states, in a form that has them."""
     fold = None if isinstance(column, list) else _FOLDS.get((aggregate.step, form.name))
@@ -187,15 +180,6 @@ def _count_valid(carried: Parts, column: pa.Array, members: Members, kind: pa.Da
     return pa.array(members.unsorted(counts)), (counts[members.last],)
 
 
-def _numbers(column: pa.Array, filler: float, form: Form) -> tuple[Array, npt.NDArray[np.bool_] | None]:
-    """Return a column's values, a filler for nulls, and which are there, None if all are."""
-    if column.type != form.kind:
-        column = column.cast(form.kind)
-    if column.null_count == 0:
-        return column.to_numpy(), None
-    return column.fill_null(filler).to_numpy(), column.is_valid().to_numpy(zero_copy_only=False)
-
-
 def _there(members: Members, valid: Array | None, carried: Array) -> Array | None:
     """Tell after which rows, in order, a group has had a value; None if after all."""
     if valid is None:
@@ -215,7 +199,7 @@ def _after(members: Members, values: Array, there: Array | None) -> Parts:
 
 
 def _sum_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
-    values, valid = _numbers(column, 0, INT)
+    values, valid = numbers_of(column, 0, INT)
     if not _fits(values, carried[0], members):
         return None
     there = _there(members, valid, carried[1])
@@ -230,7 +214,7 @@ def _fits(values: Ints, carried: Ints, members: Members) -> bool:
 
 def _sum_floats(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
     # -0.0 is the number that changes no other: 0.0 would make 0.0 of -0.0. It stands for nulls and in new states.
-    values, valid = _numbers(column, -0.0, FLOAT)
+    values, valid = numbers_of(column, -0.0, FLOAT)
     there = _there(members, valid, carried[1])
     sums = _float_sums(members, values, carried[0])
     return _made(members, sums, there, kind), _after(members, sums, there)
@@ -245,7 +229,7 @@ def _float_sums(members: Members, values: Array, carried: Array) -> Array:
 
 
 def _mean_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
-    values, valid = _numbers(column, 0, INT)
+    values, valid = numbers_of(column, 0, INT)
     if not _fits(values, carried[0], members):
         return None
     sums = members.whole_sums(members.sorted(values), carried[0])
@@ -253,7 +237,7 @@ def _mean_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.Data
 
 
 def _mean_floats(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
-    values, valid = _numbers(column, -0.0, FLOAT)
+    values, valid = numbers_of(column, -0.0, FLOAT)
     return _mean(members, _float_sums(members, values, carried[0]), valid, carried[1])
 
 
@@ -268,7 +252,7 @@ def _mean(members: Members, sums: Array, valid: Array | None, carried: Ints) -> 
 
 def _best(operation: Any, form: Form, filler: float) -> Callable[..., Found | None]:
     def fold(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
-        values, valid = _numbers(column, filler, form)
+        values, valid = numbers_of(column, filler, form)
         if form is FLOAT and not (are_plain(values) and are_plain(carried[0][carried[1]])):
             return None
         there = _there(members, valid, carried[1])
@@ -286,7 +270,7 @@ def _last(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType)
 
 def _last_number(form: Form) -> Callable[..., Found]:
     def fold(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
-        values, valid = _numbers(column, 0, form)
+        values, valid = numbers_of(column, 0, form)
         lasts = members.lasts
         return column, (values[lasts], np.ones(members.count, bool) if valid is None else valid[lasts])
 

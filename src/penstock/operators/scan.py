@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,18 +13,28 @@ import pyarrow as pa
 
 from penstock.operators.aggregate_columns import in_order
 from penstock.operators.aggregate_values import TakenValues, read_all
-from penstock.operators.aggregates import Agg, results_of
+from penstock.operators.aggregates import Agg, identity, results_of
 from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
+from penstock.operators.fold_loops import fold_outputs, no_pair
 from penstock.operators.stateless import refuse_row
+from penstock.rows.flat_rows import FlatRows
 from penstock.rows.records import Row, RowType, record_class
-from penstock.rows.snapshots import is_fixed, snapshot
 from penstock.rows.timing import TimeKind
+from penstock.rows.values import snapshot
 
 
-def no_pair(result: Any, second: str) -> TypeError:
-    """Say that a function did not return two things."""
-    return TypeError(f"the function must return (state, {second}), and returned {result!r} ({type(result).__name__})")
+def state_maker(initial: Any) -> Callable[[], Any]:
+    """Return a function that makes the state of a new key, of a value or of such a function; it can be shipped."""
+    if callable(initial):
+        factory: Callable[[], Any] = initial
+        return factory
+    # A value that can be changed would be shared by all keys. What is copied as itself cannot be changed.
+    try:
+        fixed = copy.deepcopy(initial) is initial
+    except Exception:  # found again, and reported, when the first key begins
+        fixed = False
+    return partial(identity if fixed else copy.deepcopy, initial)
 
 
 @dataclass(frozen=True)
@@ -31,83 +42,22 @@ class Scan(Logic):
     """Call `function(state, row) -> (state, output)`; a key begins with `initial()`."""
 
     emits: ClassVar[Emits] = "one"
+    takes_once: ClassVar[bool] = True
     function: Callable[[Any, Row], tuple[Any, Row]]
     initial: Callable[[], Any]
     returns: RowType | None = None
 
     def fold(
-        self, states: MutableMapping[Any, Any], keys: Sequence[Any], rows: Sequence[Row], out: list[Row], careful: bool
+        self, states: MutableMapping[Any, Any], keys: Iterable[Any], rows: Iterable[Row], out: list[Row], careful: bool
     ) -> None:
-        if self.returns is not None and (self.returns.has_nested or self.returns.form not in ("scalar", "tuple")):
-            self._fold_declared(self.returns, states, keys, rows, out, careful)
-            return
-        function, initial, get, append = self.function, self.initial, states.get, out.append
-        result: Any = None
-        loose = self.returns is None
-        try:
-            for key, row in zip(keys, rows, strict=True):
-                state = get(key)
-                if state is None:
-                    state = initial()
-                result = function(state, row)
-                state, output = result
-                states[key] = state
-                append(snapshot(output) if loose and not is_fixed(state) else output)
-        except (TypeError, ValueError) as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise no_pair(result, "output") from None  # here, not in the user's function
-            raise
+        pairs = zip(keys, rows, strict=True)
+        fold_outputs(self.function, self.initial, self.returns, pairs, states, out, careful)
 
-    def _fold_declared(
-        self,
-        returns: RowType,
-        states: MutableMapping[Any, Any],
-        keys: Sequence[Any],
-        rows: Sequence[Row],
-        out: list[Row],
-        careful: bool,
-    ) -> None:
-        """Fold rows whose outputs are declared; what fails does so before the state changes.
-
-        Where outputs are records, their values are enough: for a dict or a dataclass a bare tuple stands for the
-        record, read at once, since the function may have it as its state, too, and change it with the next row. With
-        `careful` the lengths of bare tuples are looked at here.
-        """
-        function, initial, get, append = self.function, self.initial, states.get, out.append
-        detach, width, nested = returns.detach, len(returns.schema), returns.has_nested
-        is_record, can_change = returns.form == "record", returns.form in ("dict", "dataclass")
-        read_dict = returns.reader(dict) if is_record and not nested else None
-        read_data: Callable[[Row], Any] | None = None
-        plain = data = None
-        """Classes of outputs that are taken as they are, and whose values are read."""
-        for key, row in zip(keys, rows, strict=True):
-            state = get(key)
-            if state is None:
-                state = initial()
-            result = function(state, row)
-            try:
-                state, output = result
-            except (TypeError, ValueError):
-                raise no_pair(result, "output") from None
-            cls = type(output)
-            if cls is plain:
-                append(detach(output) if can_change and not is_fixed(state) else output)
-            elif cls is data and read_data is not None:
-                append(read_data(output))
-            elif cls is dict and read_dict is not None and len(output) == width:
-                try:
-                    append(read_dict(output))
-                except KeyError:
-                    append(detach(output))  # says what is wrong
-            else:
-                append(detach(output))
-                if nested:
-                    pass
-                elif not is_record or (returns.is_values(cls) and not (careful and cls is tuple)):
-                    plain = cls
-                elif cls is not dict:
-                    data, read_data = cls, returns.reader(cls)
-            states[key] = state
+    def flat_rows(self) -> FlatRows | None:
+        returns = self.returns
+        if returns is None or returns.form not in ("record", "tuple"):
+            return None
+        return None if returns.has_changeable or not len(returns.schema) else FlatRows(returns)
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         result = self.function(self.initial() if state is None else state, row)
@@ -118,9 +68,7 @@ class Scan(Logic):
         context.emit(snapshot(output) if self.returns is None else self.returns.detach(output))
         return state
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns
 
     def functions(self) -> list[Any]:
@@ -132,6 +80,7 @@ class FlatScan(Logic):
     """Call `function(state, row) -> (state, outputs)`: any number of outputs for a row."""
 
     emits: ClassVar[Emits] = "many"
+    takes_once: ClassVar[bool] = True
     function: Callable[[Any, Row], tuple[Any, Any]]
     initial: Callable[[], Any]
     returns: RowType | None = None
@@ -139,8 +88,8 @@ class FlatScan(Logic):
     def fold_many(
         self,
         states: MutableMapping[Any, Any],
-        keys: Sequence[Any],
-        rows: Sequence[Row],
+        keys: Iterable[Any],
+        rows: Iterable[Row],
         out: list[Row],
         counts: list[int],
         careful: bool,
@@ -149,9 +98,9 @@ class FlatScan(Logic):
         returns = self.returns
         detach: Callable[[Row], Row] | None = snapshot if returns is None else returns.detach
         new_rows = getattr(function, "makes_new_rows", False)  # of Penstock's own: nobody has them, or will change them
-        if new_rows or (returns is not None and returns.form in ("scalar", "tuple") and not returns.has_nested):
+        if new_rows or (returns is not None and returns.form in ("scalar", "tuple") and not returns.has_changeable):
             detach = None
-        plain = None if careful or returns is None or returns.has_nested or returns.form != "record" else tuple
+        plain = None if careful or returns is None or returns.has_changeable or returns.form != "record" else tuple
         held = len(out)
         for key, row in zip(keys, rows, strict=True):
             state = get(key)
@@ -184,9 +133,7 @@ class FlatScan(Logic):
             context.emit(snapshot(output) if self.returns is None else self.returns.detach(output))
         return state
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns
 
     def taken(self) -> list[Any]:
@@ -228,9 +175,7 @@ class Reduce(Logic):
         context.emit(snapshot(state))
         return state
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns or inputs[0]
 
     def functions(self) -> list[Any]:
@@ -302,9 +247,7 @@ class Aggregate(Logic):
         cls = record_class((*names, *self.aggregation.names))
         return tuple.__new__(cls, (*values, *results))
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return aggregate_type(self.aggregation, self.key, inputs[0], ())
 
     def functions(self) -> list[Any]:
@@ -323,7 +266,7 @@ def _read(aggregate: Agg, read: Callable[[Row], Any], rows: Sequence[Row]) -> li
 
 
 def _running(aggregate: Agg, current: list[Any], members: list[int], values: Iterable[Any]) -> list[Any]:
-    """Fold values into the states at `current`; return the result behind each."""
+    """Fold values into the states at `current`; return the result after each."""
     step, result, made = aggregate.step, aggregate.result, []
     at_once = not aggregate.in_place
     for member, value in zip(members, values, strict=False):

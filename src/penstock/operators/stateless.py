@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-import penstock.operators.division  # noqa: F401 (functions that expressions may call)
+import penstock.operators.exact_numbers  # noqa: F401 (functions that expressions may call)
 from penstock.errors import FlowError, RowTypeError
 from penstock.operators.base import Kind, Operator
 from penstock.operators.calls import Calls
@@ -56,6 +56,7 @@ class Stateless(Operator):
 class PerRow(Stateless):
     """Base of the operators that call one function for each row; it may be one that waits."""
 
+    function: Callable[..., Any] = None  # type: ignore[assignment]
     in_flight: int | None = dataclasses.field(default=None, kw_only=True)
     """How many rows are waited for at once (`Default` where the user did not say); None for a function that does not
     wait."""
@@ -63,17 +64,9 @@ class PerRow(Stateless):
     calls: Calls | None = dataclasses.field(default=None, kw_only=True)
     """How calls are made that are more than a call: tried again, in time, remembered."""
 
-    def user_function(self) -> Callable[[Row], Any]:
-        """Return the user's function."""
-        raise NotImplementedError
-
-    def with_function(self, function: Callable[[Row], Any]) -> PerRow:
-        """Return the operator with another function."""
-        return dataclasses.replace(self, function=function)  # type: ignore[call-arg]
-
     def called(self) -> Callable[[Row], Any]:
         """Return what one call is: the user's function, to the end of what it yields."""
-        return self.user_function()
+        return self.function
 
     def row_function(self, called: Callable[[Row], Any] | None = None) -> Callable[[Row], Any]:
         """Return what to call with a row, for a result that `outputs_of` takes; a coroutine function if `is_async`.
@@ -88,19 +81,14 @@ class PerRow(Stateless):
 
     @property
     def is_async(self) -> bool:
-        """Tell whether the function must be awaited."""
-        return self.in_flight is not None and is_async_function(self.user_function())
+        return self.in_flight is not None and is_async_function(self.function)
 
 
 @dataclass(frozen=True)
 class Map(PerRow):
     """Replace each row by what the function returns."""
 
-    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
-
-    def user_function(self) -> Callable[[Row], Any]:
-        return self.function
 
     def row_function(self, called: Callable[[Row], Any] | None = None) -> Callable[[Row], Any]:
         function = called or self.function
@@ -112,7 +100,6 @@ class Map(PerRow):
         return [(0, self.shape(result))]
 
     def shape(self, row: Row) -> Row:
-        """Give the row the form that was declared for it."""
         return row if self.returns is None else self.returns.normalize(row)
 
     def _shaped(self, function: Callable[[Row], Any], row: Row) -> Row:
@@ -126,14 +113,6 @@ class Map(PerRow):
 class Filter(PerRow):
     """Keep the rows for which the predicate holds."""
 
-    predicate: Callable[..., Any] = None  # type: ignore[assignment]
-
-    def user_function(self) -> Callable[[Row], Any]:
-        return self.predicate
-
-    def with_function(self, function: Callable[[Row], Any]) -> PerRow:
-        return dataclasses.replace(self, predicate=function)
-
     def outputs_of(self, row: Row, result: Any) -> list[tuple[int, Row]]:
         return [(0, row)] if result else []
 
@@ -143,11 +122,7 @@ class FlatMap(PerRow):
     """Replace each row by the rows that the function returns or yields."""
 
     expands: ClassVar[bool] = True
-    function: Callable[..., Any] = None  # type: ignore[assignment]
     returns: RowType | None = None
-
-    def user_function(self) -> Callable[[Row], Any]:
-        return self.function
 
     def called(self) -> Callable[[Row], Any]:
         if not self.is_async:
@@ -284,7 +259,6 @@ class Split(Stateless):
         return [(self.port(row), row)]
 
     def port(self, row: Row) -> int:
-        """Return the output port of a row."""
         for port, predicate in enumerate(self.predicates):
             if predicate(row):
                 return port
@@ -303,7 +277,6 @@ class Columnar(Stateless):
         raise NotImplementedError
 
     def result_type(self) -> RowType | None:
-        """Tell the type of the rows that come out."""
         return None
 
     def one(self, row: Row) -> list[tuple[int, Row]]:
@@ -326,14 +299,6 @@ class MapBatches(Columnar):
     wait: float | None = None
     """Seconds for which rows may wait for others, where they would be fewer; None for none."""
     calls: Calls | None = None
-
-    def user_function(self) -> Callable[..., Any]:
-        """Return the user's function."""
-        return self.function
-
-    def with_function(self, function: Callable[[pa.RecordBatch], Any]) -> MapBatches:
-        """Return the operator with another function."""
-        return dataclasses.replace(self, function=function)
 
     def batch(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         result = self.function(rows)

@@ -83,10 +83,8 @@ class Windowed(Logic):
     fold_: Fold
     key: Key | None
 
-    def output_type(
-        self, inputs: Sequence[RowType | None], keys: tuple[Key, ...] | None, time: TimeKind
-    ) -> RowType | None:
-        return self.fold_.result_type(inputs[0], self.key, self.bounds(time))
+    def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
+        return self.fold_.result_type(inputs[0], self.bounds(time))
 
     def bounds(self, time: TimeKind) -> list[pa.Field]:
         """Return the fields that name the window in its row."""
@@ -193,7 +191,6 @@ class _Session(NamedTuple):
         return self.first if self.rows is None else self.rows[0][0]
 
     def taking(self, position: Position, row: Row, start: Ticks, end: Ticks, inside: Any) -> _Session:
-        """Return the session with one more row in it."""
         if self.rows is not None:
             self.rows.append((position, row))
         return _Session(min(start, self.start), max(end, self.end), self.rows, inside, self.first)
@@ -258,7 +255,7 @@ class SessionWindows(Windowed):
             if session.opened != opened:
                 continue
             if session.end > fire:
-                # It has grown since. Not by `context.timer`: its end may be behind the mark that fires now.
+                # It has grown since. Not by `context.timer`: its end may be before the mark that fires now.
                 context.registered.append((session.end, opened))
             else:
                 window = Window(context.key, context.show(session.start), context.show(session.end))

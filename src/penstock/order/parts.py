@@ -7,7 +7,7 @@ reorder buffer is filled once, by whoever finishes the last part, with the rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,15 +55,3 @@ def split_by_shard(shards: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray
     starts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1])))
     parts = np.split(order, starts[1:])
     return [(int(grouped[start]), part) for start, part in zip(starts, parts, strict=True)]
-
-
-def merge_order(positions: Sequence[Sequence[Any] | npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Return the order in which to take the rows of the concatenated parts so that positions ascend.
-
-    Positions are unique within a stream; should two be equal, the earlier part comes first.
-    """
-    if all(isinstance(part, np.ndarray) and part.ndim == 1 for part in positions):
-        together = [np.asarray(part) for part in positions] or [np.empty(0, np.int64)]
-        return np.argsort(np.concatenate(together), kind="stable").astype(np.int64)
-    flat = [tuple(p) if isinstance(p, Sequence | np.ndarray) else (p,) for part in positions for p in part]
-    return np.array(sorted(range(len(flat)), key=flat.__getitem__), dtype=np.int64)

@@ -110,29 +110,21 @@ class ReorderBuffer(Generic[T]):
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest number not yet emitted and how many later outputs wait for it (a snapshot)."""
-        return self._next.load(), _count_filled(self._slots, self.size)
+        return self._next.load(), sum(map(is_not, map(self._slots.load, range(self.size)), repeat(EMPTY)))
 
 
-class LockedReorderBuffer(Generic[T]):
+class LockedReorderBuffer(ReorderBuffer[T]):
     """Reorder under one lock, held while emitting: the baseline that makes workers wait."""
 
     def __init__(self, primitives: Primitives, size: int, *, first: int = 0) -> None:
-        if size < 1:
-            raise ValueError(f"a reorder buffer needs at least one slot, not {size}")
-        self.size = size
+        super().__init__(primitives, size, first=first)
         self._lock = primitives.lock("lock")
-        self._slots: Ring[T | Empty] = primitives.ring("slots", size, EMPTY)
-        self._next: Cell[int] = primitives.cell("next", first)
-
-    def has_room(self, number: int) -> bool:
-        """Say whether `offer` would take this number now; once true it stays true until it is offered."""
-        return number < self._next.load() + self.size
 
     def offer(self, number: int, value: T) -> bool:
         """Store the output of a batch, after waiting for whoever is emitting."""
         self._lock.acquire()
         try:
-            return self._store(number, value)
+            return super().offer(number, value)
         finally:
             self._lock.release()
 
@@ -140,39 +132,6 @@ class LockedReorderBuffer(Generic[T]):
         """Iterate over the outputs that may leave now, with the lock held."""
         self._lock.acquire()
         try:
-            yield from self._ready()
+            yield from super().drain()
         finally:
             self._lock.release()
-
-    def send(self, number: int, value: T, emit: Callable[[T], None]) -> bool:
-        """Offer one output and emit all that may leave, taking the lock once as the paper does."""
-        self._lock.acquire()
-        try:
-            stored = self._store(number, value)
-            for output in self._ready():
-                emit(output)
-            return stored
-        finally:
-            self._lock.release()
-
-    def progress(self) -> tuple[int, int]:
-        """Return the oldest number not yet emitted and how many later outputs wait for it (a snapshot)."""
-        return self._next.load(), _count_filled(self._slots, self.size)
-
-    def _store(self, number: int, value: T) -> bool:
-        if not self.has_room(number):
-            return False
-        self._slots.store(number % self.size, value)
-        return True
-
-    def _ready(self) -> Generator[T, None, None]:
-        number = self._next.load()
-        while (value := self._slots.load(number % self.size)) is not EMPTY:
-            yield value
-            self._slots.store(number % self.size, EMPTY)
-            number += 1
-            self._next.store(number)
-
-
-def _count_filled(slots: Ring[T | Empty], size: int) -> int:
-    return sum(map(is_not, map(slots.load, range(size)), repeat(EMPTY)))

@@ -92,7 +92,7 @@ class Edge:
 
 
 class Graph:
-    """Nodes in an order in which each stands behind those that it reads."""
+    """Nodes in an order in which each stands after those that it reads."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.nodes = {name: nodes[name] for name in _sorted(nodes)}

@@ -13,6 +13,7 @@ from penstock.flow import Flow
 from penstock.flow.hints import check_hints
 from penstock.plan.graph import Edge, Graph, KeyedNode, Node, Port, SinkNode, SourceNode
 from penstock.plan.positions import MAX_SOURCES, Layout, layout
+from penstock.rows.records import RowType
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class Plan:
         return [node for node in nodes if isinstance(node, SourceNode)]
 
     def source(self, name: str) -> SourceNode:
-        """Return a source by its name."""
         return self._sources[name]
+
+    def row_type(self, port: Port) -> RowType | None:
+        """Return the type of the rows that leave by a port; None where it is not declared."""
+        return self.nodes[port.node].types[port.index]
 
     @cached_property
     def _sources(self) -> dict[str, SourceNode]:
@@ -56,7 +60,6 @@ class Plan:
 
     @cached_property
     def keyed(self) -> list[KeyedNode]:
-        """Return the operators with state."""
         return [node for node in self.nodes.values() if isinstance(node, KeyedNode)]
 
     @cached_property
@@ -106,7 +109,6 @@ def takes_marks(node: Node) -> TypeGuard[KeyedNode]:
 
 
 def make_plan(flow: Flow) -> Plan:
-    """Check a flow as a whole and make its plan."""
     plan = Plan(flow.name, flow.graph())
     if not plan.sources:
         raise FlowError(f"flow {flow.name!r} has no source; begin with flow.source(name, reader)")

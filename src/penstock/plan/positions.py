@@ -4,7 +4,7 @@ A position is a fixed number of int64 columns, compared from left to right. A so
 order_by values and one packed number (`Layout.places`); an operator that may emit several rows for one adds the
 emission index; a fan-out whose branches meet again adds the index of the edge; an operator that emits when a mark
 passes adds (fire time, position of the opening row, emission index). A mark travels just before the row that raised it,
-and arrives at an operator behind everything that the mark made the operators above emit: so its path has the
+and arrives at an operator after everything that the mark made the operators above emit: so its path has the
 index of the edge that it took, and `LAST` elsewhere.
 """
 
@@ -23,7 +23,7 @@ from penstock.plan.graph import Edge, Graph
 from penstock.rows.timing import Ticks
 
 LAST = (1 << 63) - 1
-"""A component that is behind every row's."""
+"""A component that is after every row's."""
 FIRST = -(1 << 63)
 """A component that no row's is before."""
 MAX_SOURCES = 32
@@ -45,7 +45,7 @@ class MarkRoute:
     """The source, or the name of its clock (`clock_of`)."""
     delay: Ticks
     path: tuple[int, ...]
-    """The components behind the source's own."""
+    """The components after the source's own."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Layout:
     def places(self, number: int, own: list[Ints]) -> list[Ints]:
         """Return where rows of source `number` are among those of all sources, from their place in the source.
 
-        It stands behind the order_by values. The lowest bit is 1 for rows; a mark just before a row has 0. Where
+        It stands after the order_by values. The lowest bit is 1 for rows; a mark just before a row has 0. Where
         sources take turns the place is the row's number, and comes first; otherwise the number of the source does.
         """
         turns = self.sequence == "turns"
@@ -115,12 +115,8 @@ class Layout:
         return (*[FIRST] * self.order, FIRST + number, *[0] * (self.base - self.order - 1))
 
     def behind_all(self, number: int) -> tuple[int, ...]:
-        """Return the position of a mark of source `number` that is behind all rows."""
+        """Return the position of a mark of source `number` that is after all rows."""
         return (LAST - 2 * (2 * MAX_SOURCES - number),) * self.base
-
-    def edge_width(self, edge: Edge) -> int:
-        """Return the number of components of the rows on an edge."""
-        return self.shapes[edge.source.node].out_width + (edge.source.node in self.fanouts)
 
 
 def clock_of(source: str) -> str:
@@ -133,18 +129,12 @@ def timed_width(width: int) -> int:
     return 1 + 1 + width + 1
 
 
-def own_width(source: Source) -> int:
-    """Return how many numbers tell a row's place inside its source."""
-    return int(getattr(source.reader, "own_width", 1))
-
-
 def layout(graph: Graph) -> Layout:
-    """Lay out the positions of a flow."""
     sources = [node.operator for node in graph.nodes.values() if isinstance(node.operator, Source)]
     order = max((len(source.order_by) for source in sources), default=0)
-    own = max((own_width(source) for source in sources), default=1)
+    own = max((source.reader.own_width for source in sources), default=1)
     sequence: Sequence = "order" if order else "own"
-    if not order and len(sources) > 1 and not any(getattr(source.reader, "goes_on", True) for source in sources):
+    if not order and len(sources) > 1 and not any(source.reader.goes_on for source in sources):
         sequence = "turns"
     shapes: dict[str, Shape] = {}
     base = Layout(order, own, sequence, shapes, frozenset()).base

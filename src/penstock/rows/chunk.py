@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,13 +36,11 @@ class Unread(NamedTuple):
         return row_type.records(rows)
 
     def select(self, index: Ints) -> Unread:
-        """Return the rows with these numbers, in this order."""
         if self.order is not None:
             return self._replace(order=self.order[index])
         return self._replace(rows=[self.rows[i] for i in index.tolist()])
 
     def slice(self, start: int, stop: int) -> Unread:
-        """Return consecutive rows."""
         if self.order is not None:
             return self._replace(order=self.order[start:stop])
         return self._replace(rows=self.rows[start:stop])
@@ -63,13 +61,12 @@ class Chunk:
     columns: pa.RecordBatch | None = None
     rows: list[Row] | Unread | None = None
     fits: bool = False
-    """Whether columns are known to give back the same rows; see `fitting.py`."""
+    """Whether columns are known to give back the same rows; see `failures.py`."""
 
     def __len__(self) -> int:
         return len(self.positions[0])
 
     def get_rows(self) -> list[Row]:
-        """Return the rows as Python values."""
         rows = self.rows
         if rows is None:
             assert self.type is not None
@@ -79,10 +76,11 @@ class Chunk:
             rows = self.rows = rows.read(self.type)
         return rows
 
-    def iterate_rows(self) -> Iterable[Row]:
-        """Return the rows for one pass, without keeping them if they are not there yet."""
+    def iterate_rows(self) -> tuple[Iterator[Row], Callable[[], int]]:
+        """Return the rows for one pass, without keeping them if they are not there yet; see `RowType.iterate`."""
         if self.rows is not None:
-            return self.get_rows()
+            rows: Any = iter(self.get_rows())
+            return rows, rows.__length_hint__
         assert self.type is not None
         assert self.columns is not None
         return self.type.iterate(self.columns)
@@ -146,7 +144,6 @@ class Chunk:
         return Chunk(self.positions, self.times, self.type, self.get_columns())
 
     def replace_rows(self, rows: list[Row], row_type: RowType | None) -> Chunk:
-        """Return other rows at the same positions."""
         return Chunk(self.positions, self.times, row_type, None, rows)
 
     def of_width(self, width: int) -> Chunk:
@@ -168,11 +165,9 @@ class Chunk:
         return dataclasses.replace(self, positions=[*self.positions, component])
 
     def position(self, index: int) -> tuple[int, ...]:
-        """Return the position of one row."""
         return tuple(int(component[index]) for component in self.positions)
 
     def sorted(self) -> Chunk:
-        """Return the rows in the order of their positions."""
         order = sorting_order(self.positions)
         return self if order is None else self.select(order)
 
@@ -211,7 +206,6 @@ def _is_sorted(positions: Sequence[Ints]) -> bool:
 
 
 def concat(chunks: Sequence[Chunk]) -> Chunk:
-    """Put chunks of one stream behind one another."""
     if len(chunks) == 1:
         return chunks[0]
     width = max(len(chunk.positions) for chunk in chunks)

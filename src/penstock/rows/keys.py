@@ -83,7 +83,6 @@ def mix(value: int) -> int:
 
 
 def mix_array(values: Hashes) -> Hashes:
-    """Do `mix` for a whole array."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -158,7 +157,6 @@ def check_keys(values: Sequence[Any]) -> None:
 
 
 def hash_values(values: Sequence[Any]) -> Hashes:
-    """Hash a list of keys."""
     if values and set(map(type, values)) == {int}:
         try:
             return mix_array(np.array(values, np.int64).view(np.uint64))
@@ -196,13 +194,5 @@ def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
 
 
 def hash_shards(columns: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
-    """Return the shard of each key, of so many, by its hash; numbers that lie close together are hashed once each."""
-    first, most = columns[0], np.uint64(count)
-    if len(columns) == 1 and pa.types.is_signed_integer(first.type) and first.null_count == 0 and len(first):
-        numbers = first.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        low, high = int(numbers.min()), int(numbers.max())
-        if high - low < len(numbers) // 2:
-            found: Hashes = mix_array(np.arange(low, high + 1, dtype=np.int64).view(np.uint64)) % most
-            shards: npt.NDArray[np.int64] = found.astype(np.int64)[numbers - low]
-            return shards
-    return (hash_columns(columns) % most).astype(np.int64)
+    """Return the shard of each key, of so many, by its hash."""
+    return (hash_columns(columns) % np.uint64(count)).astype(np.int64)

@@ -1,7 +1,7 @@
 """Cut the keys of an operator in ranges, the other way to spread them over shards than by their hash (`keys.py`).
 
 Range r has the keys from bound r - 1 up to below bound r. The order is Python's, the same for a column as for its
-values; null stands before everything, a NaN behind everything, inside of tuples too.
+values; null stands before everything, a NaN after everything, inside of tuples too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock.errors import FlowError
 from penstock.rows.keys import hash_value
 from penstock.rows.records import RowType
-from penstock.rows.value_columns import column_values
+from penstock.rows.values import column_values
 
 Ints = npt.NDArray[np.int64]
 Number = TypeVar("Number", int, Ints)

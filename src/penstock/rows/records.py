@@ -15,17 +15,16 @@ import sys
 import types
 import typing
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property, partial
-from itertools import chain, starmap
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain, repeat, starmap
 from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import MissingFieldError, RowTypeError, UnknownFieldError
-from penstock.rows.value_columns import MISFITS, column_of, column_values
+from penstock.rows.values import MISFITS, column_of, column_values, comes_back, snapshot
 
 Row = Any
 Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
@@ -43,7 +42,6 @@ _SCALARS: dict[Any, pa.DataType] = {
 }
 _BARE = (*_SCALARS, type(None))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
 _TAKING_TURNS = getattr(sys, "_is_gil_enabled", lambda: True)()
 _SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.datetime)}
 
@@ -126,29 +124,37 @@ class RowType:
 
     @property
     def names(self) -> list[str]:
-        """Return the field names."""
         return list(self.schema.names)
 
     def decode(self, columns: pa.RecordBatch | pa.Table) -> list[Row]:
-        """Make the rows of a record batch."""
-        rows = self.iterate(columns)
-        return rows if isinstance(rows, list) else list(rows)
+        return list(self.iterate(columns)[0])
 
-    def iterate(self, columns: pa.RecordBatch | pa.Table) -> Iterable[Row]:
-        """Make the rows of a record batch one by one: they need not all be there at once."""
+    def iterate(self, columns: pa.RecordBatch | pa.Table) -> tuple[Iterator[Row], Callable[[], int]]:
+        """Make the rows of a record batch one by one: they need not all be there at once.
+
+        Also return what tells how many are still to come, for who seldom wants to know: to count costs every row.
+        """
         lists = [column_values(columns.column(i)) for i in range(len(self.schema))]
-        if self.form == "scalar":
-            return lists[0]
-        if not lists:
-            return [tuple.__new__(self.row_class)] * columns.num_rows
-        rows = zip(*lists, strict=True)
+        first: Any = iter(lists[0] if lists else [()] * columns.num_rows)
+        rows = first if self.form == "scalar" else self._rows(zip(first, *lists[1:], strict=True) if lists else first)
+        return rows, first.__length_hint__
+
+    def _rows(self, values: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
+        """Make rows of their values in order of the fields."""
         if self.form == "dict":
             names = self.schema.names
-            return (dict(zip(names, row, strict=True)) for row in rows)
+            return (dict(zip(names, row, strict=True)) for row in values)
         if self.form == "dataclass":
             assert self.cls is not None
-            return starmap(self.cls, rows)
-        return map(partial(tuple.__new__, self.row_class), rows)
+            return starmap(self.cls, values)
+        return self._as_tuples(values)
+
+    def _as_tuples(self, values: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
+        """Make rows that are tuples, as fast as their class lets it be done; a named tuple's own way is in Python."""
+        cls = self.row_class
+        if cls.__new__ is tuple.__new__ and cls.__init__ is object.__init__:
+            return map(cls, values)
+        return map(tuple.__new__, repeat(cls), values)
 
     def encode(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Make a record batch of rows; raise `RowTypeError` naming the first value that does not fit."""
@@ -190,14 +196,19 @@ class RowType:
     def detach(self, row: Row) -> Row:
         """Return a row as `normalize` does, with nothing in it that a function may still change."""
         made = self.normalize(row)
-        if self.has_nested:
-            return copy.deepcopy(made)
+        if self.has_changeable:
+            return snapshot(made)
         return copy.copy(made) if made is row and self.form in ("dict", "dataclass") else made
 
     @cached_property
-    def has_nested(self) -> bool:
-        """Tell whether there are fields with lists or the like, which can be changed in place."""
-        return any(pa.types.is_nested(field.type) for field in self.schema)
+    def has_changeable(self) -> bool:
+        """Tell whether there are fields whose values can be changed in place: lists and the like, a bytearray."""
+        return any(pa.types.is_nested(field.type) or "binary" in str(field.type) for field in self.schema)
+
+    @property
+    def can_change(self) -> bool:
+        """Tell whether rows, or what is in them, can be changed in place."""
+        return self.has_changeable or self.form in ("dict", "dataclass")
 
     def reader(self, cls: type) -> Callable[[Row], tuple[Any, ...]] | None:
         """Return what reads all values of a row of a class, in order of the fields; None where it takes a closer look.
@@ -225,10 +236,10 @@ class RowType:
 
     def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Make records of bare tuples that have a value for each field; records stay as they are."""
-        return list(map(partial(tuple.__new__, self.row_class), rows))
+        return list(self._as_tuples(rows))
 
     def roundtrip(self, row: Row) -> Row:
-        """Return the row as it arrives behind a shuffle."""
+        """Return the row as it arrives after a shuffle."""
         return row if self._arrives_as_is(row) else self.decode(self.encode([row]))[0]
 
     @cached_property
@@ -255,14 +266,14 @@ class RowType:
         """Tell whether columns would give back the same rows, looking at them column by column."""
         width = len(self._python_types)
         if self.form == "scalar":
-            return _comes_back(rows, self._python_types[0])
+            return comes_back(rows, self._python_types[0])
         if self.form in ("record", "tuple") and width and _all_of(self.row_class, rows):
             # Much faster than `zip(*rows)`; rows of other lengths are no rows of this class, or their types tell.
             flat = list(chain.from_iterable(rows))
         else:
             return False
         return len(flat) == width * len(rows) and all(
-            _comes_back(flat[number::width], kind) for number, kind in enumerate(self._python_types)
+            comes_back(flat[number::width], kind) for number, kind in enumerate(self._python_types)
         )
 
     def getter(self, names: Sequence[str]) -> Callable[[Row], Any]:
@@ -354,20 +365,6 @@ def _all_of(kind: type, rows: Sequence[Row]) -> bool:
     return not [None for row in rows if type(row) is not kind]
 
 
-def _comes_back(values: Sequence[Any], kind: type | None) -> bool:
-    """Tell whether a column would give back the same values."""
-    if kind is None or list(map(type, values)).count(kind) != len(values):
-        return False
-    if kind is dt.datetime:  # of zones that are equal, only one comes back
-        return set(map(id, map(_ZONE, values))) <= {id(dt.UTC)} and not any(map(_FOLD, values))
-    if kind is int:
-        try:
-            np.fromiter(values, np.int64, len(values))
-        except OverflowError:
-            return False
-    return kind is not str or all(map(str.isascii, values))
-
-
 def normalize_schema(schema: pa.Schema) -> pa.Schema:
     """Bring a source's schema to the types that rows use: microsecond timestamps, no dictionaries."""
 
@@ -386,7 +383,6 @@ def normalize_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def record_type(schema: pa.Schema) -> RowType:
-    """Describe rows that are records with this schema's fields."""
     return RowType(normalize_schema(schema), "record")
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import FlowError, RowTypeError
 from penstock.rows.records import Form, Record, Row, RowType, arrow_type, record_type
-from penstock.rows.value_columns import MISFITS
+from penstock.rows.values import MISFITS
 
 if typing.TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -111,7 +111,6 @@ def seconds(duration: str | float | dt.timedelta, option: str, operator: str = "
 
 
 def time_to_ticks(value: Any) -> Ticks:
-    """Read one row's event time."""
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)
@@ -123,7 +122,6 @@ def time_to_ticks(value: Any) -> Ticks:
 
 
 def ticks_to_time(value: Ticks, kind: TimeKind) -> Any:
-    """Show ticks as the user knows them."""
     if kind == "integer":
         return value
     epoch = _EPOCH if kind == "timestamp" else _NAIVE_EPOCH

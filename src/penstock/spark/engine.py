@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Any
 
 from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
-from penstock.connectors.feeds import Feed, make_feed
+from penstock.connectors.reader import Feed
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.kernels.failures import first_failure
@@ -24,11 +24,10 @@ from penstock.run import Change, Engine, SetTable, SetTasks, SetThreads
 from penstock.spark.frames import check_frame, is_streaming
 from penstock.spark.input import IDLE_SECONDS, EpochInput, RunInput, materialised
 from penstock.spark.job import Backend, JobLost
-from penstock.spark.measured import describe_epoch, stage_seconds
+from penstock.spark.measured import describe_epoch, epoch_split, stage_seconds
 from penstock.spark.outputs import Outputs, memory_sinks
 from penstock.spark.parts import TaskReport
 from penstock.spark.pilot import EpochPilot, UserLimits
-from penstock.spark.spent import epoch_split
 from penstock.spark.stages import EpochSpec, Stages, StatePointers, check_table, shard_count, slice_bounds
 from penstock.spark.staging import is_staged, staged_plan
 from penstock.statistics import FlowStats
@@ -213,18 +212,14 @@ class SparkEngine(Engine):
         )
 
     def _feeds(self) -> dict[str, Feed]:
-        """Make the feeds of what tasks read themselves, each standing after what was committed."""
+        """Make the feeds of what tasks read themselves."""
         counted = self._plan.layout.sequence != "own"
         streaming = {node.name for node in filter(is_streaming, self._framed.sources)}
-        feeds: dict[str, Feed] = {
-            node.name: make_feed(node.operator.reader, node.name, monotonic, counted=node.types[0] if counted else None)
+        return {
+            node.name: node.operator.reader.feed(node.name, monotonic, counted=node.types[0] if counted else None)
             for node in self._plan.sources
             if node.name not in streaming
         }
-        for offsets in self._keeper.offsets(self._position):
-            for name in offsets.keys() & feeds.keys():
-                feeds[name].restore(offsets[name])
-        return feeds
 
     def _tell_once(self, text: str) -> None:
         """Say what the run does until its first epoch is out."""
@@ -233,7 +228,6 @@ class SparkEngine(Engine):
             step(text)
 
     def _limits(self) -> UserLimits:
-        """Return what the user set."""
         with self._control:
             return UserLimits(
                 self._tasks, dict(self._wanted_tables), self._on.epoch_rows, self._every, self._options.target
@@ -416,7 +410,6 @@ class SparkEngine(Engine):
         started_at: float,
         attempts: int,
     ) -> FlowStats:
-        """Tell what an epoch did."""
         frames = None if self._input is None else self._input.frames
         waiting = [found.backlog for found in taken.slices.values()]
         return replace(

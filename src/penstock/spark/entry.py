@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from penstock import errors
 from penstock.clock import perf_counter, process_time, shared_time
-from penstock.spark.envelope import Envelope, from_batch, from_frame, to_batch, to_frame
-from penstock.spark.shared_files import SharedFile
+from penstock.spark.envelope import Envelope, SharedFile, from_batch, from_frame, to_batch, to_frame
 from penstock.spark.ship import unpack_plan
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.task import Task
-from penstock.spark.worker_end import at_worker_end
 from penstock.spark.worker_state import CACHE
 
 _KEPT = 4
@@ -144,3 +145,36 @@ class PutAside:
 
 
 _PUT_ASIDE = PutAside()
+
+
+# What lives as long as a Python worker is closed when Spark lets the worker go. Neither `atexit` nor a signal tells:
+# PySpark's daemon forks its workers, which end by `os._exit` once their socket is closed, and gives them back the
+# default action of SIGHUP before each task, the signal that it sends to its process group when it goes itself. So a
+# worker that has something to close leaves that group, sees its socket closed a moment later, as when the JVM dies, and
+# closes on its way out. One that is killed closes nothing.
+_closing: list[Callable[[], None]] = []
+
+
+def at_worker_end(close: Callable[[], None]) -> None:
+    _prepare(os.getpid())
+    _closing.append(close)
+
+
+@cache
+def _prepare(_process: int) -> None:
+    _closing.clear()  # what a process has that this one was forked from is not its own
+    leave = os._exit
+
+    def close_and_leave(status: int) -> NoReturn:
+        _close()
+        leave(status)
+
+    os._exit = close_and_leave
+    atexit.register(_close)  # where there is no daemon
+    with suppress(OSError, AttributeError):
+        os.setpgid(0, 0)
+
+
+def _close() -> None:
+    while _closing:
+        _closing.pop()()

@@ -2,6 +2,10 @@
 
 One form serves every edge, so that Spark shuffles a few large rows instead of many small ones and never sees the user's
 types. An envelope travels as a frame, which is bytes: one record of an RDD, or in a row of a DataFrame with its task.
+
+Where all tasks are on one machine, rows go by a file, of which Spark moves only the name. Through Spark each byte would
+be copied half a dozen times and compressed: with a million rows per epoch that was a third of all processor time. A
+file is a task's own, so that one that runs twice disturbs nobody; the driver removes all of an epoch together.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ import io
 import pickle
 import struct
 import tempfile
+import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO, Any, TypeAlias
@@ -20,7 +26,75 @@ import pyarrow as pa
 from penstock.kernels.marks import Steps
 from penstock.rows.chunk import Chunk, Ints
 from penstock.rows.records import RowType
-from penstock.spark.shared_files import ALIGNED, FilePart, MappedFiles
+
+ALIGNED = 64
+"""Arrow wants its buffers at multiples of so many bytes."""
+LEAST_BYTES = 1 << 16
+"""What is shorter goes through Spark, which is no slower then."""
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Where a batch of rows is, as an Arrow stream."""
+
+    path: str
+    offset: int
+    length: int
+
+
+class SharedFile:
+    """What one task has for others."""
+
+    def __init__(self, directory: str | None) -> None:
+        """Without a directory everything goes through Spark."""
+        self._path = None if directory is None else f"{directory}/{uuid.uuid4().hex}"
+        self._file: Any = None
+
+    def put(self, batch: pa.RecordBatch) -> pa.RecordBatch | FilePart:
+        """Write a batch; it comes back if it is short, or cannot be written."""
+        if self._path is None or batch.nbytes < LEAST_BYTES:
+            return batch
+        try:
+            if self._file is None:
+                self._file = pa.OSFile(self._path, "wb")
+            offset = -(-self._file.tell() // ALIGNED) * ALIGNED
+            self._file.write(bytes(offset - self._file.tell()))
+            with pa.ipc.new_stream(self._file, batch.schema) as writer:
+                writer.write_batch(batch)
+            return FilePart(self._path, offset, self._file.tell() - offset)
+        except OSError:  # no room: Spark may have some elsewhere
+            self.close()
+            self._path = None
+            return batch
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+class RowsLost(Exception):
+    """Report rows of another task that are gone: the epoch is to be run again, whatever they were read for."""
+
+
+class MappedFiles:
+    """Files of others, each mapped once."""
+
+    def __init__(self) -> None:
+        self._maps: dict[str, Any] = {}
+
+    def read(self, part: FilePart) -> pa.Buffer:
+        """Return what was written; it is mapped, not copied."""
+        try:
+            if part.path not in self._maps:
+                self._maps[part.path] = pa.memory_map(part.path, "r")
+            found = self._maps[part.path]
+            found.seek(part.offset)
+            return found.read_buffer(part.length)
+        except OSError as error:  # which where a sink's rows are written would count as an error of the sink
+            raise RowsLost(f"the rows of another task are gone: {error}; does something tidy up there?") from error
+
 
 SCHEMA = pa.schema([("task", pa.int32()), ("frame", pa.binary())])
 DDL = "task int, frame binary"
@@ -93,12 +167,10 @@ def _joined(payloads: list[Content]) -> tuple[pa.Buffer, list[int]]:
 
 
 def as_buffer(payload: Content) -> pa.Buffer:
-    """Return a payload as bytes."""
     return _joined([payload])[0] if isinstance(payload, pa.RecordBatch) else pa.py_buffer(payload)
 
 
 def size_of(payload: Content) -> int:
-    """Return the bytes of a payload."""
     return int(payload.nbytes) if isinstance(payload, pa.RecordBatch) else len(payload)
 
 
@@ -116,7 +188,6 @@ def from_batch(batch: pa.RecordBatch) -> list[Envelope]:
 
 
 def _parts(envelope: Envelope) -> tuple[bytes, Content]:
-    """Return the header and the payload of a frame."""
     payload, kind = envelope.payload, envelope.kind
     if isinstance(payload, FilePart):
         payload, kind = _FILE.pack(payload.offset, payload.length) + payload.path.encode(), Kind.FILE
@@ -124,7 +195,6 @@ def _parts(envelope: Envelope) -> tuple[bytes, Content]:
 
 
 def to_frame(envelope: Envelope) -> memoryview:
-    """Write an envelope as bytes."""
     return memoryview(_joined([*_parts(envelope)])[0])
 
 
@@ -182,7 +252,6 @@ def unpack(payload: Content, row: RowType | None) -> tuple[Chunk, Ints | None]:
 
 
 def pack_steps(part: int, steps: Steps) -> bytes:
-    """Write marks of a part of a source."""
     file = io.BytesIO(struct.pack("<q", part))
     file.seek(8)
     np.save(file, np.stack([*steps.positions, steps.values]), allow_pickle=False)
@@ -252,7 +321,6 @@ class Spool:
         return self._map.read_buffer(length)
 
     def close(self) -> None:
-        """Let the file go."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -15,13 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.clock import as_measured, waiting_time
-from penstock.connectors.read import Frame
 from penstock.errors import CheckpointError, FlowError, SourceError
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan
 from penstock.rows.records import normalize_schema
-from penstock.spark.batches import BatchPlaces, batch_places
-from penstock.spark.places import PLACE
+from penstock.spark.places import PLACE, BatchPlaces, batch_places
 
 STOP_SECONDS = 60.0
 """How long the end of a stream is waited for; a run whose epochs are committed does not wait for ever."""
@@ -31,11 +29,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Handed:
-    """A batch that Spark's stream has handed over, and waits to have back."""
+class SparkBatch:
+    """A batch of one streaming DataFrame that Spark's stream has handed over, and waits to have back."""
 
     frame: Any
     batch: int
+    source: str = ""
+    places: BatchPlaces = field(default_factory=lambda: BatchPlaces("content", True))
     keep: bool | None = None
     """Whether Spark may count the batch as done; None until it is given back."""
 
@@ -45,8 +45,8 @@ class HandOver:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[Handed] = []
-        self._taken: list[Handed] = []
+        self._waiting: list[SparkBatch] = []
+        self._taken: list[SparkBatch] = []
         self._stopping = False
 
     @property
@@ -54,7 +54,7 @@ class HandOver:
         """Tell whether every batch is refused from now on."""
         return self._stopping
 
-    def offer(self, handed: Handed) -> bool:
+    def offer(self, handed: SparkBatch) -> bool:
         """Hand a batch over and wait until it is given back; tell whether Spark may count it as done."""
         with self._changed:
             if self._stopping:
@@ -64,7 +64,7 @@ class HandOver:
             self._changed.wait_for(lambda: handed.keep is not None)
             return bool(handed.keep)
 
-    def take(self, timeout: float) -> Handed | None:
+    def take(self, timeout: float) -> SparkBatch | None:
         """Return the batch that has waited longest, once there is one."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stopping, timeout)
@@ -73,7 +73,7 @@ class HandOver:
             self._taken.append(self._waiting.pop(0))
             return self._taken[-1]
 
-    def give_back(self, handed: Handed, keep: bool) -> None:
+    def give_back(self, handed: SparkBatch, keep: bool) -> None:
         """Let Spark go on after a batch; the first time counts."""
         with self._changed:
             self._give_back(handed, keep)
@@ -86,7 +86,7 @@ class HandOver:
                 self._give_back(handed, keep=False)
             self._waiting.clear()
 
-    def _give_back(self, handed: Handed, keep: bool) -> None:
+    def _give_back(self, handed: SparkBatch, keep: bool) -> None:
         if handed.keep is None:
             handed.keep = keep
         if handed in self._taken:
@@ -126,7 +126,6 @@ def stop_query(query: Any, seconds: float = STOP_SECONDS, tell: float = TELL_SEC
 
 
 def _doing(query: Any) -> str:
-    """Return what a stream does, in Spark's words."""
     try:
         return str(query.status["message"])
     except Exception as error:  # it is asked for a message only
@@ -141,7 +140,6 @@ _BOUNDS = re.compile(r"per(trigger|batch)", re.IGNORECASE)
 
 
 def frame_schema(frame: Any) -> pa.Schema:
-    """Return the Arrow schema of a DataFrame's rows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return normalize_schema(to_arrow_schema(frame.schema, timezone="UTC"))
@@ -168,9 +166,7 @@ def placed_frame(plan: Plan, node: SourceNode) -> Any:
 
 
 def is_streaming(node: SourceNode) -> bool:
-    """Tell whether a source is a streaming DataFrame."""
-    reader = getattr(node.operator, "reader", None)
-    return isinstance(reader, Frame) and reader.streaming
+    return bool(node.operator.reader.needs_spark and node.operator.reader.goes_on)
 
 
 def takes_all(frame: Any) -> bool:
@@ -189,14 +185,6 @@ def takes_all(frame: Any) -> bool:
         if _BOUNDS.search(options):
             return False
     return True
-
-
-@dataclass(eq=False)
-class SparkBatch(Handed):
-    """A batch of one streaming DataFrame."""
-
-    source: str = ""
-    places: BatchPlaces = field(default_factory=lambda: BatchPlaces("content", True))
 
 
 class _Stopped(Exception):
@@ -254,7 +242,7 @@ class FrameFeed:
             # Spark would tell of it in a hundred lines, and without the name of the source.
             self._problem = f"the names in batch {batch} cannot be found: {type(error).__name__}: {error}"
             raise _Stopped("failed") from None
-        if not self._batches.offer(SparkBatch(frame, batch, source=self._source, places=places)):
+        if not self._batches.offer(SparkBatch(frame, batch, self._source, places)):
             raise _Stopped("stopped")
 
 
@@ -308,7 +296,6 @@ class FrameFeeds:
             handed = self._batches.take(0.0 if self._waiting else max(0.0, until - waiting_time()))
             if handed is None:
                 break
-            assert isinstance(handed, SparkBatch)
             if handed.batch <= done.get(handed.source, -1):
                 self.finish(handed, keep=True)
             else:
@@ -316,7 +303,7 @@ class FrameFeeds:
         for feed in self._feeds.values():
             feed.check()
 
-    def finish(self, handed: Handed, keep: bool) -> None:
+    def finish(self, handed: SparkBatch, keep: bool) -> None:
         """Let Spark go on after a batch; the first time counts."""
         self._batches.give_back(handed, keep)
 

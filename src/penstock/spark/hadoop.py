@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.store.objects import Store
@@ -58,7 +59,7 @@ class HadoopStore(Store):
         return self._make_path(f"{self._inside}/{name}" if name else self._inside)
 
     def _get(self, name: str) -> bytes | None:
-        with _Unless(_ABSENT):
+        with _unless(_ABSENT):
             stream = self._files.open(self._at(name))
             try:
                 return bytes(self._read_all(stream))
@@ -67,12 +68,12 @@ class HadoopStore(Store):
         return None
 
     def _put(self, name: str, content: bytes) -> None:
-        self._rename(self._write(name, content), self._at(name), "OVERWRITE")
+        self._name(self._write(name, content), self._at(name), "OVERWRITE")
 
     def _put_new(self, name: str, content: bytes) -> bool:
         temporary = self._write(name, content)
-        with _Unless(_TAKEN):
-            self._rename(temporary, self._at(name), "NONE")
+        with _unless(_TAKEN):
+            self._name(temporary, self._at(name), "NONE")
             return True
         self._files.delete(temporary, False)
         return False
@@ -88,18 +89,18 @@ class HadoopStore(Store):
             stream.close()
         return temporary
 
-    def _rename(self, source: Any, target: Any, kind: str) -> None:
+    def _name(self, source: Any, target: Any, kind: str) -> None:
         kinds = self._gateway.new_array(self._rename_kinds, 1)
         kinds[0] = getattr(self._rename_kinds, kind)
         self._renames.rename(source, target, kinds)
 
     def _list(self, directory: str) -> list[str]:
-        with _Unless(_ABSENT):
+        with _unless(_ABSENT):
             return [str(found.getPath().getName()) for found in self._files.listStatus(self._at(directory))]
         return []
 
     def _exists(self, name: str) -> bool:
-        with _Unless(_ABSENT):
+        with _unless(_ABSENT):
             self._files.getFileStatus(self._at(name))
             return True
         return False
@@ -107,37 +108,24 @@ class HadoopStore(Store):
     def _delete(self, name: str) -> None:
         self._files.delete(self._at(name), True)
 
-    def _publish(self, source: str, target: str, names: Collection[str]) -> bool:
-        if not self._exists(target):
-            for name in self._list(source):
-                if name not in names:  # of attempts that were killed
-                    self._delete(f"{source}/{name}")
-            with _Unless(_TAKEN, _ABSENT):
-                self._rename(self._at(source), self._at(target), "NONE")
-        if not self._exists(target):
-            return False
-        self._delete(source)  # where another came first, with the same rows
-        return True
+    def _make_room(self, directory: str) -> None:
+        self._files.mkdirs(self._at(directory))
 
-    def _move(self, source: str, target: str) -> bool:
-        if not self._exists(target):
-            self._files.mkdirs(self._at(target.rpartition("/")[0]))
-            with _Unless(_TAKEN, _ABSENT):
-                self._rename(self._at(source), self._at(target), "NONE")
-        return self._exists(target)
+    def _rename(self, source: str, target: str) -> bool:
+        with _unless(_TAKEN, _ABSENT):
+            self._name(self._at(source), self._at(target), "NONE")
+            return True
+        return False
 
 
-class _Unless:
+@contextmanager
+def _unless(*kinds: str) -> Iterator[None]:
     """Go on after exceptions of Java's of some kinds."""
-
-    def __init__(self, *kinds: str) -> None:
-        self._kinds = kinds
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return error is not None and _kind(error) in self._kinds
+    try:
+        yield
+    except Exception as error:
+        if _kind(error) not in kinds:
+            raise
 
 
 def _kind(error: BaseException) -> str | None:

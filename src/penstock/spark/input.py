@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.connectors.feeds import Feed, FileFeed
-from penstock.connectors.read import Files, Frame
+from penstock.connectors.files import Files
+from penstock.connectors.reader import Feed
 from penstock.errors import CheckpointError
 from penstock.kernels.intake import SourceMarks, clock_marks, raise_idle
 from penstock.kernels.taking import Taken, Taker
@@ -76,8 +76,7 @@ class RunInput:
             for name, offset in offsets.items():
                 if name in self.feeds:
                     self._last_offsets[name] = offset
-                    if name not in feeds:
-                        self.feeds[name].restore(offset)
+                    self.feeds[name].restore(offset)
         self._taker = Taker(plan, self.feeds, now)
         self._taker.restore(position.intake)
         self._tables = SparkTables(plan, keeper, position, now)
@@ -172,7 +171,6 @@ class RunInput:
         return False
 
     def exhausted(self) -> bool:
-        """Tell whether nothing will come any more."""
         return self.frames is None and self._taker.exhausted(self._position.ended)
 
     def begin(self, taken: EpochInput) -> None:
@@ -200,7 +198,7 @@ class RunInput:
     def offsets(self, taken: EpochInput, full: bool) -> dict[str, Any]:
         """Return the offsets to commit: of directories what is new, or all where it is to be `full`."""
         offsets = {name: found.offset for name, found in taken.slices.items()}
-        directories = {name: feed for name, feed in self.feeds.items() if isinstance(feed, FileFeed)}
+        directories = {name: feed for name, feed in self.feeds.items() if feed.adds_up}
         if full:
             offsets.update({name: feed.full_offset() for name, feed in directories.items()})
         self._last_offsets.update(offsets)
@@ -213,7 +211,6 @@ class RunInput:
             self.frames.finish(handed, keep)
 
     def close(self) -> None:
-        """Close the feeds, and end the queries of streaming DataFrames."""
         for feed in self.feeds.values():
             feed.close()
         if self.frames is not None:
@@ -225,7 +222,7 @@ def materialised(plan: Plan, keeper: Keeper, path: str) -> Plan:
     nodes = {}
     for node in plan.sources:
         source = node.operator
-        if isinstance(source.reader, Frame) and not source.reader.streaming:
+        if source.reader.needs_spark and not source.reader.goes_on:
             frame = source.reader.frame
             ordered = frame.orderBy(*source.order_by) if source.order_by else frame
             keeper.keep(f"sources/{node.name}", ordered.write.mode("overwrite").parquet)

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 from penstock.errors import PenstockError, StorageError
 from penstock.spark.envelope import from_frame
-from penstock.spark.executors import Executors, allocates_dynamically
 from penstock.spark.parts import TaskReport
-from penstock.spark.session import check_workers, engine_session, refuse_connect
+from penstock.spark.session import Executors, allocates_dynamically, check_workers, engine_session, refuse_connect
 from penstock.spark.ship import ship
 from penstock.spark.shuffles import Anchors, ByteShuffles, RowShuffles, Shuffles, job_label, stage_labels
 from penstock.spark.stages import EpochSpec, Stages
@@ -101,6 +100,7 @@ class SparkBackend:
 
     def close(self) -> None:
         self._rows.close()
+        self._bytes.close()
 
 
 def gather(frames: Iterable[tuple[int, Any]], timings: list[dict[str, Any]]) -> TaskReport:

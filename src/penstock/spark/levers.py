@@ -16,18 +16,22 @@ from penstock.elastic.epochs import (
     PaceStatistics,
     WorkStatistics,
 )
+from penstock.elastic.levels import GRAIN, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.pilot import Lever, NextEpoch, Period
 from penstock.elastic.shard_balance import HotKey, ShardKeys, ShardStatistics, calm_balance, imbalance
-from penstock.elastic.waiting import WaitingConcurrency, WaitingStatistics
 from penstock.operators.stateless import PerRow, most_in_flight
 from penstock.plan.graph import KeyedNode
-from penstock.spark.executors import Executors
 from penstock.spark.measured import ShardLoads, is_telling
+from penstock.spark.session import Executors
 from penstock.spark.stages import even_table
 from penstock.statistics import FlowStats, OperatorStats
 
 WAITED_ROWS = 32
 """An epoch with fewer rows per task says nothing of how fast they could be."""
+WAIT_LOOKS = 24
+"""So many epochs in a row must ask for a longer wait, once a run is settled."""
+DOUBT = 3
+"""How many times twice as much as else it must cost to stay with fewer tasks, once some were given back."""
 FIRST_ROWS = 100_000
 """What the first epoch takes in, at most: some tenths of a second."""
 LEAST_ROWS = 100
@@ -45,7 +49,7 @@ class WaitingTasksLever(Lever):
         assert own.in_flight is not None
         self.name, self.operator, rows = f"{operator}/in_flight", operator, int(own.in_flight)
         most = most_in_flight(own.is_async)
-        self.controller = WaitingConcurrency(high=most, initial=rows, largest_guess=rows)
+        self.controller = WaitingConcurrency(high=most, initial=rows, largest_guess=rows, grain=GRAIN)
 
     @property
     def rows(self) -> int:
@@ -101,7 +105,7 @@ class EpochWaitLever(Lever):
     name = "epoch/every"
 
     def __init__(self, rows: EpochRowsLever | None, target: float) -> None:
-        self._rows, self.controller = rows, EpochWait(target)
+        self._rows, self.controller = rows, EpochWait(target, looks=WAIT_LOOKS)
 
     def read(self, period: Period) -> PaceStatistics | None:
         done = period.done
@@ -118,10 +122,10 @@ class ExecutorsLever(Lever):
     the rest can go. Without one, or where Spark decides by itself, this is advice. More than shards would have no work.
     """
 
-    name = "executors"
+    name, sets = "executors", "executors"
 
     def __init__(self, executors: Executors, target: float | None, shards: int) -> None:
-        self._executors = executors
+        self._executors, self.set_number = executors, executors.change
         acts = target is not None and executors.can_change
         self.controller = ExecutorCount(target=target, high=shards, advise=not acts)
 
@@ -132,10 +136,6 @@ class ExecutorsLever(Lever):
         if not is_telling(done) or not found or executors.changing:
             return None
         return ExecutorStatistics(len(found), executors.cores_each, done.job_seconds, done.task_seconds, executors.most)
-
-    def act(self, action: Action) -> None:
-        if action.what == "executors" and isinstance(action.after, int):
-            self._executors.change(action.after)
 
 
 def ahead_of(period: Period) -> NextEpoch:
@@ -182,7 +182,7 @@ class StageTasksLever(Lever):
         self.name, self._stage, self._entries, self._tables = f"stage {stage}/tasks", stage, entries, tables
         self.tasks = tasks
         """None while nothing is known: then it has one task per core."""
-        self.controller = EpochTasks(target=target, high=shards)
+        self.controller = EpochTasks(target=target, high=shards, doubt=DOUBT)
         self._shards, self._epochs = shards, 0
 
     def count(self, cores: int) -> int:
@@ -201,7 +201,9 @@ class StageTasksLever(Lever):
                 expected = round((done.rows_in if ahead.rows is None else ahead.rows) * entered / done.rows_in)
         if not seconds and (ahead.most is None or tasks <= ahead.most):
             return None
-        return EpochStatistics(tasks, rows, seconds, expected, ahead.cores, most=ahead.most, at=ahead.at)
+        return EpochStatistics(
+            tasks, rows, seconds, expected, ahead.cores, most=ahead.most, at=ahead.at, began=ahead.began
+        )
 
     def detailed(self, seen: EpochStatistics) -> EpochStatistics:
         heavy = (table for table in self._tables if table.table and table.is_heavy)
@@ -236,7 +238,6 @@ class ShardsLever(Lever):
         return sum(self._loads.loads) > LEAST_GAIN
 
     def observe(self, done: FlowStats) -> None:
-        """Take in the loads of an epoch."""
         self._loads.add(done.operators[self.operator].shards)
 
     def set(self, table: list[int], tasks: int) -> None:

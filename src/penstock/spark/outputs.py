@@ -3,25 +3,23 @@ results, and say which part files a commit is to make visible."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.directories import sink_directories
-from penstock.connectors.joined_files import join_files
-from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
+from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
+from penstock.connectors.part_files import join_files
+from penstock.connectors.writer import Delivery
 from penstock.errors import CheckpointError
 from penstock.plan.graph import SinkNode
 from penstock.plan.plan import Plan
 from penstock.rows.records import Row
 from penstock.spark.parts import Part, frame_staging, read_payload
-from penstock.store import documents
 from penstock.store.checkpoint import Checkpoint, Position
-from penstock.store.documents import Json
-from penstock.store.objects import Store, open_store
-from penstock.store.publication import OWNER, Publication, SinkFiles, epochs_in, own, owner_of
-from penstock.store.retention import retention_of
-from penstock.store.rolling import Target
+from penstock.store.objects import DamagedError, Json, Store, open_store
+from penstock.store.publication import OWNER, Publication, SinkFiles, last_visible, own, owner_of
+from penstock.store.rolling import Target, retention_of
 
 
 def check_directories(plan: Plan, checkpoint: str | None) -> None:
@@ -30,7 +28,7 @@ def check_directories(plan: Plan, checkpoint: str | None) -> None:
     if checkpoint is not None:
         try:
             checkpoint_id = (Checkpoint(checkpoint).description() or {"id": ""})["id"]
-        except documents.DamagedError:
+        except DamagedError:
             return  # opening the checkpoint says what is wrong with it
         if not checkpoint_id and Checkpoint(checkpoint).entries():
             return
@@ -43,11 +41,10 @@ def _store(node: SinkNode, writer: Directory) -> Store:
     return open_store(writer.path, owner=f"sink {node.name!r}")
 
 
-def _refuse_taken(node: SinkNode, writer: Directory, store: Store, checkpoint_id: str) -> list[str]:
-    """Refuse a directory that holds the rows of another run, or files of somebody else; return the epochs in it."""
+def _refuse_taken(node: SinkNode, writer: Directory, store: Store, checkpoint_id: str) -> int:
+    """Refuse a directory with the rows of another run, or files of somebody else; return the last epoch in it."""
     refuse_file(node.name, writer)
-    names = store.names("")
-    owner, rows = owner_of(store), epochs_in(names)
+    owner, rows = owner_of(store), last_visible(store)
     if owner is None and rows:
         raise CheckpointError(
             f"sink {node.name!r}: {writer.path} holds rows, but not the note of whose they are "
@@ -59,13 +56,13 @@ def _refuse_taken(node: SinkNode, writer: Directory, store: Store, checkpoint_id
             f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
             f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}"
         )
-    refuse_strangers(node.name, writer, names)
+    refuse_strangers(node.name, writer, store.names(""))
     return rows
 
 
 def memory_sinks(plan: Plan) -> list[SinkNode]:
     """Return the sinks whose rows are kept in memory."""
-    return [node for node in plan.sinks if isinstance(_writer(node), Memory)]
+    return [node for node in plan.sinks if node.operator.writer.keeps]
 
 
 class Outputs:
@@ -98,7 +95,7 @@ class Outputs:
             }
             store = self.stores[writer.path]
             own(store, note)
-            self._refuse_newer(node, writer, epochs_in(store.names("")), committed)
+            self._refuse_newer(node, writer, last_visible(store), committed)
 
     def check_claims(self, checkpoint_id: str, parts: list[Part]) -> None:
         """Refuse to add rows to a directory that another run has claimed since: it had no rows yet, so both could."""
@@ -114,16 +111,13 @@ class Outputs:
                     f"one again"
                 )
 
-    def _refuse_newer(self, node: SinkNode, writer: Directory, rows: list[str], committed: int) -> None:
+    def _refuse_newer(self, node: SinkNode, writer: Directory, last: int, committed: int) -> None:
         """Refuse rows that the checkpoint knows nothing of, but for those that it is about to write once more."""
-        for name in rows:
-            epoch = int(name.removeprefix("epoch="))
-            if epoch > committed + 1 or (epoch > committed and self._checkpoint.intent(epoch) is None):
-                raise CheckpointError(
-                    f"sink {node.name!r}: {writer.path}/{name} is newer than the checkpoint, which ends at "
-                    f"epoch {committed}; the checkpoint was replaced by an older one: restore it, or "
-                    f"remove both"
-                )
+        if last > committed + 1 or (last > committed and self._checkpoint.intent(last) is None):
+            raise CheckpointError(
+                f"sink {node.name!r}: {writer.path} has rows up to epoch {last}, newer than the checkpoint, which ends "
+                f"at epoch {committed}; the checkpoint was replaced by an older one: restore it, or remove both"
+            )
 
     def _refuse_gone(self, node: SinkNode, writer: Directory, position: Position) -> None:
         """Refuse to begin anew where a directory was moved away, or its disk is not mounted."""
@@ -159,29 +153,23 @@ class Outputs:
                 f"writes {writer.format}; {fix}"
             )
         known = was["schema"] or position.sink_schemas.get(node.name)
-        declared = self._declared(node)
+        declared = self._plan.row_type(node.inputs[0])
         if known is None:
             return
         if declared is None:
             position.sink_schemas[node.name] = known
             return
         had = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(known)))
-        if not had.equals(declared, check_metadata=False):
+        if not had.equals(declared.schema, check_metadata=False):
             raise CheckpointError(
                 f"sink {node.name!r}: the rows in {writer.path} have the fields {_shown(had)}, and those of the flow "
-                f"now have {_shown(declared)}; {fix}"
+                f"now have {_shown(declared.schema)}; {fix}"
             )
 
-    def _declared(self, node: SinkNode) -> pa.Schema | None:
-        row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-        return None if row is None else row.schema
-
     def count(self, parts: list[Part]) -> dict[str, int]:
-        """Return how many rows each sink has in an epoch."""
         return {node.name: sum(part.rows for part in parts if part.sink == node.name) for node in self._plan.sinks}
 
     def publication(self) -> Publication:
-        """Return what makes the rows of directories visible."""
         return Publication(
             self.stores,
             {node.name: Target.of(writer) for node, writer in self._directories},
@@ -202,26 +190,22 @@ class Outputs:
     def deliver(self, epoch: int, fence: int, parts: list[Part]) -> None:
         """Call the sinks that are called at least once: before the commit, so that none of their rows is lost."""
         for node in self._plan.sinks:
-            writer, mine = _writer(node), [part for part in _of(node, parts) if part.rows]
-            if isinstance(writer, FrameCallback):
-                where = frame_staging(node.name, epoch, fence)
-                if mine:
-                    path = f"{self._checkpoint.path}/{where}"
-                    writer.function(staged_frame(self._session, path, [part.slice for part in mine]), epoch)
+            writer, mine = node.operator.writer, [part for part in _of(node, parts) if part.rows]
+            where = frame_staging(node.name, epoch, fence)
+            if mine:
+                path, slices = f"{self._checkpoint.path}/{where}", [part.slice for part in mine]
+                frame = partial(staged_frame, self._session, path, slices)
+                writer.deliver(Delivery(epoch, partial(self._values, node, mine), frame, f"{node.name}, epoch {epoch}"))
+            if writer.files is not None and writer.directory is None:
                 self._checkpoint.store.delete(where)
-            elif mine and isinstance(writer, Callback):
-                writer.function(self._values(node, mine), epoch)
-            elif mine and isinstance(writer, Console):
-                _print(node.name, epoch, self._values(node, mine), writer.limit)
 
     def keep(self, parts: list[Part]) -> None:
         """Keep the rows of the sinks in memory, once their epoch is committed."""
-        for node in self._plan.sinks:
-            if isinstance(_writer(node), Memory):
-                self.results[node.name].extend(self._values(node, _of(node, parts)))
+        for node in memory_sinks(self._plan):
+            self.results[node.name].extend(self._values(node, _of(node, parts)))
 
     def _values(self, node: SinkNode, parts: list[Part]) -> list[Row]:
-        row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+        row = self._plan.row_type(node.inputs[0])
         return [value for part in parts for chunk in read_payload(part, row) for value in chunk]
 
 
@@ -261,15 +245,3 @@ def staged_frame(session: Any, where: str, slices: list[int]) -> Any:
                     yield from pq.ParquetFile(part).iter_batches()
 
     return session.range(0, len(files), 1, len(files)).mapInArrow(read, schema)
-
-
-def _writer(node: SinkNode) -> Any:
-    return node.operator.writer
-
-
-def _print(name: str, epoch: int, rows: list[Row], limit: int) -> None:
-    print(f"{name}, epoch {epoch}: {len(rows)} rows")
-    for row in rows[:limit]:
-        print(f"  {row}")
-    if len(rows) > limit:
-        print(f"  ... {len(rows) - limit} more")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.connectors.directory import Directory, PartFile
 from penstock.connectors.part_files import SinkBatches, format_of, write_parts
-from penstock.connectors.write import Directory, FrameCallback, PartFile
 from penstock.kernels.failures import Failure
 from penstock.plan.graph import SinkNode
 from penstock.rows.chunk import Chunk
@@ -72,11 +72,6 @@ class TaskReport:
                 total[operator] = total.get(operator, 0) + rows
 
 
-def staging(writer: Directory, epoch: int, fence: int) -> str:
-    """Return where an epoch's part files are written before they are made visible."""
-    return f"{writer.path}/{staged_name(epoch, fence)}"
-
-
 def frame_staging(sink: str, epoch: int, fence: int) -> str:
     """Return where an epoch's rows wait for a function of (DataFrame, epoch), below the checkpoint."""
     return f"{FRAMES}/{sink}/epoch={epoch:09d}.{fence}"
@@ -86,13 +81,12 @@ def write_part(
     node: SinkNode, number: int, chunks: Callable[[], Iterator[Chunk]], row: RowType | None, spec: EpochSpec
 ) -> Part:
     """Write one slice of a sink's rows; `chunks` gives them from the beginning each time that it is called."""
-    operator = node.operator
-    if isinstance(operator.writer, Directory):
-        where = staging(operator.writer, spec.epoch, spec.fence)
-        return _write_files(node, number, chunks, row, spec, operator.writer, where)
-    if isinstance(operator.writer, FrameCallback):
+    writer = node.operator.writer
+    if writer.files is not None:
         where = f"{spec.checkpoint}/{frame_staging(node.name, spec.epoch, spec.fence)}"
-        return _write_files(node, number, chunks, row, spec, Directory(where, "parquet"), where)
+        if writer.directory is not None:
+            where = f"{writer.directory.path}/{staged_name(spec.epoch, spec.fence)}"
+        return _write_files(node, number, chunks, row, spec, writer.files, where)
     payloads, rows = [], 0
     for chunk in chunks():
         payloads.append(pickle.dumps(chunk.get_rows()) if row is None else _ipc(chunk.get_columns()))

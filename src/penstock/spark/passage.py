@@ -16,8 +16,7 @@ import numpy as np
 from penstock.clock import perf_counter, process_time
 from penstock.errors import PenstockError, operator_error
 from penstock.kernels.chains import Chain
-from penstock.kernels.failures import Failure, Failures
-from penstock.kernels.fitting import in_columns
+from penstock.kernels.failures import Failure, Failures, in_columns
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.stateless import Outputs, run_stateless, waiting_caller
 from penstock.kernels.waiting import shared_window
@@ -27,12 +26,9 @@ from penstock.operators.stateless import PerRow
 from penstock.plan.graph import Edge, KeyedNode, Node, SinkNode
 from penstock.rows.chunk import Chunk, Ints
 from penstock.spark.envelope import Envelope, Kind, pack
-from penstock.spark.spent import Spent
+from penstock.spark.measured import Spent, Waited
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.tables import with_kept
-
-Waited = tuple[int, float, float, float]
-"""Rows of a task, seconds that they took together, seconds that they were in flight added up, and processor seconds."""
 
 
 class Waits:
@@ -78,7 +74,6 @@ class Passage:
         self.spent = Spent()
 
     def another(self) -> Passage:
-        """Return an empty one of the same task."""
         return Passage(self._stages, self._spec)
 
     def absorb(self, other: Passage) -> None:
@@ -215,12 +210,10 @@ class Passages:
                 self._settle()
 
     def finish(self) -> None:
-        """Wait for all that are under way."""
         while self._under_way:
             self._settle()
 
     def close(self) -> None:
-        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -231,5 +224,4 @@ class Passages:
 
 
 def count(counter: dict[str, int], name: str, rows: int) -> None:
-    """Add rows to those of a name."""
     counter[name] = counter.get(name, 0) + rows

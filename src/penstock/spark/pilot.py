@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from penstock.elastic.decisions import Decision
-from penstock.elastic.journal import Journal
+from penstock.elastic.decisions import Decision, Journal
 from penstock.elastic.pilot import Lever, NextEpoch, Period, Pilot
 from penstock.operators.stateless import Default, PerRow
-from penstock.spark.executors import Executors
 from penstock.spark.frames import is_streaming, takes_all
 from penstock.spark.levers import (
     EpochRowsLever,
@@ -26,6 +24,7 @@ from penstock.spark.levers import (
     WaitingTasksLever,
     ahead_of,
 )
+from penstock.spark.session import Executors
 from penstock.spark.stages import Stages, even_table, shard_count
 from penstock.statistics import FlowStats
 
@@ -69,6 +68,7 @@ class EpochPilot:
         """Go on after an epoch, with the tables that were committed with it."""
         self._stages, self._cluster, self._most_rows, self._every = stages, executors, limits.most_rows, limits.every
         self._done, self._at = FlowStats(), 0.0
+        self._began: float | None = None
         plan, target = stages.plan, limits.latency
         keyed = [node for node in plan.keyed if shard_count(node) > 1]
         self._tables = {n.name: ShardsLever(n, stages.stage_of[n.name], tables.get(n.name)) for n in keyed}
@@ -120,7 +120,6 @@ class EpochPilot:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what was decided, oldest first."""
         return self.journal.decisions
 
     @property
@@ -159,7 +158,9 @@ class EpochPilot:
         done, self._done = self._done, FlowStats()
         self._at = self._at if at is None else at
         in_flight = {lever.operator: lever.rows for lever in self._waits}
-        ahead = NextEpoch(rows, cores, self._at, cores if self._cluster is None else self._cluster.most_tasks)
+        most = cores if self._cluster is None else self._cluster.most_tasks
+        self._began = self._at if self._began is None else self._began
+        ahead = NextEpoch(rows, cores, self._at, most, began=self._began)
         period = Period(FlowStats(), done, epoch=epoch, ahead=ahead)
         # On a cluster the one task would have to fetch the state of all others.
         if self._cluster is None and limits.tasks is None and not mixed:
@@ -177,7 +178,6 @@ class EpochPilot:
         return EpochSetup(False, tuple(tasks), self._choose_tables(limits, period), in_flight)
 
     def _choose_tables(self, limits: UserLimits, period: Period) -> dict[str, list[int]]:
-        """Return the table of each keyed operator."""
         chosen, ahead = {}, ahead_of(period)
         for number, node in enumerate(self._stages.plan.keyed):
             tasks = ahead.tasks[self._stages.stage_of[node.name]]

@@ -11,31 +11,21 @@ import tempfile
 import threading
 import uuid
 import zipfile
+from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.connectors.read import Frame, Items
-from penstock.connectors.write import Callback, FrameCallback
 from penstock.errors import FlowError
 from penstock.operators.base import Sink, Source
 from penstock.operators.lookup import Lookup
 from penstock.plan.graph import Node
 from penstock.plan.plan import Plan
-from penstock.plan.positions import own_width
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _adding = threading.Lock()
-
-
-@dataclasses.dataclass(frozen=True)
-class Framed:
-    """Stands for a DataFrame in the workers, which never need it: a streaming one, as others have become files."""
-
-    own_width: int
-    goes_on: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,30 +80,24 @@ def unpack_plan(data: bytes) -> Bundle:
 
 def _stripped(node: Node) -> Node:
     operator = node.operator
-    if isinstance(operator, Source) and isinstance(operator.reader, Items):
-        operator = dataclasses.replace(operator, reader=dataclasses.replace(operator.reader, items=()))
-    elif isinstance(operator, Source) and isinstance(operator.reader, Frame):
-        operator = dataclasses.replace(operator, reader=Framed(own_width(operator)))
-    elif isinstance(operator, Sink) and isinstance(operator.writer, (Callback, FrameCallback)):
-        operator = dataclasses.replace(operator, writer=type(operator.writer)(_on_the_driver))
+    if isinstance(operator, Source):
+        operator = dataclasses.replace(operator, reader=operator.reader.for_workers())
+    elif isinstance(operator, Sink):
+        operator = dataclasses.replace(operator, writer=operator.writer.for_workers())
     elif isinstance(operator, Lookup):
         operator = dataclasses.replace(operator, table=None, content=None)
     return dataclasses.replace(node, operator=operator)
 
 
-def _on_the_driver(rows: Any, epoch: int) -> None:
-    raise AssertionError("callbacks are called on the driver only")
-
-
 def ship(context: Any, plan: Plan) -> bytes:
     """Send Penstock and the user's modules to the workers of a Spark context; return the packed plan."""
     packed = pack_plan(plan, {})
-    _add_once(context, _zip({_PACKAGE.name: _PACKAGE}, "penstock")[0])
+    _add_once(context, _zip_penstock())
     roots = {}
     for root, modules in _user_modules(packed).items():
-        path, name = _zip(modules, "modules")
+        path = _zip_modules(modules)
         _add_once(context, path)
-        roots[name] = root
+        roots[os.path.basename(path)] = root
     return pack_plan(plan, roots) if roots else packed
 
 
@@ -127,30 +111,49 @@ def _add_once(context: Any, path: str) -> None:
             shipped.add(path)
 
 
-def _zip(entries: dict[str, Path], kind: str) -> tuple[str, str]:
-    """Zip files and packages under their names; the same content always has the same name."""
-    files: list[tuple[str, bytes]] = []
-    for name, path in sorted(entries.items()):
-        if path.is_dir():
-            files += [
-                (f"{name}/{file.relative_to(path).as_posix()}", file.read_bytes())
-                for file in sorted(path.rglob("*"))
-                if file.is_file() and "__pycache__" not in file.parts
-            ]
-        else:
-            files.append((name, path.read_bytes()))
+_zipped: dict[tuple[Any, ...], str] = {}
+"""Where those are that this process has zipped, by what is in them: they are not read again for each run."""
+
+
+def _zip_penstock() -> str:
+    """Zip Penstock itself, once for a process: workers run what the driver does, whatever is installed meanwhile."""
+    return _zip(("penstock",), _own_files)
+
+
+def _zip_modules(entries: dict[str, Path]) -> str:
+    """Zip files of the user's under their names; those that have changed are zipped again."""
+    stats = [(name, path, path.stat()) for name, path in sorted(entries.items())]
+    known = ("modules", *((name, path, stat.st_mtime_ns, stat.st_size) for name, path, stat in stats))
+    return _zip(known, lambda: [(name, path.read_bytes()) for name, path, _ in stats])
+
+
+def _own_files() -> list[tuple[str, bytes]]:
+    files = (file for file in sorted(_PACKAGE.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
+    return [(file.relative_to(_PACKAGE.parent).as_posix(), file.read_bytes()) for file in files]
+
+
+def _zip(known: tuple[Any, ...], read: Callable[[], list[tuple[str, bytes]]]) -> str:
+    """Return where a zip is, and make it if it is not there."""
+    target = _zipped.get(known)
+    if target is None or not os.path.exists(target):
+        target = _zipped[known] = _write_zip(known[0], read())
+    return target
+
+
+def _write_zip(kind: str, files: list[tuple[str, bytes]]) -> str:
+    """Zip files; the same content always has the same name."""
     digest = blake2b(b"".join(name.encode() + data for name, data in files), digest_size=8).hexdigest()
-    base = f"{kind}-{digest}.zip"
-    target = Path(tempfile.gettempdir()) / f"penstock-{os.getuid() if hasattr(os, 'getuid') else 0}" / base
+    directory = Path(tempfile.gettempdir()) / f"penstock-{os.getuid() if hasattr(os, 'getuid') else 0}"
+    target = directory / f"{kind}-{digest}.zip"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         # Runs of this process, and of others, may do the same just now.
         temporary = target.with_suffix(f".{uuid.uuid4().hex}.tmp")
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in files:
                 archive.writestr(zipfile.ZipInfo(name), data)
         temporary.replace(target)
-    return str(target), base
+    return str(target)
 
 
 def _user_modules(packed: bytes) -> dict[str, dict[str, Path]]:
@@ -191,7 +194,6 @@ def _root_of(file: str, name: str) -> str | None:
 
 @cache
 def _installed() -> list[Path]:
-    """Return where modules are that are not the user's."""
     paths = sysconfig.get_paths()
     places = [paths["stdlib"], paths["purelib"], paths["platlib"], sys.prefix, str(_PACKAGE)]
     return [Path(place).resolve() for place in places]

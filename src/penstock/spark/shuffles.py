@@ -14,10 +14,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
@@ -123,7 +124,6 @@ def solo_label(labels: list[str]) -> str:
 
 
 def job_label(flow: str, epoch: int, labels: list[str]) -> str:
-    """Return what to call the job of an epoch."""
     return f"{flow}: epoch {epoch} ({_cut(' | '.join(labels))})"
 
 
@@ -177,6 +177,11 @@ class ByteShuffles:
         self._nothing: Any = None
         self._only: dict[int, Any] = {}
         self._functions: dict[tuple[bytes, int, bool, int], Any] = {}
+        self._first: dict[tuple[bytes, bool, int], Any] = {}
+        """The level that reads, made for a flow, as the last one or not, and a number of tasks."""
+        self._sweeper = ThreadPoolExecutor(1, "penstock-sweep")
+        self._swept: Future[None] = Future()
+        self._swept.set_result(None)
         # Spark removes it when it ends.
         self._directory = java.org.apache.spark.SparkFiles.getRootDirectory()
 
@@ -184,28 +189,33 @@ class ByteShuffles:
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
     ) -> Iterable[tuple[int, Any]]:
         assert not frames, "rows of a DataFrame need a DataFrame"
+        self._swept.result()
         last = 0 if spec.solo else len(spec.tasks) - 1
         made, shuffles = None, []
         for level in range(last + 1):
-            # A call into the JVM each, a fraction of a millisecond: whoever opens Spark's page can read it.
-            self._context.setLocalProperty(STAGE, solo_label(labels) if spec.solo else labels[level])
             tasks = 1 if spec.solo else spec.tasks[level] if level else len(spec.splits)
-            functions = [self._function(packed, level, level == last, timings, task) for task in range(tasks)]
-            made = self._union(
-                [self._python_rdd(self._input(made, n, tasks), f, False, False) for n, f in enumerate(functions)]
-            )
+            first = self._first.get((packed, last == 0, tasks)) if level == 0 else None
+            if first is None or level == last:
+                # A call into the JVM each, a fraction of a millisecond: whoever opens Spark's page can read it.
+                self._context.setLocalProperty(STAGE, solo_label(labels) if spec.solo else labels[level])
+            if first is None:
+                functions = [self._function(packed, level, level == last, timings, task) for task in range(tasks)]
+                made = self._union(
+                    [self._python_rdd(self._input(made, n, tasks), f, False, False) for n, f in enumerate(functions)]
+                )
+                made = made if level == last else self._pairs(made).asJavaPairRDD()
+            if level == 0:
+                # What nothing is before is the same in each epoch; after a shuffle all is new.
+                made = self._first[packed, last == 0, tasks] = made if first is None else first
             if level < last:
-                pairs = self._pairs(made).asJavaPairRDD()
-                shuffles.append(pairs.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
+                assert made is not None
+                shuffles.append(made.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
                 made = self._values_of(shuffles[-1]).rdd()
         assert made is not None
         shared = self._shared() if last else None
-        packed_spec, file = pickle.dumps(replace(spec, shared=shared)), None
-        if len(packed_spec) > SPEC_BYTES:
-            # Rows from the driver are in it. Properties are copied for each task and logged; a file is not.
-            file = tempfile.NamedTemporaryFile(prefix="penstock-epoch-")  # noqa: SIM115
-            file.write(packed_spec)
-            file.flush()
+        packed_spec = pickle.dumps(replace(spec, shared=shared))
+        # Rows from the driver may be in it. Properties are copied for each task and logged; a file is not.
+        file = spec_file(packed_spec) if len(packed_spec) > SPEC_BYTES else None
         self._context.setLocalProperty(SPEC, f"file:{file.name}" if file else base64.b64encode(packed_spec).decode())
         try:
             return _received(self._python_rdd.collectAndServe(made), self._context.serializer)
@@ -213,11 +223,13 @@ class ByteShuffles:
             with suppress(Exception):  # a Spark that is gone has nothing to clean
                 self._context.setLocalProperty(SPEC, None)
                 self._context.setLocalProperty(STAGE, None)
-                self._clean(shuffles)
             if file is not None:
                 file.close()
-            if shared is not None:
-                shutil.rmtree(shared, ignore_errors=True)
+            self._sweep_aside(shuffles, shared)
+
+    def close(self) -> None:
+        """Wait until what the last epoch left is gone, and end the thread: whoever keeps a run does not keep that."""
+        self._sweeper.shutdown()
 
     def _shared(self) -> str | None:
         """Make a directory for an epoch's rows; without one, where somebody has tidied up, they go through Spark."""
@@ -225,15 +237,26 @@ class ByteShuffles:
             return tempfile.mkdtemp(prefix="penstock-", dir=self._directory)
         return None
 
-    def _clean(self, shuffles: list[Any]) -> None:
-        """Remove the files of shuffles, which otherwise stay until the JVM happens to collect what refers to them.
+    def _sweep_aside(self, shuffles: list[Any], shared: str | None) -> None:
+        """Have the files of an epoch removed: nobody is to wait for that."""
+        try:
+            self._swept = self._sweeper.submit(self._sweep, shuffles, shared)
+        except RuntimeError:  # closed, or the main thread has ended, and pools with it, and another one runs the flow
+            self._sweep(shuffles, shared)
 
-        One by one: Spark's own way goes through each task of each level for each of the next.
+    def _sweep(self, shuffles: list[Any], shared: str | None) -> None:
+        """Remove the files of an epoch.
+
+        Those of shuffles would stay until the JVM happens to collect what refers to them. One by one: Spark's own way
+        goes through each task of each level for each of the next.
         """
-        if shuffles:
-            cleaner = self._context._jsc.sc().cleaner()
-            for shuffle in shuffles if cleaner.isDefined() else ():
-                cleaner.get().doCleanupShuffle(shuffle.rdd().dependencies().head().shuffleId(), False)
+        if shared is not None:
+            shutil.rmtree(shared, ignore_errors=True)
+        with suppress(Exception):  # a Spark that is gone has nothing to clean
+            cleaner = self._context._jsc.sc().cleaner() if shuffles else None
+            if cleaner is not None and cleaner.isDefined():
+                for shuffle in shuffles:
+                    cleaner.get().doCleanupShuffle(shuffle.rdd().dependencies().head().shuffleId(), False)
 
     def _input(self, made: Any, task: int, tasks: int) -> Any:
         """Return the RDD of what arrives at one task: of one partition."""
@@ -281,6 +304,20 @@ class ByteShuffles:
                 plain.accumulator(),
             )
         return found
+
+
+def spec_file(packed: bytes) -> IO[bytes] | None:
+    """Return a file with an epoch's specification, which goes when it is closed; None where there is no room for it."""
+    with suppress(OSError):
+        file = tempfile.NamedTemporaryFile(prefix="penstock-epoch-")  # noqa: SIM115
+        try:
+            file.write(packed)
+            file.flush()
+            return file
+        except OSError:
+            with suppress(OSError):
+                file.close()
+    return None
 
 
 def _level_task(packed: bytes, level: int, last: bool, timings: Any) -> Callable[[int, Iterator[Any]], Iterator[Any]]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.connectors.feeds import Slice
-from penstock.connectors.splits import Split
-from penstock.connectors.write import Directory, FrameCallback
+from penstock.connectors.reader import Slice, Split
 from penstock.errors import FlowError
 from penstock.kernels.chains import Chain, find_chains, make_chain
 from penstock.kernels.intake import SourceMarks
@@ -21,7 +19,7 @@ from penstock.operators.calling import Calling, open_calling
 from penstock.plan.graph import Edge, KeyedNode, Node, SinkNode
 from penstock.plan.plan import Plan, takes_marks
 from penstock.rows.timing import Ticks
-from penstock.spark.batches import BatchPlaces
+from penstock.spark.places import BatchPlaces
 from penstock.store.checkpoint import ShardIndex
 
 Grid = tuple[Ticks, Ticks, Ticks]
@@ -103,7 +101,6 @@ def even_table(shards: int, tasks: int, offset: int = 0) -> list[int]:
 
 
 def check_table(plan: Plan, operator: str, table: list[int], tasks: int) -> None:
-    """Refuse a table that does not fit its operator."""
     node = next((node for node in plan.keyed if node.name == operator), None)
     if node is None:
         names = ", ".join(repr(node.name) for node in plan.keyed) or "none"
@@ -122,8 +119,8 @@ def slice_bounds(plan: Plan, node: SinkNode, slices: dict[str, Slice], tasks: in
 
     Slices are cut by the place of source rows, so it must be known before the epoch is read.
     """
-    row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-    if row is None and isinstance(node.operator.writer, (Directory, FrameCallback)):
+    row = plan.row_type(node.inputs[0])
+    if row is None and node.operator.writer.files is not None:
         return []  # the schema of undeclared rows is found in one place
     counted = [found.rows for found in slices.values()]
     if plan.layout.base != 1 or any(rows is None for rows in counted):

@@ -16,17 +16,13 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
-from penstock.connectors.feeds import Feed, Json, Slice
-from penstock.connectors.parted import PartedFeed
+from penstock.connectors.files import Files
 from penstock.connectors.paths import absolute, list_files, open_path
-from penstock.connectors.read import Files
-from penstock.connectors.splits import Split
+from penstock.connectors.reader import Feed, Json, Slice, Split
 from penstock.errors import CheckpointError
 from penstock.plan.plan import Plan
-from penstock.spark.batches import place_order
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
-from penstock.spark.places import PLACE
-from penstock.store import documents
+from penstock.spark.places import PLACE, place_order
 from penstock.store.keeper import Keeper
 
 _PART = f"of{PLACE}"
@@ -50,7 +46,7 @@ def staged_plan(plan: Plan, checkpoint: str) -> Plan:
 
 
 @dataclass
-class PartFeed:
+class PartFeed(Feed):
     """Rows of one part that are kept, counted from its first."""
 
     name: str = ""
@@ -72,7 +68,6 @@ class PartFeed:
         return self.slice(start, self.taken) if self.taken > start else None
 
     def slice(self, start: int, stop: int) -> Slice:
-        """Return rows by their numbers."""
         splits = []
         for number in range(max(0, bisect_right(self.files, start, key=lambda file: file[0]) - 1), len(self.files)):
             first, path, rows = self.files[number]
@@ -90,21 +85,18 @@ class PartFeed:
         self.taken = offset["taken"]
 
     def undo(self) -> None:
-        """Stand where the last poll began."""
         self.taken = self._before
 
     def exhausted(self) -> bool:
         return False
 
-    def close(self) -> None:
-        """Hold nothing open."""
 
-
-class StagedFeed(PartedFeed):
+class StagedFeed(Feed):
     """The batches of one streaming DataFrame that are kept."""
 
+    parted = True
+
     def __init__(self, keeper: Keeper, source: str) -> None:
-        """Find what is kept."""
         self._keeper, self._source, self._directory = keeper, source, _directory(source)
         self._store = store = keeper.checkpoint.store
         self.path = absolute(f"{keeper.checkpoint.path}/{self._directory}")
@@ -114,7 +106,7 @@ class StagedFeed(PartedFeed):
         """What each document lists, by its name, oldest first."""
         names = store.names(self._directory)
         for name in names:
-            if name.endswith(".json") and (body := documents.read(store, f"{self._directory}/{name}")) is not None:
+            if name.endswith(".json") and (body := store.read(f"{self._directory}/{name}")) is not None:
                 self._add(name, body)
         listed = {directory for body in self._batches.values() for directory in _directories(body)}
         for name in names:
@@ -161,9 +153,6 @@ class StagedFeed(PartedFeed):
     def exhausted(self) -> bool:
         return False
 
-    def close(self) -> None:
-        pass
-
     # Batches ----------------------------------------------------------------------------------------------------
 
     def has(self, batch: int) -> bool:
@@ -181,8 +170,8 @@ class StagedFeed(PartedFeed):
             "files": [list(file) for file in files],
         }
         name = f"{batch:012d}.json"
-        if not documents.write_new(self._store, f"{self._directory}/{name}", body):
-            body = documents.read(self._store, f"{self._directory}/{name}") or body  # of a driver that is gone by now
+        if not self._store.write_new(f"{self._directory}/{name}", body):
+            body = self._store.read(f"{self._directory}/{name}") or body  # of a driver that is gone by now
         # Long after, what was listed by then may be removed, and its name free again: its rows were all taken.
         self._keeper.lease.check()
         self._add(name, body)
@@ -209,7 +198,6 @@ class StagedFeed(PartedFeed):
         return found
 
     def forget(self, name: str) -> None:
-        """Remove a batch."""
         for directory in _directories(self._batches.pop(name)):
             self._store.delete(f"{self._directory}/{directory}")
             for feed in self._parts.values():
@@ -283,7 +271,6 @@ def _in_order(name: str) -> tuple[str, int]:
 
 
 def _directories(body: Json) -> set[str]:
-    """Return where the files of a batch are."""
     return {path.split("/")[0] for _, path, _ in body["files"]}
 
 

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.connectors.refreshing import Refreshing, lookups, read_table
+from penstock.connectors.tables import Refreshing, lookups, read_table
 from penstock.errors import CheckpointError
 from penstock.operators.lookup import Lookup
 from penstock.plan.graph import Node
 from penstock.plan.plan import Plan
 from penstock.store.checkpoint import Position
 from penstock.store.keeper import Keeper
-from penstock.store.tables import is_kept, put_table, read_kept
+from penstock.store.state_files import is_kept, put_table, read_kept
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import perf_counter, thread_time
-from penstock.connectors.splits import Piece, read_split
+from penstock.connectors.reader import Piece, read_split
 from penstock.errors import PenstockError, StorageError
 from penstock.kernels.failures import Failure
 from penstock.kernels.intake import (
@@ -38,18 +38,18 @@ from penstock.kernels.join_states import JoinStates
 from penstock.kernels.keyed import KeyedRunner
 from penstock.kernels.marks import Steps, arrival, closed_ports, closings, crossing, joined, watermark
 from penstock.kernels.merge import CHUNK_ROWS, SortedRun, merged
+from penstock.kernels.order import no_time_failure, no_time_letters, untimed
 from penstock.kernels.pausing import PausingRunner
 from penstock.kernels.running import new_states
-from penstock.kernels.source_rows import no_time_failure, no_time_letters, untimed
 from penstock.kernels.state_columns import ColumnStates
 from penstock.plan.graph import KeyedNode, Node, SinkNode, SourceNode
 from penstock.rows.chunk import Chunk, Ints
 from penstock.rows.timing import BEFORE
-from penstock.spark.batches import FrameRows
 from penstock.spark.envelope import Envelope, Kind, Spool, pack_steps, unpack, unpack_steps
+from penstock.spark.measured import Spent
 from penstock.spark.parts import TaskReport, write_part
 from penstock.spark.passage import Passage, Passages, count
-from penstock.spark.spent import Spent
+from penstock.spark.places import FrameRows
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import CACHE, OperatorShards, drop_others, write_state
 from penstock.store.state_files import FileReader
@@ -252,7 +252,7 @@ class Task:
         runs = []
         for number, edge in enumerate(self._stages.edges):
             if edge.target == node.name:
-                row = self._plan.nodes[edge.source.node].types[edge.source.index]
+                row = self._plan.row_type(edge.source)
                 runs += [
                     SortedRun(position, edge.port, _Loader(spool, place, row, self._spent))
                     for position, place in spool.data.get(number, ())
@@ -263,8 +263,14 @@ class Task:
         shape = self._plan.layout.shapes[node.name]
         # Processor time: other load on the machine must not make a shard look heavy.
         clock, failures = thread_time, self._failures
-        kind = PausingRunner if node.operator.logic.waits else KeyedRunner
-        runner = kind(node, shape.width, self._spec.epoch, shards, failures, clock, hot=shards.hot)
+        given = (node, shape.width, self._spec.epoch, shards, failures, clock)
+        runner: KeyedRunner | PausingRunner
+        if node.operator.logic.waits:
+            runner = PausingRunner(*given, hot=shards.hot)
+        else:
+            # What leaves the task does so as columns.
+            following = {self._stages.stage_of[edge.target] for edge in self._plan.graph.outgoing[node.name]}
+            runner = KeyedRunner(*given, hot=shards.hot, as_columns=self._level not in following)
         steps = self._steps(spool)
         waters = self._spec.waters
         marks = arrival(shape.marks, steps, waters, shape.width)
@@ -318,7 +324,7 @@ class Task:
         return steps | clock_steps(self._plan, self._spec.now, self._spec.waters, self._spec.ends)
 
     def _run_sink(self, node: SinkNode, spool: Spool) -> Iterator[None]:
-        row = self._plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+        row = self._plan.row_type(node.inputs[0])
         runs = self._runs(node, spool)
         bounds = self._spec.slices[node.name]
         for number, owner in enumerate(self._spec.tables[node.name]):
@@ -334,7 +340,6 @@ class Task:
             yield
 
     def _send(self, report: TaskReport) -> None:
-        """Send something to the driver."""
         payload = pickle.dumps(report)
         self._main.outbox.append(Envelope(self._stages.last + 1, self._task, -1, Kind.REPORT, 0, payload))
 

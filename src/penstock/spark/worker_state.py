@@ -10,19 +10,19 @@ import os
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import repeat
+from operator import is_
 from typing import Any
 
-from penstock.kernels.hot_keys import HotKeys
 from penstock.kernels.join_runs import join_form
 from penstock.kernels.join_states import JoinStates
 from penstock.kernels.running import new_states
-from penstock.kernels.shards import Shard, due_shards, settle
+from penstock.kernels.shards import HotKeys, Shard, due_shards, settle, state_bytes
 from penstock.kernels.state_columns import ColumnStates
-from penstock.kernels.state_size import state_bytes
 from penstock.plan.graph import KeyedNode
 from penstock.rows.keys import hash_value
 from penstock.rows.timing import Ticks
-from penstock.spark.spent import Spent
+from penstock.spark.measured import Spent
 from penstock.spark.stages import EpochSpec, StatePointers
 from penstock.store.state_files import Block, FileReader, apply_block, make_block, write_file
 
@@ -70,7 +70,6 @@ class ShardCache:
         return self._shards.pop(key, None)
 
     def put(self, key: Place, cached: _Cached) -> None:
-        """Keep a shard."""
         self._shards[key] = cached
 
     def keep_only(self, flows: Collection[str]) -> None:
@@ -200,28 +199,19 @@ class OperatorShards:
                     saved, keys, timer = shard.states.saved(full), len(shard.states), shard.next_timer
                     blocks.append(make_block(self._node.name, number, full, saved, [], keys, timer))
                 continue
-            # A state of None is a key that the logic has forgotten.
-            forgotten = [key for key in shard.touched if shard.states.get(key) is None]
-            if shard.all_touched:
-                forgotten = [key for key, state in shard.states.items() if state is None]
-            for key in forgotten:
-                shard.states.pop(key, None)
             if not shard.touched:
                 continue
             full = shard.all_touched or number in self._pointers.full or not chain
-            kept = shard.states if full else [key for key in shard.touched if key in shard.states]
-            changed = {key: shard.states[key] for key in in_fixed_order(kept)}
-            blocks.append(
-                make_block(
-                    self._node.name,
-                    number,
-                    full,
-                    changed,
-                    [] if full else in_fixed_order(forgotten),
-                    len(shard.states),
-                    shard.next_timer,
-                )
-            )
+            written, forgotten = in_fixed_order(shard.states if full else shard.touched), []
+            states = list(map(shard.states.get, written))
+            changed = dict(zip(written, states, strict=True))
+            if any(map(is_, states, repeat(None))):  # a key that the logic has forgotten
+                forgotten = [key for key, state in changed.items() if state is None]
+                for key in forgotten:
+                    shard.states.pop(key, None)
+                    del changed[key]
+            name, left = self._node.name, [] if full else forgotten
+            blocks.append(make_block(name, number, full, changed, left, len(shard.states), shard.next_timer))
         return blocks
 
     def keep(self, name: str | None, written: dict[int, Block]) -> None:

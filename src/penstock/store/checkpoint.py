@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 
 from penstock.errors import CheckpointError, LeaseError
 from penstock.rows.timing import Ticks
-from penstock.store import documents
-from penstock.store.documents import DamagedError, Json
 from penstock.store.identity import FORMAT
-from penstock.store.objects import Store, open_store
+from penstock.store.objects import DamagedError, Json, Store, open_store
 
 RETAIN = 10
 """How many epochs back state can be read."""
@@ -54,7 +52,6 @@ class ShardIndex:
             self.due[shard] = next_timer
 
     def bytes(self) -> int:
-        """Return the bytes of state on disk."""
         return sum(sum(sizes) for sizes in self.sizes.values())
 
     def files(self) -> list[str]:
@@ -62,7 +59,6 @@ class ShardIndex:
         return sorted({name for chain in self.chains.values() for name in chain})
 
     def to_json(self) -> Json:
-        """Write the index compactly."""
         files = self.files()
         number = {name: i for i, name in enumerate(files)}
         return {
@@ -81,7 +77,6 @@ class ShardIndex:
 
     @classmethod
     def from_json(cls, body: Json) -> ShardIndex:
-        """Read an index."""
         index = cls()
         for shard, chain, sizes, keys, due in body["shards"]:
             index.chains[shard] = [body["files"][i] for i in chain]
@@ -123,44 +118,23 @@ class Position:
     """The parts of directory sinks that are committed and not visible yet; see `rolling.py`."""
 
     def to_json(self) -> Json:
-        """Write the position."""
+        """Write what an entry of the log says of the position: all but which entry it is."""
         return {
-            "epoch": self.epoch,
-            "batches": self.batches,
-            "marks": self.marks,
-            "intake": self.intake,
-            "ended": self.ended,
-            "rows_in": self.rows_in,
-            "sink_schemas": self.sink_schemas,
-            "tables": self.tables,
-            "tasks": self.tasks,
+            **{name: getattr(self, name) for name in _LOGGED},
             "state": {name: index.to_json() for name, index in self.state.items()},
-            "staged": self.staged,
-            "flow": self.flow,
-            "waiting": self.waiting,
         }
 
     @classmethod
     def from_json(cls, entry: int, body: Json) -> Position:
-        """Read the position that an entry of the log leaves."""
-        return cls(
-            entry,
-            body["fence"],
-            tuple(body["after"]) if body.get("takeover") else (entry, body["fence"]),
-            body["epoch"],
-            body.get("batches", {}),
-            body["marks"],
-            intake=body.get("intake", {}),
-            ended=body["ended"],
-            rows_in=body["rows_in"],
-            state={name: ShardIndex.from_json(index) for name, index in body["state"].items()},
-            sink_schemas=body["sink_schemas"],
-            tables=body["tables"],
-            tasks=body["tasks"],
-            staged=body.get("staged"),  # the first checkpoints published their sinks before the commit
-            flow=body.get("flow"),
-            waiting=body.get("waiting", {}),
-        )
+        """Read the position that an entry of the log leaves; the first ones said less."""
+        position = cls(entry, body["fence"], tuple(body["after"]) if body.get("takeover") else (entry, body["fence"]))
+        for name in _LOGGED & body.keys():
+            setattr(position, name, body[name])
+        position.state = {name: ShardIndex.from_json(index) for name, index in body["state"].items()}
+        return position
+
+
+_LOGGED = {each.name for each in fields(Position)} - {"entry", "fence", "base", "state"}
 
 
 class Checkpoint:
@@ -174,7 +148,7 @@ class Checkpoint:
 
     def description(self) -> Json | None:
         """Return what was written of the flow when the checkpoint was made, with the checkpoint's id."""
-        return documents.read(self.store, "flow.json")
+        return self.store.read("flow.json")
 
     def describe(self, identity: Json) -> Json:
         """Return the description; make it where the checkpoint is new."""
@@ -186,7 +160,7 @@ class Checkpoint:
         if found is None:
             if entries:
                 raise self._lost_description()
-            documents.write_new(self.store, "flow.json", {**identity, "id": uuid.uuid4().hex})
+            self.store.write_new("flow.json", {**identity, "id": uuid.uuid4().hex})
             found = self.description()
         assert found is not None
         return found
@@ -202,7 +176,7 @@ class Checkpoint:
 
     def entry(self, number: int) -> Json | None:
         """Return an entry of the log, None where there is none; raise `DamagedError` where it is damaged."""
-        return documents.read(self.store, _entry_name(number))
+        return self.store.read(_entry_name(number))
 
     def newest_first(self) -> Iterator[tuple[int, Json]]:
         """Return the whole entries of the log, newest first; what is damaged counts as never committed."""
@@ -276,7 +250,7 @@ class Checkpoint:
         """Return what an epoch that was begun was to read: as the last driver (with a fence below) logged it."""
         for fence, name in sorted(self._intents(epoch), reverse=True):
             if below is None or fence < below:
-                body = documents.read(self.store, f"{INTENTS}/{name}")
+                body = self.store.read(f"{INTENTS}/{name}")
                 if body is not None:
                     return body
         return None
@@ -351,7 +325,7 @@ class Checkpoint:
             "takeover": takeover,
             **position.to_json(),
         }
-        if not documents.write_new(self.store, _entry_name(number), body):
+        if not self.store.write_new(_entry_name(number), body):
             return False
         position.entry, position.fence = number, fence
         position.base = position.base if takeover else (number, fence)
@@ -359,7 +333,7 @@ class Checkpoint:
 
     def write_intent(self, epoch: int, fence: int, body: Json) -> None:
         """Log what an epoch is to read, before anything of it is delivered."""
-        if not documents.write_new(self.store, f"{INTENTS}/{epoch:09d}.{fence}.json", body):
+        if not self.store.write_new(f"{INTENTS}/{epoch:09d}.{fence}.json", body):
             raise LeaseError(
                 f"epoch {epoch} of {self.path} was begun by another driver, which has taken over; this one stops "
                 f"without writing anything more"

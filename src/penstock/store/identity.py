@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.connectors.write import Directory
 from penstock.errors import CheckpointError, FlowError
-from penstock.operators.base import Keyed, Sink, Source
-from penstock.operators.expiring import Expiring
+from penstock.operators.base import Keyed, Source
+from penstock.operators.by_time import Expiring
+from penstock.operators.join import TimedJoin
 from penstock.operators.lookup import Lookup
-from penstock.operators.timed_join import TimedJoin
-from penstock.plan.graph import KeyedNode, Node, Port, SourceNode
+from penstock.plan.graph import KeyedNode, Node, Port, SinkNode, SourceNode
 from penstock.plan.plan import Plan
 from penstock.rows.timing import arrival
-from penstock.store.documents import Json
+from penstock.store.objects import Json
 
 FORMAT = 3
 READABLE = (1, 2, 3)
@@ -31,12 +30,12 @@ def identity_of(plan: Plan) -> Json:
     }
 
 
-def _describe_sink(plan: Plan, node: Node) -> Json | None:
+def _describe_sink(plan: Plan, node: SinkNode) -> Json | None:
     """Return where a sink's files are and what is in them; None for one without files."""
-    writer = node.operator.writer if isinstance(node.operator, Sink) else None
-    if not isinstance(writer, Directory):
+    writer = node.operator.writer.directory
+    if writer is None:
         return None
-    row = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
+    row = plan.row_type(node.inputs[0])
     schema = None if row is None else row.schema.serialize().to_pybytes().hex()
     return {
         "path": writer.path,

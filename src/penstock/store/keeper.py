@@ -23,12 +23,10 @@ from contextlib import suppress
 from functools import partial
 
 from penstock.errors import CheckpointError, StorageError
-from penstock.store import documents
 from penstock.store.checkpoint import STATE, Checkpoint, Position
-from penstock.store.documents import Json
 from penstock.store.identity import FORMAT, check_fits
 from penstock.store.lease import Lease
-from penstock.store.objects import Store
+from penstock.store.objects import Json, Store
 from penstock.store.publication import Publication, SinkFiles, clear_staging, named_directories
 from penstock.store.rolling import staged_name
 
@@ -74,7 +72,6 @@ class Keeper:
         return self.lease.fence
 
     def acquire(self) -> None:
-        """Take the lease."""
         self.lease.acquire(above=self.checkpoint.fence())
 
     def open(self, identity: Json, publication: Publication, accept: Callable[[Position, str], None]) -> Position:
@@ -96,11 +93,14 @@ class Keeper:
                 break
             self.lease.check()  # the driver before this one has just committed once more
         if description["format"] != FORMAT:
-            documents.write(self.checkpoint.store, "flow.json", {**description, "format": FORMAT})
-        self.publication = publication
+            self.checkpoint.store.write("flow.json", {**description, "format": FORMAT})
+        self.publication, publication.run = publication, self.id
         named = named_directories(position.waiting, position.staged)
         publication.publish(position.staged)
-        publication.drop_visible(position.waiting, position.epoch)
+        if publication.drop_visible(position.waiting, position.epoch):
+            # Without an entry readers would look for what is gone; after it nobody will make it visible again.
+            self._sync(publication.unsynced(None, ()))
+            self.checkpoint.commit(position, self.fence, {}, False, {})
         self.roll(position, None)
         self._settle()
         publication.clear(self.fence, named)
@@ -220,14 +220,14 @@ class Keeper:
         store, (directory, last) = self.checkpoint.store, _split(name)
         if store.exists(f"{name}/_SUCCESS"):
             return  # in place, by an earlier Penstock
-        kept = documents.read(store, _note(name))
+        kept = store.read(_note(name))
         if kept is None:
             source = f"{directory}/_{last}.{self.fence}"
             write(f"{self.checkpoint.path}/{source}")
             names = [each for each in store.names(source) if not each.startswith("_")]
-            documents.write_new(store, _note(name), {"source": source, "names": names})
+            store.write_new(_note(name), {"source": source, "names": names})
             self.lease.check()  # long after, the note of who came first may be gone, and this one be free again
-            kept = documents.read(store, _note(name))
+            kept = store.read(_note(name))
         if kept is None or not store.publish(kept["source"], name, kept["names"]):
             raise CheckpointError(
                 f"{store.path(name)} is gone, with rows that were read once; restore it, or start with a new checkpoint"
@@ -237,12 +237,10 @@ class Keeper:
                 store.delete(f"{directory}/{each}")  # of those that came too late, or crashed
 
     def forget(self, name: str) -> None:
-        """Remove a directory that was kept."""
         self.checkpoint.store.delete(name)
         self.checkpoint.store.delete(_note(name))
 
     def clean(self, position: Position) -> None:
-        """Remove what is not needed any more."""
         self.checkpoint.clean(position, self.fence, self.lease.check)
 
     def release(self) -> None:

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import CheckpointError, LeaseError, PenstockError, StorageError
-from penstock.store import documents
-from penstock.store.objects import Store
+from penstock.store.objects import DamagedError, Store
 
 EXPIRE_SECONDS = 30.0
 """A driver on another machine that was not seen for as long counts as dead; PENSTOCK_LEASE_SECONDS sets it."""
@@ -65,7 +64,7 @@ class Lease:
         self._started = self._clock()
         _HELD.add(self._nonce)
         # A number that is free again was another's that is gone: a higher one tells.
-        if not documents.write_new(self._store, self._name(self.fence), self._body()) or not self.is_mine():
+        if not self._store.write_new(self._name(self.fence), self._body()) or not self.is_mine():
             self.fence = 0
             _HELD.discard(self._nonce)
             raise LeaseError(
@@ -86,8 +85,8 @@ class Lease:
                 return None
             name = self._name(numbers[-1])
             try:
-                found = documents.read(self._store, name)
-            except documents.DamagedError:
+                found = self._store.read(name)
+            except DamagedError:
                 raise CheckpointError(
                     f"{self._store.path(name)} is damaged, so that nobody can tell whether a driver lives; make sure "
                     f"that none does, and remove the file"
@@ -116,7 +115,7 @@ class Lease:
         """Say once more that the driver lives; tell whether it still has the lease."""
         if not self.is_mine():
             return False
-        documents.write(self._store, self._name(self.fence), self._body())
+        self._store.write(self._name(self.fence), self._body())
         return True
 
     def release(self) -> None:
@@ -126,7 +125,7 @@ class Lease:
             self._renewer.join(timeout=self._expire / RENEWALS)
         try:
             if self.is_mine():
-                documents.write(self._store, self._name(self.fence), {**self._body(), "released": True})
+                self._store.write(self._name(self.fence), {**self._body(), "released": True})
         except StorageError as error:
             # No reason for a run to fail that is done, nor to hide why it has failed.
             log.warning("the lease of %s could not be given back, and runs out by itself: %s", self._store.root, error)

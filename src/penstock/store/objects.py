@@ -2,22 +2,28 @@
 
 What is *absent* is an answer (None, False, an empty list); what *failed* is not: it is tried again for a while and
 then raised as `StorageError`, so that nobody can take the one for the other. Puts appear whole or not at all.
+
+Documents are small objects of JSON with a checksum: one that is damaged is neither absent nor to be trusted.
 """
 
 from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import time
 import uuid
+import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.clock import waiting_time
-from penstock.errors import FINAL_FIXES, StorageError
+from penstock.connectors.paths import sync_file
+from penstock.errors import FINAL_FIXES, CheckpointError, StorageError
 
 PATIENCE_SECONDS = 30.0
 """How long a failing operation is tried again."""
@@ -29,10 +35,15 @@ _REACHABLE = (
     "checkpoint"
 )
 
+Json = dict[str, Any]
 Result = TypeVar("Result")
 
 
-class Store:
+class DamagedError(CheckpointError):
+    """Report a document that was read and does not have the content that was written."""
+
+
+class Store(ABC):
     """Objects below a place. A subclass says how; this class tries again, and tells absent from failed.
 
     `owner` is what the place is for, as errors name it: "sink 'out'".
@@ -76,10 +87,40 @@ class Store:
             return True
         return self.get(name) == content
 
+    def read(self, name: str) -> Json | None:
+        """Return a document, None where there is none; raise `DamagedError` where it is not what was written."""
+        for _ in range(2):  # what was damaged may have been the reading
+            content = self.get(name)
+            if content is None:
+                return None
+            with suppress(ValueError):
+                crc, text = content.rstrip(b"\n").split(b" ", 1)
+                if int(crc, 16) == zlib.crc32(text):
+                    body: Json = json.loads(text)
+                    return body
+        raise DamagedError(f"{self.path(name)} is damaged; restore it from a copy")
+
+    def write(self, name: str, body: Json) -> None:
+        """Write a document, in place of the one that is there."""
+        self.put(name, _encoded(body))
+
+    def write_new(self, name: str, body: Json) -> bool:
+        """Write a document if there is none; tell whether it is the one that is there."""
+        return self.put_new(name, _encoded(body))
+
     def names(self, directory: str, *, hidden: bool = False) -> list[str]:
         """Return the names in a directory, sorted; none where there is no such directory."""
         names = self._attempt("listing", directory, lambda: self._list(directory))
         return sorted(name for name in names if hidden or not name.startswith("."))
+
+    def partitions(self, directory: str = "") -> list[str]:
+        """Return the names in the directory of a sink, and the paths of what is in those of partitions."""
+        found = []
+        for name in self.names(directory.rstrip("/")):
+            found.append(f"{directory}{name}")
+            if "=" in name and not name.startswith("epoch="):
+                found += self.partitions(f"{directory}{name}/")
+        return found
 
     def exists(self, name: str) -> bool:
         """Tell whether there is an object or a directory of this name."""
@@ -104,10 +145,10 @@ class Store:
         """
         return self._attempt("publishing", target, lambda: self._move(source, target))
 
-    def sync(self, directory: str) -> None:
+    def sync(self, directory: str) -> None:  # noqa: B027
         """Bring the names in a directory down to the disk, where needed: of what others wrote, or was published."""
 
-    def sweep(self, directory: str) -> None:
+    def sweep(self, directory: str) -> None:  # noqa: B027
         """Remove unfinished files that nobody will come to give their names."""
 
     def unfinished(self, directory: str) -> list[str]:
@@ -131,29 +172,55 @@ class Store:
                 pause = min(2 * pause, _LONGEST_PAUSE)
         raise AssertionError("an attempt returns or raises")
 
-    def _get(self, name: str) -> bytes | None:
-        raise NotImplementedError
+    # How, for subclasses: an `OSError` is tried again. Publishing and moving may be done again, too.
 
-    def _put(self, name: str, content: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _get(self, name: str) -> bytes | None: ...
 
-    def _put_new(self, name: str, content: bytes) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _put(self, name: str, content: bytes) -> None: ...
 
-    def _list(self, directory: str) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _put_new(self, name: str, content: bytes) -> bool: ...
 
-    def _exists(self, name: str) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _list(self, directory: str) -> list[str]: ...
 
-    def _delete(self, name: str) -> None:
+    @abstractmethod
+    def _exists(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def _delete(self, name: str) -> None: ...
+
+    def _rename(self, source: str, target: str) -> bool:
+        """Give a file or directory another name that is not taken, at once; False where there is none, or it is."""
         raise NotImplementedError
 
     def _publish(self, source: str, target: str, names: Collection[str]) -> bool:
-        raise NotImplementedError
+        if not self._exists(target):
+            for name in self._list(source):
+                if name not in names:  # of attempts that were killed
+                    self._delete(f"{source}/{name}")
+            if self._rename(source, target):
+                return True
+            if not self._exists(target):
+                return False
+        self._delete(source)  # another came first, with the same rows
+        return True
+
+    def _make_room(self, directory: str) -> None:  # noqa: B027
+        """Make a directory, where files cannot be without."""
 
     def _move(self, source: str, target: str) -> bool:
-        raise NotImplementedError
+        if self._exists(target):
+            return True
+        self._make_room(target.rpartition("/")[0])
+        return self._rename(source, target) or self._exists(target)
+
+
+def _encoded(body: Json) -> bytes:
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    return f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
 
 
 class LocalStore(Store):
@@ -204,7 +271,7 @@ class LocalStore(Store):
     def _list(self, directory: str) -> list[str]:
         try:
             return os.listdir(self.path(directory))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def _exists(self, name: str) -> bool:
@@ -225,31 +292,18 @@ class LocalStore(Store):
                 raise
             _remove_tree(path)
 
-    def _publish(self, source: str, target: str, names: Collection[str]) -> bool:
-        if self._exists(target):
-            self._delete(source)
-            return True
-        left_over = [name for name in self._list(source) if name not in names]
-        for name in left_over:  # of attempts that were killed
-            self._delete(f"{source}/{name}")
+    def _make_room(self, directory: str) -> None:
+        os.makedirs(self.path(directory), exist_ok=True)
+
+    def _rename(self, source: str, target: str) -> bool:
         try:
             os.rename(self.path(source), self.path(target))
         except FileNotFoundError:
-            return self._exists(target)
+            return False
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            self._delete(source)  # another came first, with the same rows
-            return True
-        return True
-
-    def _move(self, source: str, target: str) -> bool:
-        if not self._exists(target):
-            os.makedirs(os.path.dirname(self.path(target)), exist_ok=True)
-            try:
-                os.rename(self.path(source), self.path(target))
-            except FileNotFoundError:
-                return self._exists(target)
+            return False
         return True
 
     def sync(self, directory: str) -> None:
@@ -270,15 +324,6 @@ def _remove_tree(path: str) -> None:
                 os.unlink(f"{inside}/{name}")
         with suppress(FileNotFoundError):
             os.rmdir(inside)  # fails where something was added meanwhile: then all is tried again
-
-
-def sync_file(path: str) -> None:
-    """Bring a file down to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_directory(path: str) -> None:

@@ -9,6 +9,10 @@ from typing import Any
 MOVED: dict[str, str] = {
     "penstock.demo.": "penstock.lab.demo.",
     "penstock.keys": "penstock.rows.keys",
+    "penstock.operators.expiring": "penstock.operators.by_time",
+    "penstock.operators.port_buffer": "penstock.operators.ports",
+    "penstock.operators.port_waits": "penstock.operators.ports",
+    "penstock.operators.timed_join": "penstock.operators.join",
     "penstock.ranges": "penstock.rows.ranges",
     "penstock.row_types": "penstock.rows.row_types",
     "penstock.rows": "penstock.rows.records",

@@ -16,16 +16,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.clock import waiting_time
-from penstock.connectors.write import PartFile
+from penstock.connectors.directory import PartFile
 from penstock.errors import CheckpointError
-from penstock.store import documents
-from penstock.store.documents import DamagedError, Json
-from penstock.store.objects import Store, open_store
-from penstock.store.retention import REMOVED, Retention
+from penstock.store.objects import DamagedError, Json, Store, open_store
 from penstock.store.rolling import (
     OWN,
+    REMOVED,
     STAGING,
     Join,
+    Retention,
     Rolling,
     Target,
     published_name,
@@ -34,9 +33,12 @@ from penstock.store.rolling import (
 )
 
 OWNER = f"{OWN}/owner.json"
+NOTE = "_roll.json"
+"""What appears file by file, in the directory in which its parts were joined; written once it is committed."""
 AT_ONCE = Target("", 1, 1, 0.0)
 """For sinks that are gone from the flow."""
-_VISIBLE = re.compile(r"epoch=(\d{9})|part-(\d{9})-\d{5}\.\w+")
+_VISIBLE = re.compile(rf"epoch=(\d{{9}})(?:/.*)?|(?!{OWN}/).+=.*/part-(\d{{9}})-\d{{5}}\.\w+")
+_NOTHING: Json = {"source": "", "target": "", "names": [], "moves": [], "used": []}
 
 SinkFiles = tuple[Json, list[PartFile]]
 """{path, format, header} of a sink, and what tasks wrote for it in an epoch."""
@@ -63,6 +65,8 @@ class Publication:
         self._asked: float | None = None
         self._ahead: dict[str, int] = {}
         """For each sink whose rows of an epoch are visible that is to be run again, that epoch."""
+        self.run = ""
+        """The checkpoint's id: a directory without rows may have notes of a run that had it before."""
 
     def _store(self, path: str) -> Store:
         # A sink may be gone from the flow, or write elsewhere by now.
@@ -86,18 +90,32 @@ class Publication:
                 waiting[sink] = {**kept, "parts": [*before, [epoch, fence, [list(part) for part in parts]]]}
                 self._roll_of(sink).added()
 
-    def drop_visible(self, waiting: dict[str, Json], committed: int) -> None:
-        """Forget what waits for a sink and is visible: the entry that said so was damaged."""
+    def drop_visible(self, waiting: dict[str, Json], committed: int) -> bool:
+        """Forget what waits for a sink and is visible: the entry that said so was damaged. Tell whether some was."""
+        dropped = False
         paths = {sink: target.path for sink, target in self._targets.items()}
         for sink, path in {**paths, **{sink: found["path"] for sink, found in waiting.items()}}.items():
-            last = last_visible(self._store(path))
+            store = self._store(path)
+            self._finish(store, waiting[sink]["parts"][0][0] if sink in waiting else committed + 1)
+            last = last_visible(store)
             if last > committed and path == paths.get(sink):
                 self._ahead[sink] = last
             if sink in waiting:
                 left = [part for part in waiting[sink]["parts"] if part[0] > last]
+                dropped = dropped or len(left) < len(waiting[sink]["parts"])
                 waiting[sink] = {**waiting[sink], "parts": left}
                 if not left:
                     del waiting[sink]
+        return dropped
+
+    def _finish(self, store: Store, first: int) -> None:
+        """Make the rest of the rolls visible that have rows of an epoch, or later ones, and whose entry is damaged."""
+        for name in store.names(STAGING):
+            if "-roll." not in name or name < published_name(first):
+                continue  # its entry is whole, or a later one
+            staged = store.read(f"{STAGING}/{name}/{NOTE}")
+            if staged is not None and staged.get("run") == self.run:
+                self.publish(staged)
 
     def note(self, sink: str) -> None:
         """Note that there are rows of a sink, though they are not written yet."""
@@ -131,35 +149,16 @@ class Publication:
         files = self._roll_of(sink).roll(found, fence)
         store, (first, last) = self._store(found["path"]), (found["parts"][0][0], found["parts"][-1][0])
         used = sorted({staged_name(epoch, by) for epoch, by, _ in found["parts"]})
-        source, target, moves = roll_name(first, fence), published_name(last), []
+        source, target = roll_name(first, fence), published_name(last)
+        roll = {"path": found["path"], "epoch": last, **_NOTHING}
         if any(each.label for _, _, each in files) or not store.renames:
             moves = [[where, _final_name(name, each.label, last)] for where, name, each in files]
-            return self._roll(found, last, "", "", [], moves, [*used, source])
+            return {**roll, "moves": moves, "used": [*used, source]}
         if len(used) == 1 and all(len(each.sources) == 1 for _, _, each in files):
-            source = used[0]
-            return self._roll(found, last, source, target, [where.rpartition("/")[2] for where, _, _ in files], [], [])
+            return {**roll, "source": used[0], "target": target, "names": [_last(where) for where, _, _ in files]}
         moves = [[where, f"{source}/{name}"] for where, name, each in files if len(each.sources) == 1]
-        return self._roll(found, last, source, target, [name for _, name, _ in files], moves, used)
-
-    def _roll(
-        self,
-        found: Json,
-        last: int,
-        source: str,
-        target: str,
-        names: list[str],
-        moves: list[list[str]],
-        used: list[str],
-    ) -> Json:
-        return {
-            "path": found["path"],
-            "epoch": last,
-            "source": source,
-            "target": target,
-            "names": names,
-            "moves": moves,
-            "used": used,
-        }
+        names = [name for _, name, _ in files]
+        return {**roll, "source": source, "target": target, "names": names, "moves": moves, "used": used}
 
     def begin(self, waiting: Mapping[str, Json], fence: int) -> None:
         """Join what waits so far, while something else is done."""
@@ -176,6 +175,8 @@ class Publication:
         """
         for sink, roll in rolls_of(staged).items():
             store = self._store(roll["path"])
+            if not roll["target"]:
+                store.write(f"{roll['used'][-1]}/{NOTE}", {"run": self.run, "rolls": {sink: roll}})
             missing = None if self._is_done(store, roll) else self._show(store, roll)
             if missing is not None and not self._is_done(store, roll):  # by now, by another driver
                 raise CheckpointError(
@@ -244,38 +245,21 @@ def rolls_of(staged: Json | None) -> dict[str, Json]:
         found: dict[str, Json] = staged["rolls"]
         return found
     epoch, source = staged["epoch"], staged_name(staged["epoch"], staged["fence"])
-    return {
-        sink: {
-            "path": path,
-            "epoch": epoch,
-            "source": source,
-            "target": published_name(epoch),
-            "names": names,
-            "moves": [],
-            "used": [],
-        }
-        for sink, (path, names) in staged["parts"].items()
-    }
+    roll = {**_NOTHING, "epoch": epoch, "source": source, "target": published_name(epoch)}
+    return {sink: {**roll, "path": path, "names": names} for sink, (path, names) in staged["parts"].items()}
 
 
-def last_visible(store: Store, directory: str = "") -> int:
+def last_visible(store: Store) -> int:
     """Return the last epoch whose rows are visible in a sink's directory; 0 where there is none."""
-    last = 0
-    for name in store.names(directory):
-        found = _VISIBLE.fullmatch(name)
-        if found is not None:
-            last = max(last, int(found[1] or found[2]))
-        elif "=" in name:  # a partition
-            last = max(last, last_visible(store, f"{directory}/{name}" if directory else name))
-    return last
+    found = map(_VISIBLE.fullmatch, store.partitions())
+    return max((int(each[1] or each[2]) for each in found if each is not None), default=0)
 
 
 def _final_name(name: str, label: str, epoch: int) -> str:
     """Return where a file appears that is named alone: with the epoch, since others will be beside it."""
-    last = name.rpartition("/")[2]
     if not label:
-        return f"{published_name(epoch)}/{last}"
-    return f"{label}/part-{epoch:09d}-{last.removeprefix('part-')}"
+        return f"{published_name(epoch)}/{_last(name)}"
+    return f"{label}/part-{epoch:09d}-{_last(name).removeprefix('part-')}"
 
 
 def _directories(roll: Json) -> set[str]:
@@ -284,6 +268,10 @@ def _directories(roll: Json) -> set[str]:
     if roll["target"]:
         targets = [f"{roll['target']}/{name}" for name in roll["names"][: 1 if roll["moves"] else 0]] + [roll["target"]]
     return {directory for target in targets for directory in (*_around([target]), *_above(target))}
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _around(names: Iterable[str]) -> set[str]:
@@ -323,7 +311,7 @@ def _fence(name: str) -> int:
 def owner_of(store: Store) -> Json | None:
     """Return the note of whose rows a directory has; None where there is none."""
     try:
-        return documents.read(store, OWNER)
+        return store.read(OWNER)
     except DamagedError:
         raise CheckpointError(
             f"{store.path(OWNER)}, the note of whose rows these are, is damaged; restore it from a copy, or remove "
@@ -332,11 +320,5 @@ def owner_of(store: Store) -> Json | None:
 
 
 def own(store: Store, note: Json) -> None:
-    """Write the note of whose rows a directory has."""
     if owner_of(store) != note:
-        documents.write(store, OWNER, note)
-
-
-def epochs_in(names: Collection[str]) -> list[str]:
-    """Return the epochs among the names in a sink's directory."""
-    return [name for name in names if name.startswith("epoch=")]
+        store.write(OWNER, note)

@@ -1,4 +1,5 @@
 """Which of the parts that wait become a file, and when: small epochs are joined until they are large, or old, enough.
+And which files go, of a sink that keeps only so many, so much, or so long: its own, oldest first, never the newest.
 
 What waits is part of the position that a commit writes, as plain data by sink:
 
@@ -11,20 +12,32 @@ are not joined.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.connectors.directory import Directory, Retain
+from penstock.connectors.paths import list_files, locate
 from penstock.connectors.retries import retried
-from penstock.connectors.write import Directory
 from penstock.errors import StorageError
-from penstock.store.documents import Json
+from penstock.store.objects import Json, Store
 
 OWN = "_penstock"
 STAGING = f"{OWN}/staging"
+REMOVED = f"{OWN}/removed"
+"""Where what is removed is hidden first, so that it is gone at once and whole."""
 MOST_PARTS = 1000
 """Parts of one sink that wait, at most: each commit lists them."""
+log = logging.getLogger(__name__)
+
+File = tuple[str, int, float]
+"""Name below the sink's directory, bytes, and when it was written, in seconds since 1970."""
+_DIRECTORY = re.compile(r"(epoch=(\d{9}))/[^/]+")
+_FILE = re.compile(r"(.+=.*/part-(\d{9})-\d{5}\.\w+)")
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,6 @@ class Target:
 
     @classmethod
     def of(cls, writer: Directory) -> Target:
-        """Return what a writer says."""
         return cls(writer.path, writer.full, writer.large, writer.roll_every, writer.last)
 
 
@@ -90,7 +102,6 @@ class Group:
     bytes: int = 0
 
     def add(self, sources: list[str], rows: int, size: int) -> None:
-        """Take parts in."""
         self.sources += sources
         self.rows, self.bytes = self.rows + rows, self.bytes + size
 
@@ -145,7 +156,6 @@ class Rolling:
         """What a row takes in a file that parts were joined to: small parts of Parquet are mostly about themselves."""
 
     def added(self) -> None:
-        """Note that there are rows."""
         self._since = self._clock() if self._since is None else self._since
 
     def is_due(self, waiting: Json, ahead: float) -> bool:
@@ -217,3 +227,82 @@ class Rolling:
         for joined, _ in self._open.values():
             joined.abandon()
         self._open = {}
+
+
+@dataclass
+class Unit:
+    """What appeared at once, and goes at once: a directory, or a file of a partition."""
+
+    name: str
+    epoch: int
+    files: int = 0
+    bytes: int = 0
+    written: float = 0.0
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What one sink keeps; `files` lists what is visible."""
+
+    sink: str
+    path: str
+    keep: Retain
+    files: Callable[[], Iterable[File]]
+    now: Callable[[], float] = time.time
+
+    def apply(self, store: Store, committed: int, check: Callable[[], None]) -> None:
+        """Remove what is too much, oldest first; `check` raises where another driver has taken over."""
+        for unit in self.surplus(committed):
+            check()
+            if store.renames:
+                hidden = f"{REMOVED}/{unit.name}"
+                store.move(unit.name, hidden)
+                store.delete(hidden)
+            else:
+                store.delete(unit.name)
+            log.info(
+                "sink %r: removed %s (%d files, %d bytes), because of retain",
+                self.sink,
+                unit.name,
+                unit.files,
+                unit.bytes,
+            )
+
+    def surplus(self, committed: int) -> list[Unit]:
+        """Return what goes, oldest first: nothing of the newest epoch, and nothing that this run did not commit."""
+        units: dict[str, Unit] = {}
+        for name, size, written in self.files():
+            found = _DIRECTORY.fullmatch(name) or _FILE.fullmatch(name)
+            if found is not None and int(found[2]) <= committed:
+                unit = units.setdefault(found[1], Unit(found[1], int(found[2])))
+                unit.files, unit.bytes, unit.written = unit.files + 1, unit.bytes + size, max(unit.written, written)
+        ordered = sorted(units.values(), key=lambda unit: (unit.epoch, unit.name))
+        files, size = sum(unit.files for unit in ordered), sum(unit.bytes for unit in ordered)
+        newest, gone = max((unit.epoch for unit in ordered), default=0), []
+        for unit in ordered:
+            if unit.epoch == newest or not self._is_too_much(files, size, unit):
+                break
+            gone.append(unit)
+            files, size = files - unit.files, size - unit.bytes
+        return gone
+
+    def _is_too_much(self, files: int, size: int, unit: Unit) -> bool:
+        keep = self.keep
+        return (
+            (keep.files is not None and files > keep.files)
+            or (keep.bytes is not None and size > keep.bytes)
+            or (keep.seconds is not None and self.now() - unit.written > keep.seconds)
+        )
+
+
+def retention_of(sink: str, writer: Directory) -> Retention | None:
+    """Return what a sink keeps; None for everything."""
+    if writer.retain is None:
+        return None
+    root = locate(writer.path)[1].rstrip("/")
+
+    def files() -> list[File]:
+        found = list_files(writer.path)
+        return [(locate(each.path)[1][len(root) + 1 :], each.size, each.modified / 1e9) for each in found]
+
+    return Retention(sink, writer.path, writer.retain, files)

@@ -19,17 +19,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.directory import NO_VALUE
+from penstock.connectors.files import Files
 from penstock.connectors.paths import exists, list_files, locate, open_path
-from penstock.connectors.read import Files
+from penstock.connectors.reader import Split, read_split
 from penstock.connectors.retries import retried
-from penstock.connectors.splits import Split, read_split
 from penstock.connectors.text import first_schema, refuse_types
-from penstock.connectors.write import NO_VALUE
 from penstock.errors import CheckpointError, FlowError, PenstockError, StorageError
 from penstock.rows.records import RowType
 from penstock.store.checkpoint import Checkpoint, Position
-from penstock.store.documents import DamagedError, Json
-from penstock.store.objects import Store, open_store
+from penstock.store.objects import DamagedError, Json, Store, open_store
 from penstock.store.publication import owner_of, rolls_of
 from penstock.store.rolling import staged_name
 

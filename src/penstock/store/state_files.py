@@ -1,9 +1,11 @@
-"""State files: what one task changed in one epoch, named by its content.
+"""What is kept under the name of its content: state files, and the tables that rows were looked up in.
 
-A file is a header (JSON: where each shard's block is) and the blocks, each a pickled (changed keys, forgotten keys).
-Changed keys are a dict, or columns (`kernels/state_columns.py`); either is read into whatever the operator has today.
-The name is the driver's fence and the hash of the whole, so that a retried task writes the same file again, damage
+A name is the fence of the driver and the hash of the whole, so that a retried task writes the same file again, damage
 shows, and no driver writes or removes what another may need.
+
+A state file is what one task changed in one epoch: a header (JSON: where each shard's block is) and the blocks, each a
+pickled (changed keys, forgotten keys). Changed keys are a dict, or columns (`kernels/state_columns.py`); either is read
+into whatever the operator has today. A table has the columns that a lookup needs, in the order of its rows.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import struct
 import uuid
 from collections import OrderedDict
@@ -19,13 +22,16 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from penstock.connectors.paths import locate, open_path
+import pyarrow as pa
+
+from penstock.connectors.paths import locate, open_path, sync_file
 from penstock.connectors.retries import remove_quietly, retried
 from penstock.errors import CheckpointError
 from penstock.kernels.join_states import JoinStates, is_saved_join, saved_form
 from penstock.kernels.state_columns import ColumnStates, Saved, is_saved, saved_states
 from penstock.rows.timing import Ticks
-from penstock.store.objects import sync_file
+from penstock.store.checkpoint import TABLES
+from penstock.store.objects import Store
 from penstock.store.old_names import unpickled
 
 _MAGIC = b"PSTK1\n"
@@ -55,7 +61,6 @@ def make_block(
     keys: int,
     next_timer: Ticks | None,
 ) -> Block:
-    """Pickle the changes of a shard."""
     try:
         data = pickle.dumps((changed, forgotten), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -78,7 +83,7 @@ def write_file(root: str, epoch: int, fence: int, blocks: list[Block]) -> str:
     head = json.dumps({"epoch": epoch, "blocks": header}).encode()
     # Never joined: that would be all of it in memory once more.
     pieces = [_MAGIC + struct.pack("<Q", len(head)) + head, *(block.data for block in blocks)]
-    name = f"{fence:09d}-{_hash(*pieces)}"
+    name = f"{fence:09d}-{_hash(*pieces)}.state"
     retried(lambda: _write(root, name, pieces), "writing the state file", f"{root}/{name}")
     return name
 
@@ -87,15 +92,17 @@ def _write(root: str, name: str, pieces: list[bytes]) -> None:
     system, directory = locate(root)
     target = f"{directory}/{name}"
     if system.type_name != "local":
-        with system.open_output_stream(target) as file:
-            _write_all(file, pieces)
+        with system.open_output_stream(target, buffer_size=_BUFFER) as file:
+            for piece in pieces:
+                file.write(piece)
         return
     # A rename is atomic, and of the same content, so that it does not matter who comes first.
     temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
     os.makedirs(directory, exist_ok=True)
     try:
-        with system.open_output_stream(temporary) as file:
-            _write_all(file, pieces)
+        with system.open_output_stream(temporary, buffer_size=_BUFFER) as file:
+            for piece in pieces:
+                file.write(piece)
         os.replace(temporary, target)
         sync_file(target)  # the name is synced by the driver, once for all files, before it is used
     except OSError:
@@ -103,27 +110,9 @@ def _write(root: str, name: str, pieces: list[bytes]) -> None:
         raise
 
 
-def _write_all(file: Any, pieces: list[bytes]) -> None:
-    """Write pieces, small ones together."""
-    waiting, size = list[bytes](), 0
-    for piece in pieces:
-        if size + len(piece) > _BUFFER:
-            file.write(b"".join(waiting))
-            waiting, size = [], 0
-        waiting.append(piece)
-        size += len(piece)
-    file.write(b"".join(waiting))
-
-
 def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryview]]:
     """Read a file: for each (operator, shard), whether its block is the whole shard, and the block."""
-    path = f"{root}/{name}"
-    content = retried(lambda: _read(path), "reading the state file", path)
-    if _hash(content) != name.rpartition("-")[2]:  # the first checkpoints had no fence in names
-        raise CheckpointError(
-            f"the state file {path} is damaged: its content no longer has the hash in its name; restore it "
-            f"from a copy, or start with a new checkpoint"
-        )
+    content = _checked(f"{root}/{name}", "reading the state file", "the state file")
     start = len(_MAGIC) + 8
     (length,) = struct.unpack("<Q", content[len(_MAGIC) : start])
     view = content[start + length :]
@@ -133,12 +122,25 @@ def read_file(root: str, name: str) -> dict[tuple[str, int], tuple[bool, memoryv
     }
 
 
-def _read(path: str) -> memoryview:
-    try:
-        with open_path(path, mapped=True) as file:
-            return memoryview(file.read_buffer())
-    except FileNotFoundError:
-        raise CheckpointError(f"the state file {path} is missing; restore it, or start with a new checkpoint") from None
+def _checked(path: str, what: str, kind: str, use: str = "") -> memoryview:
+    """Read what is kept; refuse what is gone, or no longer has the hash in its name."""
+
+    def read() -> memoryview:
+        try:
+            with open_path(path, mapped=True) as file:
+                return memoryview(file.read_buffer())
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{kind} {path} is missing{use}; restore it, or start with a new checkpoint"
+            ) from None
+
+    content = retried(read, what, path)
+    if not _is(path, content):
+        raise CheckpointError(
+            f"{kind} {path} is damaged: its content no longer has the hash in its name; restore it from a copy, or "
+            f"start with a new checkpoint"
+        )
+    return content
 
 
 class FileReader:
@@ -183,8 +185,43 @@ def apply_block(states: MutableMapping[Any, Any], data: memoryview | bytes, wher
     return states
 
 
+def put_table(store: Store, fence: int, table: pa.Table, known: str | None) -> str:
+    """Keep what a table has; return its name, the known one where that has the same content."""
+    content = _serialized(table)
+    if known is not None and _is(known, content):
+        return known
+    name = f"{fence:09d}-{_hash(content)}.table"
+    store.put(f"{TABLES}/{name}", content)
+    store.sync(TABLES)
+    return name
+
+
+def is_kept(name: str, table: pa.Table) -> bool:
+    """Tell whether a table has the content that is kept under a name."""
+    return _is(name, _serialized(table))
+
+
+def read_kept(checkpoint: str, operator: str, name: str) -> pa.Table:
+    """Read what a lookup's table had; in any process."""
+    what = f"operator {operator!r}: reading the table that was kept,"
+    content = _checked(f"{checkpoint}/{TABLES}/{name}", what, "the table", ", in which rows were looked up")
+    return pa.ipc.open_stream(content).read_all()
+
+
+def _serialized(table: pa.Table) -> bytes:
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(buffer.getvalue().to_pybytes())
+
+
+def _is(name: str, content: bytes | memoryview) -> bool:
+    # The first checkpoints had no fence in names.
+    return re.split("[-/]", name)[-1].partition(".")[0] == _hash(content)
+
+
 def _hash(*pieces: bytes | memoryview) -> str:
     found = blake2b(digest_size=16)
     for piece in pieces:
         found.update(piece)
-    return found.hexdigest() + ".state"
+    return found.hexdigest()

@@ -52,8 +52,6 @@ class Violation:
 
 @dataclass(frozen=True)
 class Report:
-    """What an exploration saw."""
-
     states: int
     """Different states; zero if they were not compared."""
     steps: int

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
-from penstock.connectors.read import Items
+from penstock.connectors.items import Items
 from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream

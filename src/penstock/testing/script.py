@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.connectors.feeds import Feed, make_feed
-from penstock.connectors.read import Generated
+from penstock.connectors.generated import Generated
+from penstock.connectors.reader import Feed
 from penstock.connectors.sequence import InputSequence
 from penstock.errors import FlowError
 from penstock.flow import Flow
@@ -34,7 +34,7 @@ class Script:
         for name, node in self._sources.items():
             reader = node.operator.reader
             if isinstance(reader, Generated) and reader.rows_per_second is not None:
-                self._rated[name] = make_feed(reader, name, lambda: self._seconds)
+                self._rated[name] = reader.feed(name, lambda: self._seconds)
                 self._rated[name].poll(1)  # its time begins now
 
     def send(self, *rows: Row, source: str | None = None) -> Any:

@@ -12,8 +12,7 @@ from threading import Lock as _Mutex
 from threading import Thread
 from typing import Any
 
-from penstock.testing.stepped import READ, AtomicStep, comparable
-from penstock.testing.stepped_primitives import SteppedPrimitives
+from penstock.testing.stepped import READ, AtomicStep, SteppedPrimitives, comparable
 
 
 class _Abandoned(BaseException):
@@ -39,7 +38,6 @@ class SteppedThread:
         self.done = self.dying = False
 
     def dismiss(self) -> None:
-        """End the operating-system thread."""
         self.world = None
         self.gate.release()
 

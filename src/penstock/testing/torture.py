@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from penstock.connectors.refreshing import loaded
 from penstock.connectors.sequence import Order, order_of
+from penstock.connectors.tables import loaded
 from penstock.errors import FlowError, OperatorError, PenstockError
 from penstock.plan.plan import Plan, make_plan
 from penstock.sequential import SequentialEngine

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.connectors.feeds import Slice
+from penstock.connectors.reader import Slice, Split
 from penstock.connectors.sequence import InputSequence
-from penstock.connectors.splits import Split
 from penstock.errors import PenstockError
 from penstock.order.primitives import TryLock
 from penstock.order.threads import RealThreads
@@ -21,7 +20,7 @@ from penstock.threads.batch import Header
 from penstock.threads.element import Element
 from penstock.threads.ingress import Cut, Cutter
 from penstock.threads.settings import Settings
-from penstock.threads.stations import StatefulStation
+from penstock.threads.stateful_station import StatefulStation
 
 
 class Refusing(RealThreads):
@@ -126,7 +125,6 @@ class Trial:
         self.begin({})
 
     def parts(self, sequence: InputRows) -> list[Cut]:
-        """Make the batch of consecutive rows."""
         rows: dict[str, list[Row]] = {}
         for name, row in sequence:
             rows.setdefault(name, []).append(row)
@@ -185,7 +183,6 @@ class Trial:
                 raise self._element.error
 
     def close(self) -> None:
-        """End the element's threads."""
         if self._element is not None:
             self._element.close()
 

@@ -49,3 +49,17 @@ class Batch:
 
     def __len__(self) -> int:
         return 0 if self.chunk is None else len(self.chunk)
+
+
+class Call(Batch):
+    """Calls a worker to an operator whose work waits elsewhere; it has neither rows nor a number."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, None)  # type: ignore[arg-type]
+
+
+CALL = Call()
+URGENT = Call()
+"""The same from one that is called itself, and must not wait for room: those that wait for each other wait for ever."""

@@ -61,14 +61,19 @@ class Brakes:
         """Return the sources that are to wait, of those that have not ended."""
         if not self.active:
             return frozenset()
-        found = []
+        found, at_work = [], frozenset[str]()
         for station in self._stations:
             full, lacking = station.pressure()
-            if full:
-                above = self._above[station.name]
-                wanted = frozenset().union(*(above[port] for port in lacking)) & frozenset(sources)
-                found.append(Pressure(frozenset().union(*(above[port] for port in full)) - wanted, wanted))
-        return held_back(found, sources)
+            if not full:
+                continue
+            above = self._above[station.name]
+            filling = frozenset().union(*(above[port] for port in full))
+            if lacking is None:
+                at_work |= filling  # until it waits again, which it does without any row that is not in flight yet
+                continue
+            wanted = frozenset().union(*(above[port] for port in lacking)) & frozenset(sources)
+            found.append(Pressure(filling - wanted, wanted))
+        return held_back(found, sources) | at_work & frozenset(sources)
 
 
 def held_back(found: list[Pressure], sources: Collection[str]) -> frozenset[str]:

@@ -30,10 +30,10 @@ from penstock.threads.pausing_station import PausingStation
 from penstock.threads.replicas import Dealers
 from penstock.threads.sink_station import SinkStation
 from penstock.threads.source_station import SourceStation
+from penstock.threads.stateful_station import StatefulStation
 from penstock.threads.stateless_station import StatelessStation
 from penstock.threads.stations import (
     Link,
-    StatefulStation,
     Station,
     Surroundings,
     UnionStation,

@@ -30,9 +30,7 @@ from penstock.threads.building import by_operator, check_change, extend
 from penstock.threads.meters import Latencies
 from penstock.threads.models.base import Model
 from penstock.threads.models.bound import Bound
-from penstock.threads.models.dynamic import Dynamic
-from penstock.threads.models.owning import Dedicated, Manual
-from penstock.threads.own_threads import threaded_ports
+from penstock.threads.models.scheduled import Scheduled, threaded_ports
 from penstock.threads.partitioned_station import ShardSquad, check_most, check_replica_names, first_count
 from penstock.threads.policies import MeasuredFlow
 from penstock.threads.replicas import Replica
@@ -40,6 +38,7 @@ from penstock.threads.settings import Settings
 from penstock.threads.source_station import Read, SourceStation
 from penstock.threads.stations import SOON, Rows, Station, Surroundings
 from penstock.threads.statistics import operator_stats, query_latencies
+from penstock.threads.uncounted import leave_uncounted
 
 QUEUE_PARTITIONS = 8
 """Parts of a keyed operator whose workers take what waits longest: some more than workers, for each part costs time."""
@@ -105,10 +104,6 @@ class Element:
         return plan.shards if settings.partitioned == "executor" else QUEUE_PARTITIONS
 
     def _make_model(self, settings: Settings) -> Model:
-        if settings.model == "manual":
-            return Manual(self._primitives, self._everybody(), self._is_stopped, self.fail, self._clock)
-        if settings.model == "dedicated":
-            return Dedicated(self._primitives, self._everybody(), self._is_stopped, self.fail, self._clock)
         if settings.model == "bound":
             if threaded_ports(self._everybody()):
                 name = threaded_ports(self._everybody())[0].station.name
@@ -126,12 +121,13 @@ class Element:
                 barrier=settings.barrier,
                 clock=self._clock,
             )
-        return Dynamic(
+        return Scheduled(
+            settings.model,
             self._primitives,
             self.around.measured,
+            self._everybody(),
             self._is_stopped,
             self.fail,
-            threaded=threaded_ports(self._everybody()),
             workers=settings.workers,
             policy=settings.policy,
             quantum=settings.quantum,
@@ -143,6 +139,7 @@ class Element:
 
     def start(self) -> None:
         """Start the workers."""
+        leave_uncounted(self._plan)
         for station in self.stations.values():
             station.start(self.model.deliver)
         self.model.start()
@@ -175,7 +172,7 @@ class Element:
             for node in self._plan.sources:
                 station, made = self.stations[node.name], rows.get(node.name, {})
                 assert isinstance(station, SourceStation)
-                if isinstance(self.model, Dynamic) and self.model.schedules_sources:
+                if isinstance(self.model, Scheduled) and self.model.schedules_sources:
                     deliver(station.intake, Read(header, made))
                     continue
                 for port, batch in station.bring(header, made):
@@ -190,7 +187,7 @@ class Element:
         two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
         """
         settings = self._settings
-        if isinstance(self.model, Dynamic) and self.model.active == 1 and not self._waits:
+        if isinstance(self.model, Scheduled) and self.model.has_one_worker and not self._waits:
             return min(settings.in_flight, settings.capacity)
         return settings.in_flight
 
@@ -215,6 +212,7 @@ class Element:
         made = self._extend(self._published)
         made += self._engage(made)
         self._plan = plan
+        leave_uncounted(plan)
         names = [
             name for name, each in self.stations.items() if not any(node.name in plan.nodes for node in each.nodes)
         ]
@@ -324,11 +322,11 @@ class Element:
     @property
     def leaving(self) -> int:
         """How many workers were told to go and are still in an operator."""
-        return self.model.leaving if isinstance(self.model, Dynamic) else 0
+        return self.model.leaving if isinstance(self.model, Scheduled) else 0
 
     def set_workers(self, count: int) -> None:
         """Change the number of workers of the dynamic model."""
-        if not isinstance(self.model, Dynamic):
+        if not isinstance(self.model, Scheduled) or not self.model.has_pool:
             raise PenstockError(f'the {self._settings.model} model has the threads it has; use model="dynamic"')
         try:
             self.model.set_workers(count)

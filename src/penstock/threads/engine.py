@@ -11,9 +11,8 @@ from threading import Event
 from typing import Any, Literal
 
 from penstock.clock import monotonic, perf_counter, process_time, thread_time
-from penstock.connectors.feeds import Feed, Slice, make_feed
-from penstock.connectors.read import Files
-from penstock.connectors.refreshing import loaded
+from penstock.connectors.reader import Feed, Slice
+from penstock.connectors.tables import loaded
 from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision
 from penstock.elastic.pilot import Lever
@@ -111,6 +110,8 @@ class LocalEngine(Engine):
         self._outputs.add(plan)
         self._gathers = any(rows_gather(node.operator) for node in plan.nodes.values())
         waiting = {name for name, node in plan.nodes.items() if rows_wait(node.operator)}
+        self._lingers = self._gathers or bool(waiting)
+        """Whether batches may be here for long without anybody working on them."""
         columns = any(map(by_columns, plan.keyed))
         self._sizing = FirstBatches(self.set_batch_rows, waiting, columns) if options.batch_rows is None else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
@@ -232,35 +233,33 @@ class LocalEngine(Engine):
     def run(self) -> None:
         feeds: dict[str, Feed] = {}
         warn_of_gil()
-        try:
-            with fewer_collections():
+        # To the very end: what came out is young until then, and the collector would look at all of it at once.
+        with fewer_collections():
+            try:
                 feeds = self._feeds()
                 self.element.start()
                 self.pilot.start()
                 self._loop(feeds)
                 self.element.hurry(pauses=False)
                 self.element.drain()
-        finally:
-            self._refuse_changes()
-            self.pilot.stop()
-            self.element.close()
-            self._outputs.close()
-            for feed in feeds.values():
-                feed.close()
+            finally:
+                self._refuse_changes()
+                self.pilot.stop()
+                self.element.close()
+                self._outputs.close()
+                for feed in feeds.values():
+                    feed.close()
         if self.element.error is not None:
             raise self.element.error
         self._tell()
 
     def _feeds(self) -> dict[str, Feed]:
-        return {
-            node.name: make_feed(node.operator.reader, node.name, monotonic, aligned=True)
-            for node in self._plan.sources
-        }
+        return {node.name: node.operator.reader.feed(node.name, monotonic, aligned=True) for node in self._plan.sources}
 
     def _limit(self, node: SourceNode) -> int:
         """Return how many rows to ask a source for at once: files are opened for each time, so more of them."""
         rows = self._cutter.batch_rows
-        return max(rows, FILE_ROWS) if isinstance(node.operator.reader, Files) else rows
+        return max(rows, FILE_ROWS) if node.operator.reader.opens else rows
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         open_sources = list(feeds)
@@ -416,7 +415,10 @@ class LocalEngine(Engine):
             return False
         sizing = self._sizing  # another thread may take it away
         if sizing is not None and sizing.is_due(self.element.submitted):
-            self.element.await_fewer_than(self.element.submitted)  # something must be out to be looked at
+            # A batch of the size that was set last should be out: those before would tell the same again. But no row
+            # is to be late for that: any will do where the sources have no more than what came, or rows wait.
+            patient = cut.count >= self._cutter.batch_rows and not self._lingers
+            self.element.await_fewer_than(self.element.submitted - (sizing.looked if patient else 0))
             self.pilot.try_turn(sizing, sizing.period(self.element.statistics()))
         return True
 

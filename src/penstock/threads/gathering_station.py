@@ -21,10 +21,9 @@ from penstock.operators.stateless import MapBatches
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk, Ints, concat
 from penstock.threads.batch import Batch, Header
-from penstock.threads.ports import OperatorGate, Outputs
+from penstock.threads.ports import Outputs
 from penstock.threads.stateless_station import StatelessStation
-from penstock.threads.stations import Group, InputPort, Rows, Surroundings, offer
-from penstock.threads.waiting_station import DonePort
+from penstock.threads.stations import INNER, Group, InnerPort, InputPort, Rows, Surroundings
 
 Pending = list[tuple[Header, Chunk]]
 
@@ -41,8 +40,7 @@ class GatheringStation(StatelessStation):
         self._operator, self._most, self._seconds = operator, operator.rows, operator.wait
         # Batches that wait here are in flight: when half of those that may be are, others cannot come any more.
         self._most_batches = max(1, around.in_flight // 2)
-        gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.due", None)
-        self.work = DonePort(around.primitives, self, gate)
+        self.work = InnerPort(self, "due")
         self._deliver: Callable[[InputPort, Batch], None]
         self._changed = threading.Condition()
         self._pending: Pending = []
@@ -73,13 +71,12 @@ class GatheringStation(StatelessStation):
 
     def take(self, port: int, batch: Batch) -> Outputs[Batch]:
         """Take a batch, or, where one has waited long enough, those that are there."""
-        return self._flush() if port < 0 else super().take(port, batch)
+        return self._flush() if port == INNER else super().take(port, batch)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         chunk = group[0]
         if chunk is None or not len(chunk):
-            offer(self._reorder, header.number, (header, {}))
-            yield from self._drain()
+            yield from self.leave_in_order(header, {})
             return
         with self._changed:
             if not self._pending:
@@ -111,21 +108,15 @@ class GatheringStation(StatelessStation):
     def _flush(self) -> Outputs[Batch]:
         with self._changed:
             pending, self._pending, self._due = self._pending, [], False
-        if pending:
-            together = _Together(self.node, self._operator, pending)
-            for number, (header, chunk) in enumerate(pending):
-                made = self._measured(header, [chunk], partial(self._made, together, number))
-                offer(self._reorder, header.number, (header, made))
-        yield from self._drain()
+        together = _Together(self.node, self._operator, pending)
+        for number, (header, chunk) in enumerate(pending):
+            made = self._measured(header, [chunk], partial(self._made, together, number))
+            yield from self.leave_in_order(header, made)
 
     def _made(self, together: _Together, number: int, header: Header, group: Group, failures: Failures) -> Rows:
         made = together.made(number)
         # Where a call fails, each batch finds its own rows that do.
         return self.run(header, group, failures) if made is None else made
-
-    def _drain(self) -> Outputs[Batch]:
-        for header, made in self._reorder.drain():
-            yield from self.leave(header, made)
 
 
 class _Together:

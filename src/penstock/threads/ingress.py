@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.clock import monotonic, time_of_day
-from penstock.connectors.feeds import Slice
-from penstock.connectors.splits import Piece, Split, read_split
+from penstock.connectors.reader import Piece, Slice, Split, read_split
 from penstock.kernels.failures import Failure
 from penstock.kernels.intake import (
     LATE,
@@ -34,8 +33,7 @@ from penstock.kernels.intake import (
     steps_at,
 )
 from penstock.kernels.marks import Steps, joined
-from penstock.kernels.order import Key, Part, bound, within
-from penstock.kernels.source_rows import no_time_failure, no_time_letters, untimed
+from penstock.kernels.order import Key, Part, bound, no_time_failure, no_time_letters, untimed, within
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import concat, sorting_order
 from penstock.rows.timing import FOREVER, Ticks

@@ -9,15 +9,16 @@ from typing import Any
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize, BatchWork, WorkDone
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
+from penstock.elastic.costs import Calm
+from penstock.elastic.levels import GRAIN, WaitingConcurrency
 from penstock.elastic.levers import SETTLED_PERIODS, BatchLever, InFlightLever, PoolLever, WorkersLever
 from penstock.elastic.pilot import Lever, Period
-from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, own_rebinding
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, new_places, own_rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.shard_balance import HotKey, ShardKeys, ShardStatistics, calm_balance, moves
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.elastic.utilization_pool import UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency
-from penstock.kernels.hot_keys import HotKeys
+from penstock.kernels.shards import HotKeys
 from penstock.operators.stateless import Default, PerRow, most_in_flight
 from penstock.plan.plan import Plan
 from penstock.statistics import FlowStats, OperatorStats
@@ -38,6 +39,8 @@ SHORTEST_SECONDS = 0.01
 when many come at once, the size must not have far to go."""
 LONGEST_SECONDS = 0.25
 """What a batch may take, at most, when it is made larger to catch up: no batch has fixed costs that are worth more."""
+BATCH_SETTLING = 10.0
+"""Seconds in which the size of batches is found, once the workers are: the first batches had about the right one."""
 FIRST_ROWS = 32
 """Rows of the first batches: so few that expensive ones are soon known to be expensive."""
 FEWEST_ROWS = 16
@@ -69,13 +72,15 @@ def workers_lever(
     """Return what finds the number of workers by throughput; a `target` is how long a batch may take, in seconds."""
     # What waits in queues at one level may be worked off for a good part of the next period, and a machine's speed
     # drifts, which three samples in a row need not show.
-    own = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05, target=target)
+    own = ThreadLevel(high=most, initial=1, skipped=1, least_noise=0.05, target=target, calm=Calm())
     return WorkersLever(element, controller or own, cpu_usage or machine_usage(), PROCESSORS)
 
 
 def pool_lever(element: Element, *, most: int = MOST_WORKERS, period: float | None = None) -> PoolLever:
     """Return what finds the number of workers by how busy they are."""
-    return PoolLever(element, UtilizationPool(high=most, initial=1), POOL_SECONDS if period is None else period)
+    return PoolLever(
+        element, UtilizationPool(high=most, initial=1, calm=Calm()), POOL_SECONDS if period is None else period
+    )
 
 
 def batch_lever(
@@ -87,7 +92,15 @@ def batch_lever(
     """Return what finds the size of batches; a `target` is in seconds."""
     longest = LONGEST_SECONDS if target is None else min(LONGEST_SECONDS, target / 2)
     shortest = SHORTEST_SECONDS if target is None else 0.0
-    controller = BatchSize(FEWEST_ROWS, MOST_ROWS, get_rows(), target, longest=longest, shortest=shortest)
+    controller = BatchSize(
+        FEWEST_ROWS,
+        MOST_ROWS,
+        get_rows(),
+        target,
+        longest=longest,
+        shortest=shortest,
+        calm=Calm(settling=BATCH_SETTLING),
+    )
     return BatchLever(set_rows, get_rows, controller, begin)
 
 
@@ -105,7 +118,9 @@ def in_flight_lever(element: Element, operator: str) -> InFlightLever:
     own = station()
     assert own is not None
     rows, most = int(own.in_flight), most_in_flight(own.is_async)
-    return InFlightLever(operator, set_rows, WaitingConcurrency(initial=rows, largest_guess=rows, high=most))
+    return InFlightLever(
+        operator, set_rows, WaitingConcurrency(initial=rows, largest_guess=rows, high=most, grain=GRAIN)
+    )
 
 
 def machine_usage() -> Callable[[], float]:
@@ -146,17 +161,22 @@ class FirstBatches(Lever):
     Rows that wait are no work.
     """
 
-    name = "first batches"
+    name, sets = "first batches", "batch_rows"
 
     def __init__(self, set_rows: Callable[[int], None], waiting: Container[str] = (), columns: bool = False) -> None:
         """With `columns` some operator keeps state and takes rows by columns: what it does for a key counts most."""
         most, work = (MOST_COLUMN_ROWS, COLUMN_SECONDS) if columns else (MOST_ROWS, WORK_SECONDS)
         self.controller = BatchWork(FEWEST_ROWS, most, FIRST_ROWS, work)
-        self._set_rows, self._waiting, self._next, self._last = set_rows, waiting, FIRST_LOOK, FlowStats()
+        self.set_number, self._waiting, self._next, self._last = set_rows, waiting, FIRST_LOOK, FlowStats()
 
     def is_due(self, batches: int) -> bool:
         """Tell whether it is time for another look."""
         return batches >= self._next
+
+    @property
+    def looked(self) -> int:
+        """How many batches had come in at the last look: none of them has the size that was set then."""
+        return self._last.batches_in
 
     def period(self, now: FlowStats) -> Period:
         """Return the time since the last look."""
@@ -169,10 +189,6 @@ class FirstBatches(Lever):
             max((each.rows_in for each in done.values()), default=0),
             sum(each.wall for name, each in done.items() if name not in self._waiting),
         )
-
-    def act(self, action: Action) -> None:
-        assert isinstance(action.after, int)
-        self._set_rows(action.after)
 
 
 Ask = Callable[[Callable[[], int]], object]
@@ -207,7 +223,7 @@ class ReplicasLever(_CountLever):
         self, element: Element, ask: Ask, *, most: int = MOST_REPLICAS, left_alone: Collection[str] = ()
     ) -> None:
         super().__init__(element, ask, left_alone)
-        self.controller = Replicas(high=most)
+        self.controller = Replicas(high=most, calm=Calm())
 
     def read(self, period: Period) -> ReplicaStatistics | None:
         """Tell how congested the queues were, before and after each operator with replicas."""
@@ -218,7 +234,9 @@ class ReplicasLever(_CountLever):
         stations = dict(self._element.stations)  # as of one moment: a query may go, and its operators with it
         steered = (each for each in self.steered(period) if each.name in stations)
         found = tuple(_operator(stations[each.name], each, done, period.seconds) for each in steered)
-        return ReplicaStatistics(found, workers=None if settled else self._element.model.active) if found else None
+        if not found:
+            return None
+        return ReplicaStatistics(found, workers=None if settled else self._element.model.active, at=period.now.at)
 
 
 def _operator(
@@ -365,7 +383,7 @@ class BindingLever(Lever):
             cost = spent / came if came else seconds / batches if batches else 0.0
             if label in bindings:
                 loads.append(OperatorLoad(label, bindings[label], waiting.get(label, 0), cost, came))
-        return BindingStatistics(model.active, tuple(loads))
+        return BindingStatistics(model.active, tuple(loads), period.now.at)
 
     def _waiting(self, now: FlowStats) -> dict[str, int]:
         """Return how many batches have left all operators above each operator, and not the operator."""
@@ -381,8 +399,9 @@ class BindingLever(Lever):
         """Rebind an operator; its worker passes it on between two batches."""
         model = self._element.model
         # An operator may have gone with its query since it was measured: then there is nothing to do.
-        if isinstance(model, Bound) and isinstance(action.after, int):
-            model.rebind(action.target, action.after)
+        if isinstance(model, Bound):
+            for operator, worker in new_places(action):
+                model.rebind(operator, worker)
 
 
 def _done(stats: FlowStats) -> Iterator[tuple[str, int, float]]:

@@ -14,35 +14,27 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.clock import waiting_time
-from penstock.connectors.directories import sink_directories
-from penstock.connectors.joined_files import join_files
-from penstock.connectors.part_files import SinkBatches, write_parts
+from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
+from penstock.connectors.part_files import SinkBatches, join_files, write_parts
 from penstock.connectors.paths import locate
 from penstock.connectors.retries import retried
-from penstock.connectors.write import Callback, Console, Directory, FrameCallback, Memory, refuse_file, refuse_strangers
+from penstock.connectors.writer import Delivery, Writer
 from penstock.errors import FlowError
 from penstock.plan.graph import SinkNode
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import Chunk
 from penstock.rows.records import Row, RowType
-from penstock.store.documents import Json
-from penstock.store.objects import LocalStore
+from penstock.store.objects import Json, LocalStore
 from penstock.store.publication import Publication, last_visible, rolls_of
-from penstock.store.retention import retention_of
-from penstock.store.rolling import OWN, Target, staged_name
+from penstock.store.rolling import OWN, Target, retention_of, staged_name
 
 MOST_BYTES = 64_000_000
 """Rows that are kept in memory before they are written to a hidden file, in bytes."""
-
-
-def writer_of(node: SinkNode) -> Any:
-    """Return what a sink's rows go to."""
-    return node.operator.writer
 
 
 class LocalOutputs:
@@ -51,38 +43,38 @@ class LocalOutputs:
     def __init__(self, engine: str, clock: Callable[[], float] = waiting_time) -> None:
         self.results: dict[str, list[Row]] = {}
         self._engine, self._clock = engine, clock
-        self._writers: dict[str, Any] = {}
+        self._sinks: dict[str, _Sink] = {}
         self._lock = threading.Lock()
 
     def add(self, plan: Plan) -> None:
         """Open the sinks of a plan that are not open yet."""
         sink_directories(plan)  # refuses what cannot be
         for node in plan.sinks:
-            if node.name not in self._writers:
-                writer = self._open(plan, node)
+            if node.name not in self._sinks:
+                sink = self._open(plan, node)
                 with self._lock:
-                    self._writers[node.name] = writer
-                    if isinstance(writer, Memory):
-                        self.results[node.name] = []
+                    self._sinks[node.name] = sink
 
-    def _open(self, plan: Plan, node: SinkNode) -> Any:
-        writer = writer_of(node)
-        if isinstance(writer, FrameCallback):
+    def _open(self, plan: Plan, node: SinkNode) -> _Sink:
+        writer = node.operator.writer
+        if writer.needs_spark:
             raise FlowError(
                 f"sink {node.name!r} takes Spark DataFrames; with on={self._engine} use ps.write.parquet(), "
                 f"memory(), console() or a callback of (rows, number)"
             )
-        if isinstance(writer, Directory):
-            declared = plan.nodes[node.inputs[0].node].types[node.inputs[0].index]
-            return _DirectorySink(node, writer, declared, self._clock)
-        return writer
+        if writer.directory is not None:
+            declared = plan.row_type(node.inputs[0])
+            return _DirectorySink(node, writer.directory, declared, self._clock)
+        return _CalledSink(writer, self.results.setdefault(node.name, []) if writer.keeps else None)
 
     def publish(self, number: int, chunks: Mapping[str, Chunk | None]) -> dict[str, int]:
         """Write a batch; return the rows that each sink got."""
         with self._lock:
-            counts = self._publish(number, chunks)
+            for name, chunk in chunks.items():
+                if chunk is not None:
+                    self._sinks[name].write(chunk, number)
             self._show_what_is_due()
-        return counts
+        return {name: 0 if chunk is None else len(chunk) for name, chunk in chunks.items()}
 
     def tick(self) -> None:
         """Show what was written a while ago, though nothing new comes."""
@@ -90,33 +82,45 @@ class LocalOutputs:
             self._show_what_is_due()
 
     def _show_what_is_due(self) -> None:
-        for writer in self._writers.values():
-            if isinstance(writer, _DirectorySink) and writer.is_due():
-                writer.appear()
-
-    def _publish(self, number: int, chunks: Mapping[str, Chunk | None]) -> dict[str, int]:
-        counts = {}
-        for name, chunk in chunks.items():
-            counts[name] = 0 if chunk is None else len(chunk)
-            if chunk is None:
-                continue
-            writer = self._writers[name]
-            if isinstance(writer, _DirectorySink):
-                writer.write(chunk)
-            elif isinstance(writer, Memory):
-                self.results[name].extend(chunk.get_rows())
-            elif isinstance(writer, Callback):
-                writer.function(list(chunk.get_rows()), number)
-            elif isinstance(writer, Console):
-                for row in chunk.get_rows()[: writer.limit]:
-                    print(row)
-        return counts
+        for sink in self._sinks.values():
+            if sink.is_due():
+                sink.appear()
 
     def close(self) -> None:
         """Make visible what was written."""
-        for writer in list(self._writers.values()):
-            if isinstance(writer, _DirectorySink):
-                writer.appear()
+        for sink in list(self._sinks.values()):
+            sink.appear()
+
+
+class _Sink(Protocol):
+    """An open sink."""
+
+    def write(self, chunk: Chunk, number: int) -> None:
+        """Add the rows of a batch."""
+
+    def is_due(self) -> bool:
+        """Tell whether there are rows that should be seen by now."""
+
+    def appear(self) -> None:
+        """Show what there is."""
+
+
+class _CalledSink:
+    """Hand rows on at once."""
+
+    def __init__(self, writer: Writer, results: list[Row] | None) -> None:
+        self._writer, self._results = writer, results
+
+    def write(self, chunk: Chunk, number: int) -> None:
+        if self._results is not None:
+            self._results.extend(chunk.get_rows())
+        self._writer.deliver(Delivery(number, lambda: list(chunk.get_rows())))
+
+    def is_due(self) -> bool:
+        return False
+
+    def appear(self) -> None:
+        pass
 
 
 class _DirectorySink:
@@ -148,8 +152,7 @@ class _DirectorySink:
             {path: self._store}, {node.name: Target.of(self._writer)}, join_files, clock=clock
         )
 
-    def write(self, chunk: Chunk) -> None:
-        """Add rows."""
+    def write(self, chunk: Chunk, number: int) -> None:
         batch = self._columns.encode(chunk)
         self._publication.note(self._name)
         self._batches.append(batch)
@@ -158,12 +161,10 @@ class _DirectorySink:
             self._write_part()
 
     def is_due(self) -> bool:
-        """Tell whether there are rows that should be seen by now."""
         waiting = self._waiting or ({self._name: {"parts": []}} if self._batches else {})
         return self._publication.has_due(waiting, 0.0)
 
     def appear(self) -> None:
-        """Show what there is."""
         self._write_part()
         staged = self._publication.stage(self._waiting, self._epoch, self._run, None)
         for roll in rolls_of(staged).values():

@@ -11,30 +11,38 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from penstock.clock import perf_counter, thread_time
 from penstock.errors import FlowError
 from penstock.flow.hints import check_count, refuse_replicas, replicas_hint
-from penstock.kernels.failures import Failures
-from penstock.kernels.fitting import note_fit
+from penstock.kernels.failures import Failures, note_fit
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.shards import Shard, settle
-from penstock.order.called_executor import CalledExecutor, spread
+from penstock.order.executor import ElasticExecutor, spread
 from penstock.order.parts import SplitBatch, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
 from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
-from penstock.order.reorder import Reorder
 from penstock.plan.graph import KeyedNode
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import concat
-from penstock.threads.batch import Batch, Header
-from penstock.threads.ports import OperatorGate, Output, Outputs, Port
-from penstock.threads.replicas import CALL, URGENT, CalledPort, Replica, Squad
-from penstock.threads.stations import Group, InputPort, PartRows, Rows, StatefulStation, Station, Surroundings, offer
+from penstock.threads.batch import CALL, URGENT, Batch, Header
+from penstock.threads.ports import Output, Outputs
+from penstock.threads.replicas import Replica, Squad
+from penstock.threads.stateful_station import PartRows, StatefulStation
+from penstock.threads.stations import (
+    INNER,
+    Group,
+    InnerPort,
+    InputPort,
+    Rows,
+    Station,
+    Surroundings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,14 @@ class BatchPart:
         return [(port, len(chunk)) for port, chunk, _ in self.parts] or [(0, 0)]
 
 
-Queue = Callable[[Primitives, int], ShardQueue[BatchPart | None]]
+class _Handover(Enum):
+    HANDOVER = "HANDOVER"
+
+
+HANDOVER: Final = _Handover.HANDOVER
+"""What comes behind the last part of a partition that the workers have: the replicas have it from there on."""
+Work: TypeAlias = BatchPart | Literal[_Handover.HANDOVER]
+Queue = Callable[[Primitives, int], ShardQueue[Work]]
 QUEUES: dict[str, Queue] = {"hybrid": HybridQueue, "partitioned": PartitionedQueue, "shared": SharedQueue}
 
 
@@ -74,12 +89,9 @@ class PartitionedStation(StatefulStation):
         if not whole:
             self.part_state()
         self._queue = queue(around.primitives, count)
-        self._reorder: Reorder[tuple[Header, Rows]] = around.reorder(
-            around.primitives, around.slots, first=around.first
-        )
+        self._reorder = self._make_reorder()
         self.counts.permits = 1 if whole else count
-        self._work_gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.parts", count)
-        self.work = _WorkPort(around.primitives, self, self._work_gate, around.in_flight * count)
+        self.work = InnerPort(self, "parts", count)
         self.squad: ShardSquad = ShardSquad(self, count)
 
     def part_state(self) -> None:
@@ -127,16 +139,15 @@ class PartitionedStation(StatefulStation):
         self.squad.deliver = deliver
 
     def take(self, port: int, batch: Batch) -> Outputs[Batch]:
-        """Cut a batch in parts, or, for a token, work on parts."""
-        return self._work() if port < 0 else super().take(port, batch)
+        """Cut a batch in parts, or, called to it, work on parts."""
+        return self._work() if port == INNER else super().take(port, batch)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         replicas = self.squad.has(header.number)
         if replicas and self.squad.takes_over():
             yield from self._hand_over()
         if not replicas and (self._whole or self._is_alone(header)):
-            offer(self._reorder, header.number, (header, self._measured(header, group, self.run)))
-            yield from self._drain()
+            yield from self.leave_in_order(header, self._measured(header, group, self.run))
             return
         wall, cpu = self.around.clock(), thread_time()
         self._separate()
@@ -150,8 +161,7 @@ class PartitionedStation(StatefulStation):
             cpu=thread_time() - cpu,
         )
         if not cut:
-            offer(self._reorder, header.number, (header, {}))
-            yield from self._drain()
+            yield from self.leave_in_order(header, {})
             return
         whole: SplitBatch[Rows, Rows] = SplitBatch(self.around.primitives, len(cut), self._merged)
         found = [(each, BatchPart(header, parts, marks, n, whole)) for n, (each, parts) in enumerate(cut.items())]
@@ -163,11 +173,11 @@ class PartitionedStation(StatefulStation):
             return
         for partition, part in found:
             self._queue.put(partition, part)
-            yield self.work, Batch(header, None)
+            yield self.work, CALL
 
     def _is_alone(self, header: Header) -> bool:
         """Tell whether nothing is under way here and there is nobody to share the work with."""
-        return self.around.active() <= 1 and self._reorder.progress()[0] == header.number
+        return self.around.active() <= 1 and self.progress()[0] == header.number
 
     def _hand_over(self) -> Outputs[Batch]:
         """Give the partitions to the replicas, each behind the last part that was not theirs."""
@@ -176,7 +186,7 @@ class PartitionedStation(StatefulStation):
             if self._whole:
                 yield from self.squad.arrived(partition)
             else:
-                self._queue.put(partition, None)
+                self._queue.put(partition, HANDOVER)
                 yield self.work, CALL
 
     def _cut(self, group: Group, every: bool) -> dict[int, list[PartRows]]:
@@ -188,6 +198,9 @@ class PartitionedStation(StatefulStation):
             if chunk is None:
                 continue
             shards = key_shards(self._operator.keys[port], chunk, count)
+            if len(shards) and (shards == shards[0]).all():  # such as a row that came alone: nothing is copied
+                found.setdefault(int(shards[0]), []).append((port, chunk.slice(0, len(chunk)), shards))
+                continue
             split = split_by_shard(shards)
             for (shard, rows), part in zip(split, chunk.split([rows for _, rows in split]), strict=True):
                 found.setdefault(shard, []).append((port, part, shards[rows]))
@@ -197,16 +210,16 @@ class PartitionedStation(StatefulStation):
         until = self.around.clock() + self.around.turn
         work = self._queue.work(get_ident())
         for partition, part in work:
-            if part is None:
+            if part is HANDOVER:
                 yield from self.squad.arrived(partition)
                 continue
             yield from self.finish(partition, part)
             if self.around.clock() > until:
                 work.close()
                 if self._queue.waiting() > 0 and self.work.size() == 0:
-                    # The tokens of these parts are used up: what one worker leaves, another one must hear of. Who
+                    # The calls for these parts are used up: what one worker leaves, another one must hear of. Who
                     # finds no more to do leaves nothing: the rest is with others, who come back for what waits for it.
-                    yield self.work, URGENT
+                    yield self.work, CALL
                 return
 
     def finish(self, partition: int, part: BatchPart) -> Outputs[Batch]:
@@ -216,8 +229,7 @@ class PartitionedStation(StatefulStation):
         made = self._measured(part.header, [], partial(self._run_part, partition, part))
         whole = part.whole.finish(part.number, made)
         if whole is not EMPTY:
-            offer(self._reorder, part.header.number, (part.header, whole))
-            yield from self._drain()
+            yield from self.leave_in_order(part.header, whole)
 
     def _run_part(self, partition: int, part: BatchPart, header: Header, group: Group, failures: Failures) -> Rows:
         made = self._run_on(self._each[partition], part.header, part.parts, part.marks, failures, own=True)
@@ -230,14 +242,6 @@ class PartitionedStation(StatefulStation):
         ports = {port for result in results for port in result}
         return {port: concat([result[port] for result in results if port in result]).sorted() for port in ports}
 
-    def _drain(self) -> Outputs[Batch]:
-        for header, made in self._reorder.drain():
-            yield from self.leave(header, made)
-
-    def progress(self) -> tuple[int, int]:
-        """Return the oldest batch that has not left and how many later ones wait for it."""
-        return self._reorder.progress()
-
 
 class ShardSquad(Squad):
     """The replicas of a partitioned operator: each has some of the partitions, by a table that may change any time."""
@@ -246,7 +250,7 @@ class ShardSquad(Squad):
 
     def __init__(self, owner: PartitionedStation, partitions: int) -> None:
         super().__init__(owner, most=partitions)
-        self._executor: CalledExecutor[BatchPart] | None = None
+        self._executor: ElasticExecutor[BatchPart] | None = None
         self._since = 0
         self._taking_over = False
         self.table: tuple[int, ...] = ()
@@ -272,7 +276,7 @@ class ShardSquad(Squad):
             self._since, self._taking_over = first, begun
             if not begun:
                 self.owner.part_state()
-            self._executor = CalledExecutor(self.owner.around.primitives, self.table, len(self.members), begun)
+            self._executor = ElasticExecutor(self.owner.around.primitives, self.table, len(self.members), begun)
             return
         for partition, replica in spread(self.table, count):
             self.move(partition, replica)
@@ -382,17 +386,3 @@ def check_most(station: Station, count: int) -> None:
 
 def _not_started(port: InputPort, batch: Batch) -> None:
     raise RuntimeError("nobody runs the operator yet")
-
-
-class _WorkPort(CalledPort):
-    """Where the workers of a partitioned operator are called: a token for each part."""
-
-    def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch], capacity: int) -> None:
-        Port.__init__(self, primitives, f"{station.name}.parts", gate, capacity)
-        self.station, self.index, self.counts = station, -1, station.counts.ports[0]
-
-    def note_queued(self, batch: Batch) -> None:
-        """Count nothing: parts are counted where they are cut."""
-
-    def note_taken(self, batch: Batch) -> None:
-        """Count nothing."""

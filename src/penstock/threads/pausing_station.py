@@ -10,7 +10,8 @@ from penstock.kernels.marks import closed_ports, closings, watermark
 from penstock.kernels.pausing import InSteps, PausingRunner
 from penstock.threads.batch import Batch, Header
 from penstock.threads.ports import PAUSE, KeepGoing, Outputs
-from penstock.threads.stations import Group, Rows, StatefulStation
+from penstock.threads.stateful_station import StatefulStation
+from penstock.threads.stations import Group, Rows
 
 
 class PausingStation(StatefulStation):
@@ -21,7 +22,7 @@ class PausingStation(StatefulStation):
         for state in self.states().values():
             self._operator.logic.let_go(state)
 
-    def pressure(self) -> tuple[Collection[int], Collection[int]]:
+    def pressure(self) -> tuple[Collection[int], Collection[int] | None]:
         """Tell which ports hold many rows that are not waited for, and which are waited for; any thread may ask."""
         return self._operator.logic.pressure(self._shards[0].states.get(None))
 

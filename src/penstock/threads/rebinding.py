@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from penstock.order.primitives import EMPTY, Cell, Empty, Fifo, Primitives, Table
+from penstock.order.primitives import EMPTY, Cell, Counter, Empty, Fifo, Primitives, Table
 
 T = TypeVar("T")
 
@@ -57,19 +57,20 @@ class BindingTable(Generic[T]):
     def __init__(
         self, primitives: Primitives, owners: Sequence[int], workers: int, wake: Callable[[int], None]
     ) -> None:
-        operators = range(len(owners))
-        self._owners: list[Cell[int]] = [primitives.cell(f"owner[{o}]", owners[o]) for o in operators]
-        self._expected: list[Cell[int]] = [primitives.cell(f"expected[{o}]", 0) for o in operators]
-        self._early: list[Table[int, BoundTask[T]]] = [primitives.table(f"early[{o}]") for o in operators]
-        self._requests = [primitives.counter(f"requests[{o}]") for o in operators]
-        self._granted: list[Cell[int]] = [primitives.cell(f"granted[{o}]", -1) for o in operators]
+        self._owners: list[Cell[int]] = []
+        self._expected: list[Cell[int]] = []
+        self._early: list[Table[int, BoundTask[T]]] = []
+        self._requests: list[Counter] = []
+        self._granted: list[Cell[int]] = []
         self._urgent: list[Fifo[Rebind]] = [primitives.fifo(f"urgent[{w}]") for w in range(workers)]
         self._tasks: list[Fifo[BoundTask[T]]] = [primitives.fifo(f"tasks[{w}]") for w in range(workers)]
         self._aside: list[BoundTask[T] | None] = [None] * workers
         """What each worker has put aside; its own business until it asks for the next task."""
         self._wake, self._primitives = wake, primitives
+        for owner in owners:
+            self.add(owner)
 
-    def add(self, owner: int, first: int) -> int:
+    def add(self, owner: int, first: int = 0) -> int:
         """Bind one more operator, whose first task has the number `first`; return the operator's own number.
 
         One thread adds operators, and submits their first tasks; the others hear of them by those tasks.

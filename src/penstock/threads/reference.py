@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import monotonic, time_of_day
-from penstock.connectors.feeds import Feed, make_feed
-from penstock.connectors.refreshing import Refreshing, read_table
+from penstock.connectors.reader import Feed
 from penstock.connectors.sequence import InputSequence
+from penstock.connectors.tables import Refreshing, read_table
 from penstock.operators.base import Source
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import Chunk, row_chunk
@@ -62,7 +62,7 @@ class ReferenceRun(Engine):
     def run(self) -> None:
         """Run until all sources are exhausted, or `stop` is called."""
         feeds = {
-            node.name: make_feed(node.operator.reader, node.name, monotonic)
+            node.name: node.operator.reader.feed(node.name, monotonic)
             for node in self._plan.sources
             if isinstance(node.operator, Source)
         }
@@ -113,4 +113,4 @@ class ReferenceRun(Engine):
         """Take the rows that a sink has got in this epoch."""
         rows, self._engine.results[sink] = self._engine.results[sink], []
         read = self._plan.nodes[sink].inputs[0]
-        return row_chunk(rows, self._plan.nodes[read.node].types[read.index]) if rows else None
+        return row_chunk(rows, self._plan.row_type(read)) if rows else None

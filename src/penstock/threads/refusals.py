@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.connectors.read import Frame
 from penstock.errors import FlowError
 from penstock.plan.plan import Plan
 
@@ -10,7 +9,7 @@ from penstock.plan.plan import Plan
 def refuse_frames(plan: Plan, engine: str) -> None:
     """Refuse sources that only Spark can read."""
     for node in plan.sources:
-        if isinstance(node.operator.reader, Frame):
+        if node.operator.reader.needs_spark:
             raise FlowError(
                 f"source {node.name!r} is a Spark DataFrame, which on={engine} cannot read; use "
                 f"on=ps.Spark(...), or read the files with ps.read"

@@ -14,23 +14,23 @@ from collections.abc import Callable
 
 from penstock.clock import perf_counter
 from penstock.order.primitives import Primitives
-from penstock.threads.batch import Batch
+from penstock.threads.batch import URGENT, Batch
 from penstock.threads.ports import OperatorGate, Outputs
 from penstock.threads.stateless_station import StatelessStation
 from penstock.threads.stations import InputPort, Link, Station
 
 MOST_REPLICAS = 64
 """Of an operator without memory, whoever asks for them: far more than processors, because some of them wait."""
-CALL: Batch = Batch(None, None)  # type: ignore[arg-type]
-"""Calls a worker to a replica whose work waits elsewhere."""
-URGENT: Batch = Batch(None, None)  # type: ignore[arg-type]
-"""The same from one that is called itself, and must not wait for room: those that wait for each other wait for ever."""
 
 
-class CalledPort(InputPort):
-    """A port that calls come to."""
+class ReplicaPort(InputPort):
+    """The queue of a replica. It is short: what waits in it cannot be dealt to another one any more."""
 
     inside = True
+
+    def __init__(self, primitives: Primitives, replica: Replica, capacity: int) -> None:
+        super().__init__(primitives, replica, 0, max(2, capacity // 4))
+        self._tasks = primitives.counter(f"{replica.label}.tasks")
 
     def try_push(self, batch: Batch) -> bool:
         """Add a batch; an urgent call always finds room."""
@@ -38,14 +38,6 @@ class CalledPort(InputPort):
             return super().try_push(batch)
         self._queue.push(batch)
         return True
-
-
-class ReplicaPort(CalledPort):
-    """The queue of a replica. It is short: what waits in it cannot be dealt to another one any more."""
-
-    def __init__(self, primitives: Primitives, replica: Replica, capacity: int) -> None:
-        super().__init__(primitives, replica, 0, max(2, capacity // 4))
-        self._tasks = primitives.counter(f"{replica.label}.tasks")
 
     def sequence(self, batch: Batch) -> int:
         """Number a batch among those of the replica, which gets only some."""

@@ -11,7 +11,7 @@ from penstock.order.primitives import Empty
 from penstock.plan.graph import Node
 from penstock.threads.batch import Batch, Header
 from penstock.threads.ports import Output, Outputs, Port
-from penstock.threads.stations import InputPort, Rows, Station, Surroundings
+from penstock.threads.stations import INNER, InputPort, Rows, Station, Surroundings
 
 
 class SourceStation(Station):
@@ -55,7 +55,7 @@ class SourcePort(InputPort):
     def __init__(self, station: SourceStation, capacity: int) -> None:
         primitives, clock = station.around.primitives, station.around.clock
         Port.__init__(self, primitives, f"{station.name}.intake", station.gate, capacity, clock)
-        self.station, self.index, self.counts = station, -1, station.counts.ports[0]
+        self.station, self.index, self.counts = station, INNER, station.counts.ports[0]
         self._room = Event()
 
     def pop(self) -> Batch | Empty:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from penstock.kernels.failures import Failures
 from penstock.kernels.stateless import run_stateless
 from penstock.operators.calling import open_calling
-from penstock.order.reorder import Reorder
 from penstock.plan.graph import Node
 from penstock.threads.batch import Batch, Header
 from penstock.threads.ports import Outputs
-from penstock.threads.stations import Group, InputPort, Rows, Station, Surroundings, offer
+from penstock.threads.stations import Group, InputPort, Rows, Station, Surroundings
 
 
 class StatelessStation(Station):
@@ -22,10 +21,7 @@ class StatelessStation(Station):
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
         self._width = around.plan.layout.shapes[node.name].width
-        # Enough slots that no worker is ever refused.
-        self._reorder: Reorder[tuple[Header, Rows]] = around.reorder(
-            around.primitives, around.slots, first=around.first
-        )
+        self._reorder = self._make_reorder()
         self.deal: Callable[[Batch], InputPort | None] = _keep
         """Says which replica is to do a batch; None is whoever asks."""
         self._calling = open_calling(node.operator, node.name)
@@ -40,10 +36,7 @@ class StatelessStation(Station):
 
     def serve(self, batch: Batch) -> Outputs[Batch]:
         """Do the work for a batch, and send on what is next in order."""
-        header = batch.header
-        offer(self._reorder, header.number, (header, self._measured(header, [batch.chunk], self.run)))
-        for ready, made in self._reorder.drain():
-            yield from self.leave(ready, made)
+        return self.leave_in_order(batch.header, self._measured(batch.header, [batch.chunk], self.run))
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Take the rows through the operator."""
@@ -60,10 +53,6 @@ class StatelessStation(Station):
         """Let go of what calls use."""
         if self._calling is not None:
             self._calling.close()
-
-    def progress(self) -> tuple[int, int]:
-        """Return the oldest batch that has not left and how many later ones wait for it."""
-        return self._reorder.progress()
 
 
 def _keep(batch: Batch) -> None:

@@ -9,35 +9,27 @@ from __future__ import annotations
 import dataclasses
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 import numpy as np
 
 from penstock.clock import thread_time
 from penstock.errors import PenstockError
-from penstock.kernels.failures import Failure, Failures
-from penstock.kernels.fitting import fitted
-from penstock.kernels.hot_keys import HotKeys
-from penstock.kernels.keyed import KeyedRunner
-from penstock.kernels.marks import Steps, arrival, watermark
-from penstock.kernels.row_keys import key_shards
-from penstock.kernels.running import new_states
-from penstock.kernels.shards import Forgetting, Partitions, Shard, settle
-from penstock.kernels.state_columns import ColumnStates
+from penstock.kernels.failures import Failure, Failures, fitted
 from penstock.kernels.stateless import run_stateless
 from penstock.operators.base import Source
 from penstock.order.fanin import BatchFanIn
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import MakeReorder, Reorder, ReorderBuffer
-from penstock.plan.graph import KeyedNode, Node
-from penstock.plan.plan import Plan, takes_marks
+from penstock.plan.graph import Node
+from penstock.plan.plan import Plan
 from penstock.plan.positions import Shape
-from penstock.rows.chunk import Chunk, Ints, concat
+from penstock.rows.chunk import Chunk, concat
 from penstock.rows.records import RowType
 from penstock.statistics import Totals
-from penstock.threads.batch import Batch, Header, Taken
+from penstock.threads.batch import Batch, Call, Header, Taken
 from penstock.threads.policies import MeasuredFlow, MeasuredPort
 from penstock.threads.ports import OperatorGate, Output, Outputs, Port
 
@@ -51,12 +43,13 @@ SOON = 0.001
 
 It costs some 30 us. Were workers to stay for their whole quantum, outputs would wait below as long."""
 
+INNER = -1
+"""The number of a port that is none of the operator's inputs."""
+
 Rows = dict[int, Chunk]
 """What an operator gives for a batch: the rows of each output port that has any."""
 Group = list[Chunk | None]
 """The rows of one batch on each input port."""
-PartRows = tuple[int, Chunk, Ints]
-"""Rows of one input port, with the partition of each."""
 
 
 class InputPort(Port[Batch]):
@@ -79,13 +72,13 @@ class InputPort(Port[Batch]):
         self.station.counts.add(below_full=seconds if full else 0.0, below_taken=0.0 if full else seconds)
 
     def note_queued(self, batch: Batch) -> None:
-        """Count a batch that waits; a call to a replica is none."""
-        if batch.header is not None:
+        """Count a batch that waits; a call is none."""
+        if not isinstance(batch, Call):
             self.counts.came(batch.header.number, len(batch), batch.header.entered, self.inside)
 
     def note_taken(self, batch: Batch) -> None:
         """Count a batch that waits no more."""
-        if batch.header is not None:
+        if not isinstance(batch, Call):
             self.counts.went(batch.header.number, len(batch), self.inside)
 
     def note_workers(self, change: int) -> None:
@@ -96,6 +89,27 @@ class InputPort(Port[Batch]):
         """Count a batch that waits again, or waits no more."""
         begun = None if batch is None else (batch.header.number, len(batch), batch.header.entered)
         self.station.counts.set_begun(begun)
+
+
+class InnerPort(InputPort):
+    """Where a station has its own workers called, for batches that it took before and for parts of them.
+
+    There is always room, for there is no more than the element admits, and who brings a batch may be no worker.
+    """
+
+    inside = True
+
+    def __init__(self, station: Station, name: str, permits: int | None = None) -> None:
+        primitives = station.around.primitives
+        gate: OperatorGate[Batch] = OperatorGate(primitives, f"{station.name}.{name}", permits)
+        Port.__init__(self, primitives, gate.name, gate, 1)
+        self.station, self.index, self.counts = station, INNER, station.counts.ports[0]
+
+    def try_push(self, batch: Batch) -> bool:
+        """Add a batch."""
+        self.note_queued(batch)
+        self._queue.push(batch)
+        return True
 
 
 @dataclass(frozen=True)
@@ -164,6 +178,8 @@ class Station:
     permits: int | None = 1
     squad: Squad | None = None
     """Its replicas, where it can have some."""
+    _reorder: Reorder[tuple[Header, Rows]] | None = None
+    """Puts batches back in order, where several workers may be in the operator."""
     host: Station | None = None
     """The station whose worker runs it, too, without a queue in between: of a sink, the one that feeds it."""
 
@@ -183,8 +199,8 @@ class Station:
         self.gate: OperatorGate[Batch] = OperatorGate(around.primitives, node.name, self.permits)
         self.ports = [InputPort(around.primitives, self, i, around.capacity) for i in range(len(node.inputs))]
         self.links: list[Link] = []
-        self._fan_in: BatchFanIn[Batch, list[Batch]] | None = (
-            BatchFanIn(len(self.ports), list, first=around.first) if len(self.ports) > 1 else None
+        self._fan_in: BatchFanIn[Batch] | None = (
+            BatchFanIn(len(self.ports), first=around.first) if len(self.ports) > 1 else None
         )
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
@@ -208,11 +224,23 @@ class Station:
         if self._fan_in is None:
             yield from self._take_group(batch.header, [batch.chunk])
             return
-        for _, group in self._fan_in.add(port, batch.header.number, batch):
+        for group in self._fan_in.add(port, batch.header.number, batch):
             yield from self._take_group(group[0].header, [each.chunk for each in group])
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         yield from self.leave(header, self._measured(header, group, self.run))
+
+    def _make_reorder(self) -> Reorder[tuple[Header, Rows]]:
+        """Make a reorder buffer with enough slots that no worker is ever refused."""
+        around = self.around
+        return around.reorder(around.primitives, around.slots, first=around.first)
+
+    def leave_in_order(self, header: Header, made: Rows) -> Outputs[Batch]:
+        """Send on what a batch led to once it is next in order, and what waited for it."""
+        assert self._reorder is not None
+        offer(self._reorder, header.number, (header, made))
+        for ready, rows in self._reorder.drain():
+            yield from self.leave(ready, rows)
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
         """Do the operator's work for one batch."""
@@ -301,7 +329,7 @@ class Station:
 
     def progress(self) -> tuple[int, int]:
         """Return the oldest batch that has not left and how many later ones wait for it, where that can be."""
-        return 0, 0
+        return (0, 0) if self._reorder is None else self._reorder.progress()
 
 
 class UnionStation(Station):
@@ -313,108 +341,6 @@ class UnionStation(Station):
         # One by one first, because rows of different types forget theirs here.
         chunks = [run_stateless(self.node, chunk.widened(width), failures)[0] for chunk in group if chunk is not None]
         return {0: concat(chunks).sorted()} if chunks else {}
-
-
-class StatefulStation(Station):
-    """Run a keyed operator as a whole, one batch after the other."""
-
-    node: KeyedNode
-
-    def __init__(self, node: KeyedNode, around: Surroundings) -> None:
-        super().__init__(node, around)
-        operator = node.operator
-        self._operator = operator
-        # Without timers all partitions may share one dict: they have no key in common, and no need to be told apart.
-        # Columns are one worker's at a time, so each partition has its own.
-        states = new_states(node)
-        self._one_dict = operator.logic.emits != "timed" and not isinstance(states, ColumnStates)
-        self._have(self._make_shards(1, states))
-        self._shape = around.plan.layout.shapes[node.name]
-        self._marked = takes_marks(node)
-        self._no_marks = Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
-        self._lone = all(around.plan.readers[port] == 1 for port in node.inputs)
-        """Whether nobody else reads what comes here."""
-        self.hot: HotKeys | None = None
-        """Samples keys for whoever has put it here."""
-
-    def _make_shards(self, count: int, states: MutableMapping[Any, Any]) -> dict[int, Shard]:
-        """Make partitions that share their states if they may, and are empty if not."""
-        # Nobody asks what has changed, so nobody notes it.
-        known = Forgetting()
-        return {
-            number: Shard(states if self._one_dict else new_states(self.node), all_touched=True, forgetting=known)
-            for number in range(count)
-        }
-
-    def _have(self, shards: dict[int, Shard]) -> None:
-        self._shards = shards
-        # What one worker takes whole is counted by itself: it would look like the load of the first partition.
-        self.whole = Shard(shards[0].states, all_touched=True, forgetting=shards[0].forgetting)
-        self._all = Partitions({0: self.whole} if self._one_dict else shards)
-        self._each = {number: Partitions({number: shard}) for number, shard in shards.items()}
-
-    def states(self) -> dict[Any, Any]:
-        """Return the state of each key, as it is held: for a station that no worker is in."""
-        self._settle()
-        return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
-
-    def _settle(self) -> None:
-        """Have the states of all keys with their shards; for whoever is alone with them."""
-        for each in (self._all, *self._each.values()):
-            settle(each)
-
-    def restore(self, states: dict[Any, Any]) -> None:
-        """Take the states that another station of the operator had, and their timers; for one partition."""
-        assert len(self._shards) == 1
-        shard = self._shards[0]
-        shard.states.update(states)
-        if self._marked:
-            shard.load_timers(self._operator.logic)
-
-    def state(self) -> list[Mapping[Any, Any]]:
-        """Return the state of all keys, as it is: it may change while it is looked at."""
-        aside = [each.aside for each in (self._all, *self._each.values())]
-        held = {id(shard.states): shard.states for shard in self._shards.values()}
-        return [*held.values(), *(each.states() for each in aside if each is not None)]
-
-    def partitions(self) -> tuple[tuple[int, float], ...]:
-        """Return the rows and seconds of each partition, without those that one worker took whole."""
-        return tuple((shard.rows, shard.seconds) for shard in self._shards.values())
-
-    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
-        """Run the operator over the rows of all ports and the marks among them."""
-        for each in self._each.values():
-            settle(each)
-        parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
-        return self._run_on(self._all, header, parts, self._marks(header), failures, self._lone)
-
-    def _shards_of(self, port: int, chunk: Chunk) -> Ints:
-        """Return the partition of each row, as far as it matters where one worker has them all."""
-        if self._one_dict or len(self._shards) == 1:
-            return np.zeros(len(chunk), np.int64)
-        assert self._operator.keys is not None
-        return key_shards(self._operator.keys[port], chunk, len(self._shards))
-
-    def _marks(self, header: Header) -> Steps:
-        if self._marked and header.steps:
-            # Where rows have their time from the marks, each of them counts.
-            grid = None if self._operator.by_arrival else self._operator.logic.mark_grid
-            return arrival(self._shape.marks, dict(header.steps), dict(header.marks), self._shape.width, grid)
-        return self._no_marks
-
-    def _run_on(
-        self, shards: Partitions, header: Header, parts: list[PartRows], marks: Steps, failures: Failures, own: bool
-    ) -> Rows:
-        """Run the operator over rows that are its `own`, or that others read, too."""
-        water = watermark(self._shape.marks, dict(header.marks))
-        runner = KeyedRunner(self.node, self._shape.width, header.number, shards, failures, hot=self.hot)
-        # Without a GIL a chunk ends with the thread that made it, and that one would hand each row of it back to this
-        # one, which is about to make them.
-        lent = [chunk for _, chunk, _ in parts if own and chunk.rows is None]
-        made = runner.run(parts, marks, water)
-        for chunk in lent:
-            chunk.rows = None
-        return made
 
 
 def offer(buffer: Reorder[T], number: int, value: T) -> None:

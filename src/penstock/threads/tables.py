@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.connectors.refreshing import Refreshing, read_table
+from penstock.connectors.tables import Refreshing, read_table
 from penstock.plan.plan import Plan
 from penstock.threads.element import Element
 from penstock.threads.lookup_station import LookupStation

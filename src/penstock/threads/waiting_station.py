@@ -10,13 +10,12 @@ from penstock.kernels.stateless import Called, gathered, run_stateless, waiting_
 from penstock.kernels.waiting import InFlight, Job, make_window
 from penstock.operators.calling import Tally
 from penstock.operators.stateless import PerRow, check_in_flight
-from penstock.order.primitives import Primitives
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk
 from penstock.threads.batch import Batch, Header
-from penstock.threads.ports import OperatorGate, Outputs, Port
+from penstock.threads.ports import Outputs
 from penstock.threads.stateless_station import StatelessStation
-from penstock.threads.stations import Group, InputPort, Rows, Station, Surroundings, offer
+from penstock.threads.stations import INNER, Group, InnerPort, InputPort, Rows, Surroundings
 
 
 class WaitingStation(StatelessStation):
@@ -78,8 +77,7 @@ class SpanningStation(WaitingStation):
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)
-        gate: OperatorGate[Batch] = OperatorGate(around.primitives, f"{node.name}.done", None)
-        self.work = DonePort(around.primitives, self, gate)
+        self.work = InnerPort(self, "done")
         self._deliver: Callable[[InputPort, Batch], None]
 
     def start(self, deliver: Callable[[InputPort, Batch], None]) -> None:
@@ -88,13 +86,12 @@ class SpanningStation(WaitingStation):
 
     def take(self, port: int, batch: Batch) -> Outputs[Batch]:
         """Begin with a batch, or end with one whose rows are done."""
-        return self._finish(batch) if port < 0 else super().take(port, batch)
+        return self._finish(batch) if port == INNER else super().take(port, batch)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
         chunk = group[0]
         if chunk is None or not len(chunk):
-            offer(self._reorder, header.number, (header, {}))
-            yield from self._drain()
+            yield from self.leave_in_order(header, {})
             return
         try:
             chunk = chunk.widened(self._width)
@@ -115,8 +112,7 @@ class SpanningStation(WaitingStation):
     def _finish(self, batch: Batch) -> Outputs[Batch]:
         assert isinstance(batch, _Done)
         made = self._measured(batch.header, [batch.chunk], partial(self._gather, batch.job))
-        offer(self._reorder, batch.header.number, (batch.header, made))
-        yield from self._drain()
+        return self.leave_in_order(batch.header, made)
 
     def _gather(self, job: Job, header: Header, group: Group, failures: Failures) -> Rows:
         (chunk,) = group
@@ -126,10 +122,6 @@ class SpanningStation(WaitingStation):
             return gathered(job, node, chunk, failures)
 
         return run_stateless(self.node, chunk, failures, caller)
-
-    def _drain(self) -> Outputs[Batch]:
-        for header, made in self._reorder.drain():
-            yield from self.leave(header, made)
 
 
 class _Done(Batch):
@@ -142,19 +134,3 @@ class _Done(Batch):
     def __init__(self, header: Header, chunk: Chunk, job: Job) -> None:
         super().__init__(header, chunk)
         object.__setattr__(self, "job", job)
-
-
-class DonePort(InputPort):
-    """Where workers are called for batches whose rows are done; it has room for all that can be in flight."""
-
-    inside = True
-
-    def __init__(self, primitives: Primitives, station: Station, gate: OperatorGate[Batch]) -> None:
-        Port.__init__(self, primitives, f"{station.name}.done", gate, 1)
-        self.station, self.index, self.counts = station, -1, station.counts.ports[0]
-
-    def try_push(self, batch: Batch) -> bool:
-        """Add a batch; the thread that brings it must not be made to run operators, so there is always room."""
-        self.note_queued(batch)
-        self._queue.push(batch)
-        return True

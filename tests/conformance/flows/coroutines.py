@@ -7,31 +7,31 @@ import pyarrow.compute as pc
 from penstock.flow import Stream, operate
 from penstock.operators import aggregates as agg
 from penstock.operators import library
-from penstock.operators.coroutine import Operator, OperatorContext
+from penstock.operators.coroutine import Coroutine, CoroutineContext
 from penstock.operators.library import feedback
 from penstock.operators.windows import Count
 
 from .cases import EVENTS, MESSY, UNEVEN, ZEROS, Sources, case, inverse, two
 
 
-class Pairs(Operator):
+class Pairs(Coroutine):
     """Pair the rows of two ports, and tell at the end how many pairs there were and what is left."""
 
     inputs, outputs = 2, 2
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1, 1: 1}):
             ctx.state["pairs"] = ctx.state.get("pairs", 0) + 1
             await ctx.emit((ctx.pop(0), ctx.pop(1)))
         await ctx.emit((ctx.state.get("pairs", 0), ctx.len(0), ctx.len(1), ctx.closed(0)), port=1)
 
 
-class Runs(Operator):
+class Runs(Coroutine):
     """Emit what is there whenever one port has three rows or the other two, and all that is left at the end."""
 
     inputs = None
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while True:
             more = await ctx.wait_for_any({0: 3, ctx.inputs - 1: 2})
             ctx.state["rounds"] = ctx.state.get("rounds", 0) + 1
@@ -44,19 +44,19 @@ class Runs(Operator):
                 return
 
 
-class FirstFew(Operator):
+class FirstFew(Coroutine):
     """Pass three rows and be done."""
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while ctx.state.get("passed", 0) < 3 and await ctx.wait_for_all({0: 1}):
             ctx.state["passed"] = ctx.state.get("passed", 0) + 1
             await ctx.emit(ctx.pop().v)
 
 
-class Differences(Operator):
+class Differences(Coroutine):
     """Look at two rows, take one: state that is in the port alone."""
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 2}):
             await ctx.emit({"t": ctx.peek(0, 1).t, "step": ctx.peek(0, 1).v - ctx.pop().v})
 
@@ -101,13 +101,13 @@ def a_coroutine_with_one_stream_in_two_ports(s: Sources) -> None:
     pairs.map(lambda pair: (pair[0].v, pair[1].v)).union(end, b.map(lambda r: r.v)).sink("out")
 
 
-class Told(Operator):
+class Told(Coroutine):
     """Pair rows of all ports; where that can be no more, tell which ports are closed, and pass on what comes."""
 
     inputs = None
     restartable = True
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         ports = range(ctx.inputs)
         while await ctx.wait_for_all(dict.fromkeys(ports, 1)):
             await ctx.emit(tuple(ctx.pop(port).v for port in ports))
@@ -129,12 +129,12 @@ def a_coroutine_with_a_port_that_ends_first(s: Sources) -> None:
     told.union(b.map(lambda r: r.v)).sink("out")
 
 
-class EndTime(Operator):
+class EndTime(Coroutine):
     """Drop pairs, and tell when there can be no more."""
 
     inputs = 2
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1, 1: 1}):
             ctx.pop(0), ctx.pop(1)
         await ctx.emit((ctx.closed(0), ctx.closed(1), ctx.time))
@@ -176,10 +176,10 @@ def a_feedback_with_an_input_that_ends_first(s: Sources) -> None:
 
 @case(SHORT_AND_LONG, ({"a": 2, "b": 3}, {"a": 1, "b": 2}, {"b": 4}), fails=True)
 def fails_when_a_port_closes(s: Sources) -> None:
-    class Fails(Operator):
+    class Fails(Coroutine):
         inputs = 2
 
-        async def process(self, ctx: OperatorContext) -> None:
+        async def process(self, ctx: CoroutineContext) -> None:
             while await ctx.wait_for_all({0: 1, 1: 1}):
                 await ctx.emit(ctx.pop(0).v + ctx.pop(1).v)
             raise ValueError(f"{ctx.len(0)} and {ctx.len(1)} are left")
@@ -234,12 +234,12 @@ def library_join(s: Sources) -> None:
     operate(library.Join("k", lambda x, y: (x.k, x.v, y.v), rows=3), s("a"), s("b")).sink("out")
 
 
-class Forgetful(Operator):
+class Forgetful(Coroutine):
     """Take only rows of port 0, so that those of port 1 pile up."""
 
     inputs = 2
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1}):
             await ctx.emit(ctx.pop(0).v)
 
@@ -249,10 +249,10 @@ def fails_where_too_many_rows_wait(s: Sources) -> None:
     operate(Forgetful(), s("a"), s("b"), max_pending=4).sink("out")
 
 
-class FailsAtTheEnd(Operator):
+class FailsAtTheEnd(Coroutine):
     """Raise once the ports have closed."""
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 2}):
             await ctx.emit(ctx.pop().v)
         raise ValueError(f"{ctx.len()} left")
@@ -268,12 +268,12 @@ def fails_in_a_coroutine(s: Sources) -> None:
     operate(library.Merge(inverse), s()).sink("out")
 
 
-class Rate(Operator):
+class Rate(Coroutine):
     """Pass every n-th row, n being what was fed back last; tell how many have passed."""
 
     inputs, outputs, control = 2, 2, (1,)
 
-    async def process(self, ctx: OperatorContext) -> None:
+    async def process(self, ctx: CoroutineContext) -> None:
         state = ctx.state
         while await ctx.wait_for_any({0: 1, 1: 1}):
             if ctx.len(1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.operators import aggregates as agg
-from penstock.operators.expression_functions import expr
+from penstock.operators.expressions import expr
 
 from .cases import EVENTS, MESSY, Sources, case
 

@@ -57,6 +57,19 @@ def test_below_saturation_all_is_processed() -> None:
     assert cluster.processed / 20.0 == pytest.approx(4_000, rel=0.02)
 
 
+def test_tuples_wait_at_their_source_while_it_is_stopped() -> None:
+    running, stopped = small(rate=4_000.0), small(rate=4_000.0)
+    running.run(10.0)
+    stopped.run(2.0)
+    stopped.stopped = True
+    stopped.run(2.0)
+    stopped.stopped = False
+    stopped.run(6.0)
+    assert stopped.processed == pytest.approx(running.processed, rel=0.001)
+    # Those of two seconds, a fifth of all, wait for half of that, and then for each other.
+    assert stopped.waited / stopped.arrived > running.waited / running.arrived + 0.2
+
+
 def test_synchronization_costs_by_hand() -> None:
     costs = ReassignmentCosts()
     assert costs.global_sync(1) == pytest.approx(0.2)

@@ -23,6 +23,7 @@ from penstock.threads.models.bound import Bound
 from penstock.threads.settings import Settings
 
 from ...how import how
+from ...patience import PATIENCE
 
 ENGINES = ["sequential", "threads", pytest.param("spark", marks=pytest.mark.spark)]
 NO_SUMO = pytest.mark.skipif(
@@ -121,7 +122,7 @@ class TestQueries:
             gone = run.cancel_query("average-0")
             assert run.queries == ["agents-0", "average-1", "top-0"]
             gate.open_all()
-            assert run.await_end(60)
+            assert run.await_end(PATIENCE)
         whole = oracle(table)
         found = answers(run)
         assert found["agents"] == whole["agents"]

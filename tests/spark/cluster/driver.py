@@ -42,8 +42,7 @@ def main(sources: str, work: Path) -> None:
     sys.path.insert(0, sources)
     import penstock as ps
     from penstock.rows.keys import SHARDS
-    from penstock.spark.executors import Executors
-    from penstock.spark.session import make_session
+    from penstock.spark.session import Executors, make_session
 
     # A JVM that lives for seconds has no time to optimize.
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

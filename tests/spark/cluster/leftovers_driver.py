@@ -1,7 +1,8 @@
 """Run a flow on `local-cluster`, and tell what is left behind. Usage: leftovers_driver.py SOURCES WORK MODE.
 
-MODE is "fixed", two executors; "dynamic", where Spark gives back those that are idle for three seconds; or "frame", a
-streaming DataFrame in local mode. A line of JSON is printed after each epoch, and when nothing changes any more.
+MODE is "fixed", two executors; "dynamic", where Spark gives back those that are idle for three seconds; or "local",
+local mode, where a second flow then reads a streaming DataFrame. A line of JSON is printed after each epoch, and when
+nothing changes any more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 EPOCHS, EPOCH_ROWS = 4, 60
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds that all waiting takes at the most, for what does not go by itself."""
 MOST_FILES = {"fixed": 6, "dynamic": 6, "frame": 2, "local": 4}
 """Once Spark has removed what it is told to, which it does in its own time.
@@ -46,7 +47,7 @@ def main(sources: str, work: Path, mode: str) -> None:
         allocation + "minExecutors": "0",
         allocation + "initialExecutors": "2",
     }
-    master = "local[2,4]" if mode in ("frame", "local") else "local-cluster[2,1,900]"
+    master = "local[2,4]" if mode == "local" else "local-cluster[2,1,900]"
     session = make_session("leftovers", master=master, settings=settings)
     scala = session.sparkContext._jsc.sc()
 
@@ -54,9 +55,6 @@ def main(sources: str, work: Path, mode: str) -> None:
         files = [*work.glob("local/**/shuffle_*.data"), *work.glob("workers/**/shuffle_*.data")]
         executors = int(scala.getExecutorIds().size())
         return {"files": len(files), "cached": int(scala.getPersistentRDDs().size()), "executors": executors}
-
-    def tell(when: str) -> None:
-        print(json.dumps({"when": when, **left()}), flush=True)
 
     patience = PATIENCE
 
@@ -66,30 +64,36 @@ def main(sources: str, work: Path, mode: str) -> None:
             time.sleep(0.1)
             patience -= 0.1
 
-    flow = ps.Flow("leftovers")
-    if mode == "frame":
-        frame = session.readStream.format("rate-micro-batch").option("rowsPerBatch", str(EPOCH_ROWS)).load()
-        rows = flow.source("in", frame.selectExpr("value as n", "value % 7 as k"))
-    else:
-        rows = flow.source("in", [{"n": n, "k": n % 7} for n in range(EPOCHS * EPOCH_ROWS)])
-    rows.key_by("k").scan(count, 0, name="counts").sink("out")
+    def run_flow(of: str) -> None:
+        def tell(when: str) -> None:
+            print(json.dumps({"mode": of, "when": when, **left()}), flush=True)
 
-    def after(stats: Any) -> None:
-        settle("files", MOST_FILES[mode])
-        tell(f"epoch {stats.epoch}")
-        if mode == "frame" and stats.epoch == EPOCHS:
-            run.stop()
+        flow = ps.Flow("leftovers")
+        if of == "frame":
+            frame = session.readStream.format("rate-micro-batch").option("rowsPerBatch", str(EPOCH_ROWS)).load()
+            rows = flow.source("in", frame.selectExpr("value as n", "value % 7 as k"))
+        else:
+            rows = flow.source("in", [{"n": n, "k": n % 7} for n in range(EPOCHS * EPOCH_ROWS)])
+        rows.key_by("k").scan(count, 0, name="counts").sink("out")
 
-    run = ps.start(
-        flow, on=ps.Spark(session, tasks=2, epoch_rows=EPOCH_ROWS), checkpoint=str(work / "ck"), on_epoch=after
-    )
-    run.await_end()
-    assert len(run.results["out"]) >= EPOCHS * EPOCH_ROWS
-    settle("files", 0)
-    tell("ended")
-    if mode == "dynamic":
-        settle("executors", 0)
-        tell("idle")
+        def after(stats: Any) -> None:
+            settle("files", MOST_FILES[of])
+            tell(f"epoch {stats.epoch}")
+            if of == "frame" and stats.epoch == EPOCHS:
+                run.stop()
+
+        on = ps.Spark(session, tasks=2, epoch_rows=EPOCH_ROWS)
+        run = ps.start(flow, on=on, checkpoint=str(work / of), on_epoch=after)
+        run.await_end()
+        assert len(run.results["out"]) >= EPOCHS * EPOCH_ROWS
+        settle("files", 0)
+        tell("ended")
+        if of == "dynamic":
+            settle("executors", 0)
+            tell("idle")
+
+    for of in ("local", "frame") if mode == "local" else (mode,):
+        run_flow(of)
     session.stop()
 
 

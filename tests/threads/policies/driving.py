@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import penstock as ps
-from penstock.connectors.feeds import make_feed
 from penstock.plan.plan import Plan, make_plan
 from penstock.threads.element import Element
 from penstock.threads.ingress import Cutter
@@ -128,7 +127,7 @@ def cuts(plan: Plan, rows: Sequence[Any], sizes: Sequence[int]) -> Iterator[Any]
     """Cut rows in batches of the given sizes."""
     cutter = Cutter(plan, sizes[0])
     (source,) = plan.sources
-    feed = make_feed(source.operator.reader, source.name, lambda: 0.0)  # type: ignore[attr-defined]
+    feed = source.operator.reader.feed(source.name, lambda: 0.0)  # type: ignore[attr-defined]
     left = iter(sizes[1:])
     found = feed.poll(len(rows))
     assert found is not None

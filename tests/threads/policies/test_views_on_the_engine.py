@@ -186,10 +186,10 @@ def test_a_query_that_is_added_is_at_the_virtual_time_of_the_flow() -> None:
         assert {name: seen[name].front_number for name in ("old", "new")} == {"old": 2, "new": 4}
 
 
-class Twice(ps.Operator):
+class Twice(ps.Coroutine):
     """Emit each row twice."""
 
-    async def process(self, ctx: ps.OperatorContext) -> None:
+    async def process(self, ctx: ps.CoroutineContext) -> None:
         while await ctx.wait_for_all({0: 1}):
             row = ctx.pop()
             await ctx.emit(row)

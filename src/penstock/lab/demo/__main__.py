@@ -21,7 +21,8 @@ from penstock.lab.demo.load import SHARES, Load, one_core, schedule
 from penstock.lab.demo.show import Show, tell
 from penstock.lab.demo.workers import end_one
 from penstock.run import Run
-from penstock.spark.session import check_java, make_session
+from penstock.spark.java import check_java
+from penstock.spark.session import make_session
 
 MOST_ROWS_PER_SECOND = 20_000
 """What one core is taken to do at most: checking the order takes as long again."""

@@ -3,8 +3,10 @@
 A task is one core at work for an executor. The input comes in batches, one event each: so many tuples for
 every shard. A task serves its shards' queues; while a shard is being reassigned its tuples wait. The queue of
 a task is bounded, and the source sends no faster than the fullest one allows, which is how back-pressure
-makes one hot task slow down everything. A task away from its executor's home node gets its tuples through the
-home node's link, which also carries the state that moves.
+makes one hot task slow down everything. What it may not send waits with it, and that time counts; but for a
+source that offers more than the cluster can do, which makes a tuple when there is room for one. A task away
+from its executor's home node gets its tuples through the home node's link, which also carries the state that
+moves.
 
 What a reassignment costs is an input, from the paper's figures 11 and 12.
 """
@@ -64,6 +66,11 @@ class ClusterSettings:
         """Return the number of cores of the cluster."""
         return self.nodes * self.cores_per_node
 
+    @property
+    def saturated(self) -> bool:
+        """Say whether more is offered than all cores can do: then the source sends whatever there is room for."""
+        return self.rate * self.seconds_per_tuple >= self.cores
+
 
 @dataclass(slots=True)
 class Task:
@@ -86,6 +93,7 @@ class Cluster:
         self._next_task = 0
         self.task_of = np.zeros(shards, dtype=np.int64)
         self.queued = np.zeros(shards)
+        self._held_back = np.zeros(shards)
         self.paused = np.zeros(shards, dtype=bool)
         self.stopped = False
         # Measured: tuples offered and tuples processed, by shard, for each batch of the last second.
@@ -156,8 +164,11 @@ class Cluster:
         offered = self._random.poisson(offered).astype(np.float64)
         size = self._next_task
         queued = _sum_by(self.task_of, self.queued, size)
-        coming = _sum_by(self.task_of, offered, size)
-        taken = offered * self._admitted(queued, coming)
+        sent = offered + self._held_back
+        taken = sent * self._admitted(queued, _sum_by(self.task_of, sent, size))
+        if not settings.saturated:
+            self._held_back = sent - taken
+            self.waited += float(self._held_back.sum()) * settings.batch_seconds
         # Half of a batch, on average, is ahead of a tuple that comes with it.
         ahead = queued[self.task_of] + _sum_by(self.task_of, taken, size)[self.task_of] / 2
         self.waited += float((taken * ahead).sum()) * settings.seconds_per_tuple

@@ -13,12 +13,12 @@ from typing import Any
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize
 from penstock.elastic.decisions import Decision
+from penstock.elastic.levels import WaitingConcurrency
 from penstock.elastic.levers import BatchLever, InFlightLever, PoolLever, WorkersLever, pooled
 from penstock.elastic.pilot import Lever, Period, Pilot
-from penstock.elastic.rebinding import BindingStatistics, OperatorLoad
+from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, new_places
 from penstock.elastic.replicas import OperatorStatistics, ReplicaStatistics
 from penstock.elastic.utilization_pool import UtilizationPool
-from penstock.elastic.waiting import WaitingConcurrency
 from penstock.lab.sim.graphs import Operator
 from penstock.lab.sim.pe import PE
 from penstock.statistics import FlowStats, OperatorStats
@@ -161,8 +161,8 @@ class BoundLever(_OwnLever):
         return BindingStatistics(self.pe.level, tuple(loads))
 
     def act(self, action: Action) -> None:
-        if isinstance(action.after, int):
-            self.pe.bind(int(action.target), action.after)
+        for operator, worker in new_places(action):
+            self.pe.bind(int(operator), worker)
 
 
 def static_throughput(pe: PE, *, period: float, warmup: int, periods: int) -> float:

@@ -1,10 +1,9 @@
-"""What a threading model is, and what several of them share."""
+"""What a threading model is."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from penstock.statistics import WorkerStats
@@ -17,6 +16,8 @@ Deliver = Callable[[InputPort, Batch], None]
 
 class Model(Protocol):
     """A way to run the stations of an element."""
+
+    name: ModelName
 
     @property
     def active(self) -> int:
@@ -42,15 +43,3 @@ class Model(Protocol):
 
     def workers(self) -> list[WorkerStats]:
         """Tell what the workers are doing."""
-
-
-class Leaving(ABC):
-    """Leave all work to the workers."""
-
-    @abstractmethod
-    def deliver(self, port: InputPort, batch: Batch) -> None:
-        """Take a batch from a thread that is not the model's own."""
-
-    def standing_in(self) -> AbstractContextManager[Deliver]:
-        """Deliver as ever."""
-        return nullcontext(self.deliver)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import NamedTuple
 
 from penstock.clock import perf_counter
@@ -11,7 +11,7 @@ from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.statistics import WorkerStats
 from penstock.threads.batch import Batch
-from penstock.threads.models.base import Leaving
+from penstock.threads.models.base import Deliver, ModelName
 from penstock.threads.ports import PAUSE, Outputs, go_on
 from penstock.threads.rebinding import BarrierBinding, BindingTable
 from penstock.threads.stations import InputPort, Station, run_port
@@ -26,8 +26,10 @@ class _Work(NamedTuple):
     outputs: Outputs[Batch] | None = None
 
 
-class Bound(Leaving):
+class Bound:
     """Bind each operator to one worker."""
+
+    name: ModelName = "bound"
 
     def __init__(
         self,
@@ -84,6 +86,10 @@ class Bound(Leaving):
         number = self._numbers.get(id(port.station))
         if number is not None:  # else a call to a replica that is gone, which has nothing left to be called for
             self._binding.submit(number, port.sequence(batch), _Work(port, batch))
+
+    def standing_in(self) -> AbstractContextManager[Deliver]:
+        """Deliver as ever: all work is left to the workers."""
+        return nullcontext(self.deliver)
 
     def rebind(self, operator: str, worker: int) -> bool:
         """Give an operator, or a replica by its label, to another worker; returns at once.

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from penstock import read, write
+from penstock import write
 from penstock.annotated import Count, checked
+from penstock.connectors.files import Files
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.lab.workloads.traffic import car_following, queries, sumo, trace
@@ -32,7 +33,7 @@ def traffic(
     """Count agents per road, average and rank speeds of simulated vehicles, any number of replicas (Rebinding)."""
     directory = Path(data) if data else _default_directory(simulator, vehicles, ticks, load, seed)
     make_trace(directory, vehicles, ticks, load, simulator, seed)
-    reader = read.Files(str(directory), "parquet", trace.SCHEMA, by_name=True)
+    reader = Files(str(directory), "parquet", trace.SCHEMA, by_name=True)
     return queries.build(reader, replicas, lambda name: _writer(out, name))
 
 
