@@ -91,7 +91,7 @@ class Soak:
                 self._kill(life, draw)
                 return False
             stop = self.work / "stop"
-            if self.killed == self.kills and passed > self.seconds and not stop.exists() and self._all_out():
+            if self.killed == self.kills and self._all_in() and not stop.exists() and self._all_out():
                 self.memory.append(megabytes(life.process.pid))
                 stop.touch()
 
@@ -105,12 +105,19 @@ class Soak:
     def _bring_lines(self) -> None:
         """Write the files that are due by now, each in one step."""
         passed = min(time.monotonic() - self._began, self.seconds)
-        while self.lines < self.file_rows * (1 + int(passed / self.every)):
+        while self.lines < self._due(passed):
             some = range(self.lines, self.lines + self.file_rows)
             path = self.work / "new" / f"{self.lines:09d}.json"
             path.write_text("".join(f"{soaker.line(n)}\n" for n in some))
             path.rename(self.work / "data" / path.name)
             self.lines += self.file_rows
+
+    def _all_in(self) -> bool:
+        """Tell whether the last line has come in: the clock alone may pass between a look at it and the next file."""
+        return self.lines >= self._due(self.seconds)
+
+    def _due(self, passed: float) -> int:
+        return self.file_rows * (1 + int(passed / self.every))
 
     def _all_out(self) -> bool:
         """Tell whether every line has been committed."""
