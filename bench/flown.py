@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import penstock as ps
 from penstock import lab
-from penstock.elastic.levels import SETTLED
 from penstock.elastic.pilot import Lever
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
@@ -79,7 +78,7 @@ class Flown:
         if side != OWN:
             return False
         journal = self.pilots[side].journal
-        if journal.state("threads").levels.phase != SETTLED:
+        if not journal.state("threads").levels.settled:
             return False
         if not journal.has("replicas"):
             return True

@@ -13,8 +13,8 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.thread_level import ThreadLevel
+from penstock.lab.baselines import StreamsRules
 from penstock.lab.sim.elasticity import Approach, ResourceCentricApproach, StaticApproach, run_approach
 from penstock.lab.sim.executor_centric import ExecutorCentricApproach
 from penstock.lab.sim.keys import KeySpace

@@ -21,9 +21,9 @@ import pyarrow as pa
 import penstock as ps
 from bench import local_side, measure
 from penstock import lab
-from penstock.elastic.baselines import GreedyRebinding
 from penstock.elastic.rebinding import Binding, new_places
 from penstock.errors import PenstockError
+from penstock.lab.baselines import GreedyRebinding
 from penstock.lab.workloads.traffic import car_following, queries, trace
 from penstock.threads.models.scheduled import Scheduled
 from penstock.threads.pilot import PilotThread

@@ -31,4 +31,5 @@ def few_of(seeds: Sequence[int], count: int) -> list[Any]:
 
 
 def _name(value: Any) -> str:
-    return str(getattr(value, "name", value))
+    """Return a name that is the same in every process."""
+    return str(getattr(value, "name", getattr(value, "__name__", value)))

@@ -28,7 +28,6 @@ CORE = {
     "logs",
     "operators",
     "plan",
-    "public",
     "rows",
     "sequential",
     "statistics",

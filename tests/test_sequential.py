@@ -12,8 +12,6 @@ from penstock.errors import OperatorError, SourceError
 from penstock.flow import Flow
 from penstock.operators import aggregates as agg
 from penstock.operators.windows import Session
-from penstock.plan.plan import make_plan
-from penstock.sequential import run_sequence
 
 from .running import feed, numbers, out, records, run, started
 
@@ -124,13 +122,16 @@ class TestTwoSources:
         feed(engine, "a", {"t": 1, "v": ""}, {"t": 11, "v": ""})
         assert engine.results == {"A": [(0, 10, 1)], "B": []}
 
-    def test_run_sequence(self):
+    def test_the_end_of_each_source_closes_what_it_held_open(self):
         a, b = self.flow()
-        plan = make_plan(a.union(b).window(10).count().sink("out"))
-        rows = [("b", {"t": 1, "v": "x"}), ("a", {"t": 12, "v": "y"})]
-        assert run_sequence(plan, rows).results["out"] == []
-        assert run_sequence(plan, rows, ["b"]).results["out"] == [(0, 10, 1)]
-        assert run_sequence(plan, rows, ["a", "b"]).results["out"] == [(0, 10, 1), (10, 20, 1)]
+        engine = started(a.union(b).window(10).count().sink("out"))
+        feed(engine, "b", {"t": 1, "v": "x"})
+        feed(engine, "a", {"t": 12, "v": "y"})
+        assert engine.results["out"] == []
+        engine.end("b")
+        assert engine.results["out"] == [(0, 10, 1)]
+        engine.end("a")
+        assert engine.results["out"] == [(0, 10, 1), (10, 20, 1)]
 
 
 class TestMarks:

@@ -4,10 +4,11 @@ import datetime as dt
 import inspect
 import math
 import numbers
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, wraps
-from types import MappingProxyType, NoneType, UnionType
+from types import FunctionType, MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from penstock.errors import FlowError, did_you_mean
@@ -98,12 +99,11 @@ class Option:
 
     @property
     def kind(self) -> Any:
-        """Return the first type that a value may have."""
         return self.kinds[0] if self.kinds else str
 
     @property
     def flag(self) -> str:
-        """Return its flag: one that turns off what is on by default."""
+        """Its flag: one that turns off what is on by default."""
         return f"--{'no-' if self.default is True else ''}{self.name}".replace("_", "-")
 
     def check(self, value: Any) -> None:
@@ -151,7 +151,6 @@ class Option:
         return ", or ".join([*ways, *([self.about.wanted] if self.about.wanted and not names else [])])
 
     def metavar(self, names: Names = MappingProxyType({})) -> str:
-        """Return what stands for its value where flags are listed."""
         numbers = ["TIME"] if isinstance(self.limits, Seconds) else ["N"] if int in self.kinds else []
         by_name = ["NAME=N,..."] if Mapping in self.kinds else []
         return self.about.metavar or "|".join([*numbers, *self.words, *self.about.names, *names, *by_name])
@@ -164,10 +163,10 @@ class Option:
             return text
         if Mapping in self.kinds and "=" in text:
             pairs = [part.rpartition("=") for part in text.split(",")]
-            found = {name: _whole(number) for name, _, number in pairs}
-            if len(found) < len(pairs) or "" in found:
+            numbers_by_name = {name: _whole(number) for name, _, number in pairs}
+            if len(numbers_by_name) < len(pairs) or "" in numbers_by_name:
                 raise ValueError
-            return found
+            return numbers_by_name
         if bool in self.kinds and str not in self.kinds and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if int in self.kinds:
@@ -186,7 +185,7 @@ def _whole(text: str) -> int:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Tell whether a value is of a kind; what cannot be asked is believed."""
+    """Tell whether a value is of a kind; a kind that cannot be tested is taken on trust."""
     try:
         return isinstance(value, kind)
     except TypeError:
@@ -195,8 +194,8 @@ def _is(value: Any, kind: Any) -> bool:
 
 def options_of(maker: Callable[..., Any]) -> dict[str, Option]:
     """Return the options of a function, or the fields of a class."""
-    found = inspect.signature(maker, eval_str=True).parameters
-    return {name: _option(name, each.default, each.annotation) for name, each in found.items() if name != "self"}
+    parameters = inspect.signature(maker, eval_str=True).parameters
+    return {name: _option(name, each.default, each.annotation) for name, each in parameters.items() if name != "self"}
 
 
 def _option(name: str, default: Any, annotation: Any) -> Option:
@@ -228,6 +227,21 @@ def _parts(annotation: Any) -> Iterator[Any]:
         yield None if annotation is NoneType else origin or annotation
 
 
+def makers(module: Mapping[str, Any], kinds: str) -> list[str]:
+    """Return the functions of a module whose annotation says that they return one of these, as in "Files|Items".
+
+    It is what `dir()` shows of a module that users call by its name.
+    """
+    own = [
+        name
+        for name, value in module.items()
+        if isinstance(value, FunctionType) and not name.startswith("_") and value.__module__ == module["__name__"]
+    ]
+    return sorted(
+        name for name in own if re.match(rf"(?:{kinds})\b", str(module[name].__annotations__.get("return", "")))
+    )
+
+
 def checked(make: Callable[P, R]) -> Callable[P, R]:
     """Check the options of each call of a function."""
     known = cache(lambda: (inspect.signature(make), options_of(make)))
@@ -247,7 +261,6 @@ def checked(make: Callable[P, R]) -> Callable[P, R]:
     return made
 
 
-def checked_fields(made: type[T]) -> type[T]:
-    """Check the fields of each instance of a dataclass."""
-    made.__init__ = checked(made.__init__)  # type: ignore[method-assign]
-    return made
+def checked_fields(cls: type[T]) -> type[T]:
+    cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+    return cls

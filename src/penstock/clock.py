@@ -17,18 +17,18 @@ VARIABLE = "PENSTOCK_CLOCK_STRETCH"
 
 def read_stretch(environment: Mapping[str, str]) -> float:
     """Return how many times as long durations are to look."""
-    found = environment.get(VARIABLE) or "1"
+    text = environment.get(VARIABLE) or "1"
     try:
-        stretch = float(found)
+        stretch = float(text)
     except ValueError:
         stretch = 0.0
     if not 0 < stretch < float("inf"):
-        raise ValueError(f"{VARIABLE} is {found!r}; set it to a number above 0, such as 4 or 0.25, or unset it")
+        raise ValueError(f"{VARIABLE} is {text!r}; set it to a number above 0, such as 4 or 0.25, or unset it")
     return stretch
 
 
 def stretched(clock: Callable[[], float], stretch: float) -> Callable[[], float]:
-    """Return a clock whose differences are so many times as long; the clock itself where that is once."""
+    """Return a clock whose differences are `stretch` times as long; the clock itself for 1."""
     if stretch == 1:
         return clock
     return lambda: clock() * stretch

@@ -1,4 +1,4 @@
-"""Name everything that can go wrong, each with the operator and the way to mend it."""
+"""Name everything that can go wrong, each with the operator and how to fix it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FINAL_FIXES = {
 }
 """Errors of a file system that trying again does not change, and what does.
 
-A full disk is one of them, although somebody may clean it up: nobody does so within seconds, and until then each
+A full disk is one of them, although it may be cleaned up: that takes longer than seconds, and until then each
 attempt writes all of its rows for nothing. Nothing that was committed is lost: the flow goes on when there is space.
 """
 

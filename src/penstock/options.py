@@ -44,7 +44,7 @@ class On(ABC):
 
 
 class Session(Protocol):
-    """A SparkSession, of whichever kind."""
+    """A SparkSession, of any kind."""
 
     @property
     def version(self) -> str:

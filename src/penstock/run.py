@@ -26,7 +26,7 @@ from penstock.statistics import FlowStats, epoch_fields
 from penstock.steps import show_on
 
 if TYPE_CHECKING:
-    from penstock.dashboard.recorder import Watch
+    from penstock.dashboard.recorder import PageSession
 
 P = ParamSpec("P")
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ KEPT_EPOCHS = 1000
 
 @dataclass(frozen=True)
 class SetTasks:
-    """Have so many tasks of the keyed stages."""
+    """Run the keyed stages in this number of tasks."""
 
     tasks: int
     needs: ClassVar[str] = "tasks come and go only with on=ps.Spark(...)"
@@ -52,7 +52,7 @@ class SetTable:
 
 @dataclass(frozen=True)
 class SetThreads:
-    """Have so many workers, or so many threads in each task."""
+    """Run with this number of workers, or of threads in each task."""
 
     threads: int
     needs: ClassVar[str] = "threads come and go only with on=ps.Threads(...) and on=ps.Spark(...)"
@@ -60,7 +60,7 @@ class SetThreads:
 
 @dataclass(frozen=True)
 class SetReplicas:
-    """Have so many replicas of an operator."""
+    """Run an operator in this number of replicas."""
 
     operator: str
     replicas: int
@@ -106,12 +106,12 @@ class Engine(Protocol):
         """Tell what the flow has done since it started, and how it stands."""
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided after so many decisions, and how many there are by now: old ones are let go."""
+        """Return what was decided after the first `known` decisions, and how many there are: old ones are dropped."""
         return [], known
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what was decided, as far as it is kept."""
+        """What was decided, as far as it is kept."""
         return self.decisions_since(0)[0]
 
 
@@ -170,7 +170,7 @@ class Run:
 
     @property
     def page(self) -> str | None:
-        """Return the address of the live page, if there is one."""
+        """The address of the live page, if there is one."""
         return None if self._watch is None else self._watch.address
 
     def close_page(self) -> None:
@@ -180,22 +180,22 @@ class Run:
 
     @property
     def results(self) -> dict[str, list[Row]]:
-        """Return the rows so far of the sinks that are kept in memory, by name, in order."""
+        """The rows so far of the sinks that are kept in memory, by name, in order."""
         return {name: list(rows) for name, rows in self.engine.results.items()}
 
     @property
     def running(self) -> bool:
-        """Tell whether the flow is still running."""
+        """Whether the flow is still running."""
         return self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
-        """Return what ended the flow, if it failed."""
+        """What ended the flow, if it failed."""
         return self._error
 
     @property
     def stats(self) -> FlowStats:
-        """Tell what the flow has done since it started, operator by operator, and how it stands.
+        """What the flow has done since it started, operator by operator, and how it stands.
 
         The threads engine tells it as of now, the others as of the last epoch.
         """
@@ -203,13 +203,13 @@ class Run:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Return what Penstock has decided by itself so far, each with what it saw and why."""
+        """What Penstock has decided by itself so far, each with what it saw and why."""
         return self.engine.decisions
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided after so many decisions, and how many there are by now.
+        """Return what was decided after the first `known` decisions, and how many there are by now.
 
-        A long run lets old decisions go; who looks now and then misses none.
+        A long run drops old decisions; a caller that looks now and then misses none.
         """
         return self.engine.decisions_since(known)
 
@@ -240,7 +240,7 @@ class Run:
 
     @property
     def queries(self) -> list[str]:
-        """Return the sinks that are running: each is a query, with everything above it."""
+        """The sinks that are running: each is a query, with everything above it."""
         return sorted(self._queries)
 
     def add_query(self, sink: str) -> int:
@@ -272,7 +272,7 @@ class Run:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Change the queries while nobody else does."""
+        """Change the queries, one thread at a time."""
         if SetPlan not in self.engine.changes:
             raise PenstockError(SetPlan.needs)
         # Before the lock: the thread that has it waits for the flow, which would wait for this thread.
@@ -319,7 +319,7 @@ class Run:
             listener(stats)
 
 
-def _make_watch(run: Run, options: Options) -> Watch | None:
+def _make_watch(run: Run, options: Options) -> PageSession | None:
     """Serve the page and keep the history, where either is wanted."""
     history, checkpoint = options.history, options.checkpoint
     if history in (None, True) and checkpoint is not None:
@@ -327,11 +327,11 @@ def _make_watch(run: Run, options: Options) -> Watch | None:
     if not history and (options.page is None or options.page is False):
         return None
     try:
-        from penstock.dashboard.recorder import Watch
+        from penstock.dashboard.recorder import PageSession
     except ImportError as error:  # an interpreter that was built without SQLite
         log.warning("the flow runs without a page and without a history: %s", error)
         return None
-    return Watch(
+    return PageSession(
         run,
         options.on.name,
         page=options.page,
@@ -386,7 +386,6 @@ def run(flow: Flow, options: Options) -> Run:
 
 
 def _refuse_other_things(function: str, given: object) -> None:
-    """Refuse to run what is no flow."""
     if not isinstance(given, Flow):
         fix = "end it with .sink(name, writer), which returns the flow" if hasattr(given, "flow") else "give a ps.Flow"
         raise TypeError(f"ps.{function} takes a flow, not {given!r}; {fix}")

@@ -48,7 +48,7 @@ Delivery = tuple[Edge, Item]
 
 @dataclass
 class _KeyedState:
-    """The state of one keyed operator: a value a key, and the timers of all keys."""
+    """The state of one keyed operator: a value per key, and the timers of all keys."""
 
     states: dict[Any, Any] = field(default_factory=dict)
     timers: list[tuple[Ticks, Any, int, Any]] = field(default_factory=list)
@@ -98,9 +98,9 @@ class SequentialEngine:
             self._settle_marks()
         self._drain(self._leave(node, 0, Item(row, time)))
 
-    def _unreadable(self, node: Node, operator: Source, found: Unreadable) -> Iterator[Delivery]:
-        if operator.on_error == "dead_letter" and found.told:
-            letter = DeadLetter(node.name, found.reason, found.where, found.text)
+    def _unreadable(self, node: Node, operator: Source, row: Unreadable) -> Iterator[Delivery]:
+        if operator.on_error == "dead_letter" and row.told:
+            letter = DeadLetter(node.name, row.reason, row.where, row.text)
             yield from self._leave(node, operator.outputs.index("errors"), Item(letter, 0))
 
     def know(self, source: str, parts: Iterable[int]) -> None:
@@ -135,7 +135,7 @@ class SequentialEngine:
             self._mark(node, clock=self._now)
 
     def mark(self, source: str, mark: Ticks) -> None:
-        """Take word that a source will give nothing earlier."""
+        """Raise a source's watermark: it will give nothing earlier."""
         self._mark(self.plan.nodes[source], mark)
 
     def end(self, source: str) -> None:
@@ -158,7 +158,7 @@ class SequentialEngine:
 
     @property
     def remembered(self) -> Any:
-        """All that rows have left behind: the state of keyed operators, and the watermarks."""
+        """What rows have left: the state of keyed operators, and the watermarks."""
         return self._keyed, self._marks, self._clocks
 
     @remembered.setter
@@ -287,12 +287,12 @@ class SequentialEngine:
 
         try:
             return self._loop.run_until_complete(function(row))
-        except CancelledError as error:  # no exception that others would catch, and nobody but the function raised it
+        except CancelledError as error:  # no `Exception`, and only the function can have raised it
             raise RuntimeError("the function raised CancelledError").with_traceback(error.__traceback__) from None
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """Return an event loop that lasts as long as the engine: functions may keep what is bound to it."""
+        """An event loop that lasts as long as the engine: functions may keep what is bound to it."""
         import asyncio
 
         loop = asyncio.new_event_loop()
@@ -393,21 +393,19 @@ class SequentialEngine:
 
 
 def key_of(key: Key, row: Row) -> Any:
-    """Read a row's key; one that other engines could not send to its shard is no key here either."""
-    found = as_key(key.function(row) if key.function is not None else any_getter(key.fields)(row))
-    key.check(found)
-    return found
+    """Read a row's key; refuse one that other engines could not send to a shard."""
+    value = as_key(key.function(row) if key.function is not None else any_getter(key.fields)(row))
+    key.check(value)
+    return value
 
 
 def no_time(field: str, value: Any) -> PenstockError:
-    """Say that a row has no event time."""
     return PenstockError(
         f"the field {field!r} gives no event time: a time must be a datetime or an integer, not {value!r}"
     )
 
 
 def no_time_message(source: str, field: str, value: Any, row: Row) -> str:
-    """Say that a row has no event time, and what can be done."""
     return (
         f"source {source!r}: {no_time(field, value)}; row: {shorten(row, 400)}; fill it in before the rows come in, "
         f'or give the source on_error="skip" or "dead_letter"'
@@ -415,19 +413,8 @@ def no_time_message(source: str, field: str, value: Any, row: Row) -> str:
 
 
 def late_row_message(source: str, row: Row) -> str:
-    """Say that a row came against the order of its source."""
     return (
         f"source {source!r}: order_by goes back at the row {shorten(row, 400)}; use "
         f'on_late="divert" to send such rows to stream.late, or leave order_by out and use sort(slack=...) '
         f"on an event time"
     )
-
-
-def run_sequence(plan: Plan, sequence: Iterable[tuple[str, Any]], ended: Iterable[str] = ()) -> SequentialEngine:
-    """Run a whole input sequence of (source, row); then the ends of the sources named in `ended`."""
-    engine = SequentialEngine(plan)
-    for source, row in sequence:
-        engine.row(source, row)
-    for source in ended:
-        engine.end(source)
-    return engine

@@ -149,7 +149,7 @@ class OperatorStats(Totals):
 
     @property
     def selectivity(self) -> float | None:
-        """Rows out for a row in."""
+        """Rows out per row in."""
         return self.rows_out / self.rows_in if self.rows_in else None
 
     def since(self, before: OperatorStats | None) -> OperatorStats:
@@ -160,29 +160,29 @@ class OperatorStats(Totals):
         if before is None or self.batches < before.batches:
             return self
         earlier = {each.label: each for each in before.replicas}
-        found = self._merged(before, -1)
-        found.replicas = tuple(each.since(earlier.get(each.label)) for each in self.replicas)
-        return found
+        period = self._merged(before, -1)
+        period.replicas = tuple(each.since(earlier.get(each.label)) for each in self.replicas)
+        return period
 
     def plus(self, later: OperatorStats | None) -> OperatorStats:
         """Return what was done in all, and how it stood after what came later."""
         return self if later is None else later._merged(self, 1)
 
     def _merged(self, other: OperatorStats, sign: int) -> OperatorStats:
-        found = copy(self)
+        merged = copy(self)
         for name in _ADDED:
-            setattr(found, name, getattr(self, name) + sign * getattr(other, name))
-        found.wall, found.cpu = max(0.0, found.wall), max(0.0, found.cpu)
-        found.full = tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True))
+            setattr(merged, name, getattr(self, name) + sign * getattr(other, name))
+        merged.wall, merged.cpu = max(0.0, merged.wall), max(0.0, merged.cpu)
+        merged.full = tuple(now + sign * then for now, then in zip(self.full, other.full, strict=True))
         waits = tuple(now + sign * then for now, then in zip(self.waits, other.waits, strict=True))
-        found.waits = waits  # type: ignore[assignment]
+        merged.waits = waits  # type: ignore[assignment]
         nothing = (0, 0.0)
-        found.shards = {
+        merged.shards = {
             shard: (own[0] + sign * its[0], own[1] + sign * its[1])
             for shard in (self.shards if sign < 0 else {**other.shards, **self.shards})
             for own, its in ((self.shards.get(shard, nothing), other.shards.get(shard, nothing)),)
         }
-        return found
+        return merged
 
 
 _ADDED = (*(field.name for field in fields(Totals)), "came", "in_flight", "begun")
@@ -246,7 +246,7 @@ class FlowStats:
     stage_seconds: Mapping[int, float] = field(default_factory=dict)
     """From the end of one stage to the end of the next: together they are the time of the job."""
     between: float = 0.0
-    """Seconds that a source takes to give the next epoch, beside those of the epoch: a query of Spark's does."""
+    """Seconds that a source takes to give the next epoch, beside those of the epoch: a Spark query does."""
 
     @property
     def worked(self) -> float:
@@ -255,7 +255,7 @@ class FlowStats:
 
     @property
     def rate(self) -> float:
-        """Rows a second, summed over all operators."""
+        """Rows per second, summed over all operators."""
         return sum(each.rows_in for each in self.operators.values()) / self.seconds if self.seconds > 0 else 0.0
 
     @property

@@ -1,6 +1,6 @@
 """Say what a run is doing until its first epoch is out: a log record per step, on a terminal a line per step.
 
-Records go to the logger `penstock.steps` at level INFO, so that whoever configures logging has them anyway.
+Records go to the logger `penstock.steps` at level INFO, so that any configuration of logging can have them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Showing(logging.Handler):
 
 
 def show_on(stream: TextIO | None, flow: str, wanted: bool | None) -> Showing | None:
-    """Write the steps as lines, where that is wanted; where nobody says, on a terminal."""
+    """Write the steps as lines, where that is wanted; by default on a terminal."""
     stream = sys.stderr if stream is None else stream
     if wanted is False or (wanted is None and not (stream is not None and stream.isatty())):
         return None

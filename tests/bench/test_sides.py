@@ -13,8 +13,8 @@ import pytest
 
 from bench import elastic_threads, flown, hybrid_queue, threading_models, traffic
 from bench.__main__ import parser_of
-from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.utilization_pool import UtilizationPool
+from penstock.lab.baselines import StreamsRules
 from penstock.lab.workloads.synthetic import graph
 from penstock.threads.engine import LocalOptions
 from penstock.threads.settings import Settings

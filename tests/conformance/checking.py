@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.flow import Flow
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 from penstock.threads.policies import POLICIES
 
 from .engines import ENGINES, REFERENCE, Engine, Epochs, at_most, one_by_one, whole

@@ -23,7 +23,7 @@ from penstock.spark.outputs import Outputs
 from penstock.store.checkpoint import Checkpoint
 from penstock.store.keeper import Keeper
 from penstock.store.publication import Publication
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 from penstock.threads import engine as local_engine
 
 from ..how import how

@@ -132,7 +132,7 @@ def called(step: Step, streams: list[Stream]) -> list[Stream]:
     tries, fails = step.a % 3, step.b
 
     def ask(row: Any) -> Any:
-        count_attempt(row, (row.v + fails) % 4)
+        count_attempt(row, (row.v + fails) % 4, tries)
         return {"t": row.t, "k": row.k, "v": row.v + 1}
 
     made = streams[0].map(ask, schema=FIELDS, on_error="dead_letter", retries=tries, backoff="1 ms")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 
 from penstock import read
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 from penstock.threads.policies import POLICIES
 
 from ..in_turn import one_of_each

@@ -22,7 +22,7 @@ from penstock.operators import coroutine
 from penstock.operators.restarts import doubt
 from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
-from penstock.testing.trial import Trial
+from penstock.testing.torture import Trial
 from penstock.threads.settings import Settings
 
 FEW_WAITS = 60

@@ -23,7 +23,7 @@ from penstock.operators.scan import FlatScan
 from penstock.operators.state_forms import OBJECTS, value_list
 from penstock.operators.windows import Session, Sliding, Tumbling
 from penstock.rows.records import record_type
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 
 from .checking import check
 from .engines import REFERENCE, Engine, Epochs, Threads, cut, whole

@@ -36,7 +36,7 @@ ENGINES = [
     Engine("partitions", Threads(7, workers=2, partitions=3)),
     Engine("inline", Inline(tasks=2, seed=3)),
 ]
-FEW, MORE = (8, 20) if settings.default.derandomize else (25, 60)
+FEW, MORE = (5, 12) if settings.default.derandomize else (25, 60)
 """Examples of a property; more of them where they are new each time."""
 quick = settings(max_examples=FEW, deadline=None, suppress_health_check=list(HealthCheck))
 

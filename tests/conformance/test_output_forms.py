@@ -15,7 +15,7 @@ from penstock import Coroutine, Process, agg, operate, read, sliding
 from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.rows.records import RowType, make_record
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 
 from .checking import check
 from .engines import REFERENCE, Engine, Threads, cut, whole

@@ -206,7 +206,9 @@ def cut(rows: list[Row], sizes: list[int]) -> list[list[Row]]:
 
 
 @pytest.mark.parametrize(("aggregates", "kind", "values"), CASES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=10 if settings.default.derandomize else 25, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(
     st.data(),
     st.lists(st.sampled_from([1, 7, 25, 60]), min_size=1, max_size=3),

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.flow import Flow
 from penstock.plan.plan import make_plan
 from penstock.sequential import SequentialEngine
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 
 from .engines import sequential
 from .epochs import inline, spark_engine, threads

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import FlowError, SourceError
-from penstock.testing.exact import assert_same
+from penstock.testing.kit import assert_same
 
 from ..how import how
 from ..patience import PATIENCE

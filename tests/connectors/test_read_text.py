@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,15 @@ def test_files_in_order_line_by_line(tmp_path, engine):
         (tmp_path / f"{9 - number}.log").write_bytes(text)
         os.utime(tmp_path / f"{9 - number}.log", ns=(number * 10**9, number * 10**9))
     assert lines_of(tmp_path, engine) == ["one", "", "two", 'three,"quoted', "four", "five"]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threads"])
+def test_files_of_one_time_go_by_name(tmp_path, engine):
+    names = [f"{name}{number}" for name in "cab" for number in (7, 10, 2)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (1, 1))
+    assert lines_of(tmp_path, engine) == sorted(names)
 
 
 def test_a_line_longer_than_what_is_read_at_once(tmp_path):
@@ -96,3 +107,68 @@ def test_days_in_json(tmp_path):
 def test_what_no_text_can_be_read_as(tmp_path, form, kind):
     with pytest.raises(ps.FlowError, match=f"source 'in': {form} has no form for the field 'p'"):
         ps.Flow("no form").source("in", getattr(ps.read, form)(str(tmp_path), schema={"n": int, "p": kind}))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("engine", ["sequential", "threads"])
+def test_lines_of_csv_end_as_any_system_ends_them(tmp_path, engine, end):
+    (tmp_path / "a.csv").write_bytes(end.join(["", "n,s", "1,a\u2028b", "", "2,c\x85d", "3,e"]).encode())
+    flow = ps.Flow("ends")
+    flow.source("in", ps.read.csv(str(tmp_path), schema={"n": int, "s": str})).sink("out")
+    assert ps.run(flow, **how(engine)).results["out"] == [(1, "a\u2028b"), (2, "c\x85d"), (3, "e")]
+
+
+FORMS = {
+    "json": "".join(f'{{"n": {n}}}\n' for n in range(5)),
+    "csv": "n\n" + "".join(f"{n}\n" for n in range(5)),
+    "text": "".join(f"{n}\n" for n in range(5)),
+}
+
+
+class TestCompressed:
+    """Names tell what is compressed, as they tell Spark."""
+
+    def source(self, path: Path, form: str, **options: Any) -> ps.Stream:
+        schema = {} if form == "text" else {"schema": {"n": int}}
+        return ps.Flow("packed").source("in", getattr(ps.read, form)(str(path), **schema), **options)
+
+    @pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+    @pytest.mark.parametrize("form", FORMS)
+    def test_is_read_as_what_it_holds(self, tmp_path, form, ending, pack):
+        text = FORMS[form].encode()
+        # Two of them in one file are one after the other.
+        (tmp_path / f"a.{form}.{ending}").write_bytes(pack(text[:9]) + pack(text[9:]))
+        (tmp_path / "b.plain").write_bytes(text)
+        for path in tmp_path.iterdir():
+            os.utime(path, (1, 1))
+        found = ps.run(self.source(tmp_path, form).sink("out"), on=ps.Threads()).results["out"]
+        assert [int(row[0]) for row in found] == [*range(5), *range(5)]
+
+    def test_the_schema_is_found_in_it(self, tmp_path):
+        (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"n,s\n1,x\n"))
+        flow = ps.Flow("packed").source("in", ps.read.csv(str(tmp_path))).sink("out")
+        assert ps.run(flow, on=ps.Sequential()).results["out"] == [(1, "x")]
+
+    def test_damage_is_no_failing_disk(self, tmp_path, monkeypatch):
+        """Rows before it stay; the rest of the file is one row that cannot be read, in its place."""
+        monkeypatch.setattr(reading, "BLOCK_BYTES", 8)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(FORMS["json"].encode())[:-6])
+        (tmp_path / "b").write_text('{"n": 9}')
+        for path in tmp_path.iterdir():
+            os.utime(path, (1, 1))
+        with pytest.raises(SourceError, match=r"a\.gz cannot be read as json: the rest of it: Truncated"):
+            ps.run(self.source(tmp_path, "json").sink("out"), on=ps.Threads())
+        stream = self.source(tmp_path, "json", on_error="dead_letter")
+        stream.errors.sink("errors")
+        found = ps.run(stream.sink("out"), on=ps.Threads()).results
+        assert [row.n for row in found["out"]] in ([*range(count), 9] for count in range(6))
+        assert [each.where for each in found["errors"]] == [f"{tmp_path}/a.gz, the rest of it"]
+
+
+def test_a_header_in_another_encoding_is_an_unreadable_file(tmp_path):
+    (tmp_path / "a.csv").write_bytes("n,größe\n1,2\n".encode("latin-1"))
+    reader = ps.read.csv(str(tmp_path), schema={"n": int})
+    with pytest.raises(SourceError, match=r"a\.csv cannot be read as csv: not UTF-8"):
+        ps.run(ps.Flow("latin").source("in", reader).sink("out"), on=ps.Sequential())
+    with pytest.raises(ps.FlowError, match=r"a\.csv cannot be read as csv: not UTF-8"):
+        ps.Flow("latin").source("in", ps.read.csv(str(tmp_path)))

@@ -8,17 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.elastic.assignment import Assignment, AssignmentStatistics, ExecutorPlace
 from penstock.elastic.base import Action
-from penstock.elastic.baselines import (
-    GreedyRebinding,
-    NaiveAssignment,
-    ResourceCentric,
-    RoundRobinBinding,
-    Static,
-    StreamsRules,
-)
 from penstock.elastic.batch_size import BatchSize, BatchStatistics, BatchWork, WorkDone
+from penstock.elastic.climb import WaitingConcurrency, WaitingStatistics
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.elastic.decisions import (
     CONTROLLERS,
@@ -42,12 +34,18 @@ from penstock.elastic.epochs import (
     PaceStatistics,
     WorkStatistics,
 )
-from penstock.elastic.levels import WaitingConcurrency, WaitingStatistics
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics
-from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.elastic.thread_level import ThreadLevel, ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
+from penstock.lab.assignment import Assignment, AssignmentStatistics, ExecutorPlace
+from penstock.lab.baselines import (
+    GreedyRebinding,
+    NaiveAssignment,
+    ResourceCentric,
+    StreamsRules,
+)
 
 
 def statistics_for(name: str, chance: random.Random) -> Any:
@@ -111,7 +109,6 @@ CONTROLLERS_TO_RUN: list[Any] = [
     Rebinding(),
     Replicas(high=4),
     ResourceCentric(),
-    RoundRobinBinding(),
     ShardBalance(),
     StreamsRules(high=16),
     ThreadLevel(high=16),
@@ -202,6 +199,18 @@ def test_a_replay_notices_statistics_that_were_left_out() -> None:
     assert not replay(log).same
 
 
+def test_a_state_reads_back_in_every_phase_of_a_climb() -> None:
+    """A chapter of the journal begins with the state of the moment."""
+    controller, chance, phases = ThreadLevel(high=16), random.Random(5), set()
+    state = controller.start()
+    for step in range(300):
+        rate = min(state.levels.level, 4 + step // 100) * chance.uniform(0.98, 1.02) * (1 + step // 150)
+        state, _ = controller.step(state, ThreadStatistics(rate))
+        phases.add(type(state.levels.phase).__name__)
+        assert build(ThreadState, json.loads(json.dumps(plain(state)))) == state
+    assert phases == {"Warming", "Searching", "Confirming", "Settled"}
+
+
 def test_a_log_without_its_start_is_refused() -> None:
     with pytest.raises(ValueError, match="step 1 of pe0/thread_level has no start line"):
         replay(run([ThreadLevel(high=16)])[1:])
@@ -214,7 +223,7 @@ def test_a_log_without_its_start_is_refused() -> None:
 
 def test_a_controller_that_decided_by_other_rules_is_left_out_and_named() -> None:
     """Logs that were written before versions were have none, and are of the first."""
-    log = run([ThreadLevel(high=16), ShardBalance(threshold=1.2)])
+    log = run([Rebinding(), ShardBalance(threshold=1.2)])
     old = []
     for line in log:
         seen = line.statistics
@@ -238,7 +247,3 @@ def test_codec() -> None:
         plain({1, 2})
     with pytest.raises(TypeError, match="expected int"):
         build(int, "x")
-
-
-def test_static_never_acts() -> None:
-    assert Static().step(Static().start(), object()) == (Static().start(), ())

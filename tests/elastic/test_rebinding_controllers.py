@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.base import Action, Actions
-from penstock.elastic.baselines import GreedyRebinding, RoundRobinBinding
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, Rebinding
+from penstock.lab.baselines import GreedyRebinding
 
 
 def bind(workers: int, *loads: tuple[int, int]) -> BindingStatistics:
@@ -88,13 +88,6 @@ def test_an_operator_that_moves_twice_in_one_step_says_why_it_left_its_worker() 
         "after that a goes from worker 0, which has 10 s of work, to worker 2, which has 7 s: "
         "the busier of the two then has 9 s"
     )
-
-
-def test_round_robin_binds_once() -> None:
-    controller = RoundRobinBinding()
-    state, actions = controller.step(controller.start(), bind(2, (0, 1), (0, 2), (0, 3)))
-    assert moves(actions) == [("b", 0, 1)]
-    assert controller.step(state, bind(2, (0, 9), (0, 9), (0, 9)))[1] == ()
 
 
 def bind_many(workers: int, rows: list[tuple[int, int, float]]) -> BindingStatistics:

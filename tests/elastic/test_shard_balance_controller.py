@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.base import Actions
-from penstock.elastic.baselines import ResourceCentric
 from penstock.elastic.shard_balance import HotKey, ShardBalance, ShardKeys, ShardStatistics, imbalance
+from penstock.lab.baselines import ResourceCentric
 
 CONTROLLER = ShardBalance()
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic.baselines import StreamsRules
-from penstock.elastic.levels import SETTLED
-from penstock.elastic.search import LevelRecord, expected, preferred, probe_budget, propose
+from penstock.elastic.noise import LevelRecord
+from penstock.elastic.search import expected, preferred, probe_budget, propose
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.lab.baselines import StreamsRules
 
 from .driving import drive, table, unimodal
 
 
 def levels_visited(curve: list[float], high: int, initial: int = 1) -> list[int]:
     run = drive(ThreadLevel(high=high, initial=initial), table(curve), 60)
-    assert run.state.levels.phase == SETTLED
+    assert run.state.levels.settled
     return [action.after for action in run.actions]
 
 
@@ -123,7 +123,7 @@ def test_a_load_change_needs_more_than_five_samples_in_a_row() -> None:
         state = settled
         for _ in range(below):
             state, _ = controller.step(state, ThreadStatistics(5.0))
-        assert (state.levels.phase == SETTLED) == (below == 5)
+        assert (state.levels.settled) == (below == 5)
 
 
 def test_samples_on_both_sides_are_noise() -> None:
@@ -152,7 +152,7 @@ def test_a_returning_load_goes_straight_to_its_level() -> None:
         run = drive(controller, curve, 20, state=run.state)
         assert run.levels[-1] == level
         assert len(run.actions) == 1
-    assert run.state.levels.phase == SETTLED
+    assert run.state.levels.settled
 
 
 def test_a_load_that_is_like_a_past_one_at_one_level_only_is_searched_anew() -> None:
@@ -210,7 +210,7 @@ def test_ends_within_5_percent_of_any_unimodal_curve(values: list[float], data: 
     run = drive(ThreadLevel(high=high, initial=initial), table(values), 6 * probe_budget(1, high))
     assert values[run.level - 1] >= 0.95 * max(values)
     assert len(run.actions) <= probe_budget(1, high) + 1
-    assert run.state.levels.phase == SETTLED
+    assert run.state.levels.settled
 
 
 @settings(max_examples=100, deadline=None)
@@ -243,7 +243,7 @@ def test_loads_that_come_and_go(data: st.DataObject) -> None:
         seen = trusted is None or abs(curve(state.levels.level) / trusted - 1) > 0.2
         run = drive(controller, curve, 8 * probe_budget(1, high), state=state)
         state = run.state
-        assert state.levels.phase == SETTLED
+        assert state.levels.settled
         others = [other for number, other in enumerate(loads) if number != index]
         alike = any(abs(curve(level) / other(level) - 1) <= 0.11 for other in others for level in visited)
         if seen and not alike:
@@ -285,7 +285,7 @@ def test_bounded_noise_settles_after_a_bounded_number_of_changes(values: list[fl
         changes += [period] * len(actions)
     # Confirming may go round the levels that look alike until each has its five samples.
     assert len(changes) <= 2 * probe_budget(1, high) + 1
-    assert state.levels.phase == SETTLED
+    assert state.levels.settled
     assert not changes or changes[-1] < 300
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.base import Action
-from penstock.elastic.levels import SETTLED, WaitingConcurrency, WaitingStatistics
+from penstock.elastic.climb import WaitingConcurrency, WaitingStatistics
 from penstock.elastic.search import probe_budget
 
 
@@ -29,7 +29,7 @@ def run(
         # All that may be in flight is: what does not compute waits, for its turn or for its answer.
         state, actions = controller.step(state, WaitingStatistics(rate, level / rate - cpu, cpu))
         log += actions
-    assert state.levels.phase == SETTLED
+    assert state.levels.settled
     return state.levels.level, log
 
 

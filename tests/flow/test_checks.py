@@ -135,6 +135,11 @@ REFUSED = {
         "of type string",
         "convert it in the source",
     ),
+    "order_by of more than fits": (
+        lambda: Flow("f").source("s", read.items([], schema=pa.schema([("n", pa.uint64())])), order_by="n"),
+        "source 's'",
+        "of type uint64",
+    ),
     "idle_after": (lambda: source(idle_after=0), "operator 'calls'", "idle_after=0", "a positive number of seconds"),
     "order_by of undeclared rows": (
         lambda: Flow("f").source("s", iter(ROWS), order_by="ts"),
@@ -662,7 +667,28 @@ def uneven_order() -> Flow:
     return source(flow, "a", order_by="ts").union(source(flow, "b")).sink("out")
 
 
+def other_order(one: pa.DataType, other: pa.DataType) -> Flow:
+    flow = Flow("f")
+    first, second = (
+        flow.source(name, read.items([], schema=pa.schema([("n", kind)])), order_by="n")
+        for name, kind in (("a", one), ("b", other))
+    )
+    return first.union(second.map(same, name="as a", schema=pa.schema([("n", one)]))).sink("out")
+
+
 WHOLE = {
+    "order_by of whole numbers and fractions": (
+        lambda: other_order(pa.int32(), pa.float64()),
+        "order_by='n' of source 'a' is of whole numbers",
+        "order_by='n' of source 'b' of fractions",
+        "declare them alike with schema=",
+    ),
+    "order_by of times with and without a zone": (
+        lambda: other_order(pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        "times without a zone",
+        "times with a zone",
+    ),
+    "order_by of days and times": (lambda: other_order(pa.date32(), pa.timestamp("us")), "dates", "without a zone"),
     "a cycle": (cycle, "the flow has a cycle: back -> u -> step -> back", "so break it"),
     "a stream that reaches no sink": (
         no_sink,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.kernels.failures import Failures, in_columns
+from penstock.kernels.failures import Failures, fitted, in_columns
 from penstock.kernels.keyed import KeyedRunner
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.shards import Partitions, Shard
+from penstock.operators.scan import Scan
 from penstock.plan.plan import make_plan
 from penstock.rows.chunk import Chunk
 from penstock.rows.timing import BEFORE
@@ -105,6 +107,8 @@ SHAPES: list[Any] = [
     lambda before, n: (before, n),
     Made,
     MadeData,
+    lambda before, n: (2**40, None),
+    lambda before, n: (True, n),
     Named,  # with other fields
     lambda before, n: {"before": before},
     lambda before, n: {"before": before, "m": n},
@@ -136,7 +140,9 @@ def shaped_flow(on_error: str, is_annotated: bool) -> ps.Flow:
     return flow
 
 
-def taken(plan: Any, rows: list[tuple[int, int]], cuts: list[int], by_columns: bool, **how: Any) -> Any:
+def taken(
+    plan: Any, rows: list[tuple[int, int]], cuts: list[int], by_columns: bool, finish: Any = None, **how: Any
+) -> Any:
     """Take rows in pieces; return all that came out, what failed, and the states."""
     node, row_type = plan.nodes["op"], plan.nodes["rows"].types[0]
     shards = {n: Shard() for n in range(SHARDS)}
@@ -154,8 +160,8 @@ def taken(plan: Any, rows: list[tuple[int, int]], cuts: list[int], by_columns: b
         failures = Failures()
         runner = KeyedRunner(node, 1, 1, Partitions(shards), failures, **how)
         made = runner.run([(0, chunk, of)], NO_MARKS, BEFORE) if len(chunk) else {}
-        if how:
-            made = {port: in_columns(node, each, failures) for port, each in made.items()}
+        if finish is not None:
+            made = {port: finish(node, each, failures) for port, each in made.items()}
         outputs.append({port: (each.get_rows(), [p.tolist() for p in each.positions]) for port, each in made.items()})
         told.append(
             [(each.position, str(each.error)) for each in failures.fatal] + [sorted(failures.passed_over.items())]
@@ -182,16 +188,27 @@ def test_rows_of_columns_give_what_rows_give(form, operator, on_error, rows, cut
     st.sampled_from(["fail", "skip", "dead_letter"]),
     st.booleans(),
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, len(SHAPES) - 1)), min_size=1, max_size=30)
-    | st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=30),
+    | st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30)
+    | st.lists(st.tuples(st.integers(0, 6), st.integers(5, 6)), min_size=1, max_size=30),
     st.lists(st.integers(0, 40), max_size=3),
 )
+@example("fail", False, [(0, 6), (1, 5)], [])
+@example("fail", False, [(0, 0), (1, 6), (2, 0)], [1])
 def test_what_is_to_be_columns_is_what_columns_of_rows_are(on_error, is_annotated, rows, cuts):
     plan = make_plan(shaped_flow(on_error, is_annotated))
     cuts = sorted(min(cut, len(rows)) for cut in cuts)
-    flat, as_rows = (taken(plan, rows, cuts, by_columns=True, as_columns=each) for each in (True, False))
+    flat, as_rows = (taken(plan, rows, cuts, True, in_columns, as_columns=each) for each in (True, False))
     assert first_failures(flat) == first_failures(as_rows)
     if not first_failures(flat):
         assert flat == as_rows
+    # Only rows as they are made one by one tell what both should be.
+    fitting = taken(plan, rows, cuts, True, fitted)
+    with mock.patch.object(Scan, "flat_rows", return_value=None):
+        plain = taken(plan, rows, cuts, True, fitted)
+    assert first_failures(fitting) == first_failures(plain) == first_failures(flat)
+    if not first_failures(fitting):
+        assert repr(fitting) == repr(plain)  # in which 1 is not True
+        assert fitting == plain
 
 
 def first_failures(found: Any) -> list[Any]:

@@ -10,10 +10,10 @@ import penstock as ps
 from penstock import lab
 from penstock.cli import UsageError
 from penstock.cli.run import _options
-from penstock.elastic.baselines import GreedyRebinding, StreamsRules
 from penstock.elastic.rebinding import Rebinding
 from penstock.elastic.thread_level import ThreadLevel
 from penstock.errors import FlowError
+from penstock.lab.baselines import GreedyRebinding, StreamsRules
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer
 from penstock.threads.rebinding import BarrierBinding, BindingTable
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
-from penstock.operators.calling import Calling, Remembered, Tally, Turns
+from penstock.operators.calling import Calling, Remembered, Tally, TimedCalls, Turns
 from penstock.operators.calls import Cache, Calls, make_calls
 from penstock.operators.stateless import Map
-from penstock.operators.timed_calls import TimedCalls
 
 from ..patience import PATIENCE
 
@@ -50,7 +49,7 @@ class TestRefusals:
             ({"backoff": 1}, "backoff=1 without retries="),
             ({"retries": 1, "backoff": (1, 2, 3)}, "give a time, or (first, longest)"),
             ({"retries": 1, "backoff": (2, 1)}, "the longest wait is shorter than the first"),
-            ({"rate": 0}, "rate=0; give the calls a second"),
+            ({"rate": 0}, "rate=0; give the calls per second"),
             ({"cache": 0}, "cache=0; give a whole number, 1 or more"),
             ({"cache": "all"}, "cache='all'; give a whole number"),
             ({"cache": Cache(1, ttl=0)}, "the ttl of cache=0"),

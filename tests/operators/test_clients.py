@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FlowError, OperatorError
-from penstock.operators import clients
+from penstock.operators import calls
 
 from ..patience import PATIENCE
 
@@ -117,7 +117,7 @@ class TestLife:
         async def ask(row: int, client: Any) -> int:
             return row
 
-        monkeypatch.setattr(clients, "CLOSING_SECONDS", 0.01)
+        monkeypatch.setattr(calls, "CLOSING_SECONDS", 0.01)
         run = ps.run(stream().map(ask, name="ask", setup=Client).sink("out"), on=on)
         assert run.results["out"]
         assert "operator 'ask': its client could not be closed" in caplog.text

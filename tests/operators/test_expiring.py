@@ -46,6 +46,46 @@ def test_as_in_plain_python(rows, slack, ttl, ordered):
     assert ps.run(flow, **how("sequential")).results["out"] == numbered(rows, slack, ttl)
 
 
+def windows(rows: list[tuple[int, int]], slack: int, ttl: int, size: int) -> list[tuple[int, int, int]]:
+    """Return (key, number, sum of times) of windows of so many rows; what is forgotten never comes out."""
+    mark, period = -(10**9), max(1, ttl // 32)
+    held: dict[int, tuple[int, int, list[int], int]] = {}  # latest time, number, times, where the window began
+    out = []
+    for index, (time, key) in enumerate(rows):
+        mark = max(mark, time - slack)
+        latest, number, times, began = held.get(key, (time, 0, [], index))
+        if latest + ttl <= mark // period * period:
+            latest, number, times = time, 0, []
+        began = began if times else index
+        times = [*times, time]
+        if len(times) == size:
+            out.append((key, number, sum(times)))
+            number, times = number + 1, []
+        held[key] = (max(latest, time), number, times, began)
+    left = sorted(
+        (began, key, number, times)
+        for key, (latest, number, times, began) in held.items()
+        if times and latest + ttl > mark // period * period
+    )
+    return [*out, *((key, number, sum(times)) for _, key, number, times in left)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.integers(0, 3)), max_size=40),
+    st.integers(0, 6),
+    st.sampled_from([1, 2, 10, 33, 100]),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_count_windows_as_in_plain_python(rows, slack, ttl, size, ordered):
+    rows = sorted(rows) if ordered else rows
+    flow = ps.Flow("ttl")
+    reader = ps.read.items([{"t": t, "k": k} for t, k in rows], schema={"t": int, "k": int})
+    keyed = flow.source("in", reader, time="t", slack=slack).key_by("k")
+    keyed.window(ps.count_window(size, ttl=ttl)).sum("t").sink("out")
+    assert ps.run(flow, **how("sequential")).results["out"] == windows(rows, slack, ttl, size)
+
+
 def test_memory_is_given_back():
     rows = [{"t": t, "k": t} for t in range(200)]
     flow = ps.Flow("ttl")

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.order.primitives import EMPTY
-from penstock.testing.explorer import Program, explore, sample
+from penstock.testing.explorer import Program, SteppedThread, World, explore, sample
 from penstock.testing.stepped import comparable
-from penstock.testing.stepped_threads import SteppedThread, World
 
 Code = list[list[tuple[str, int]]]
 """For each thread its operations, each on one of two objects of the kind that the operation is for."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.order.primitives import EMPTY, Primitives
-from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
+from penstock.order.queues import LOOK_AT_ONCE, LOOK_IN_TURN, HybridQueue, PartitionedQueue, SharedQueue
 from penstock.order.threads import RealThreads
 from penstock.testing.explorer import Program, World, explore
 
@@ -119,7 +119,7 @@ def test_two_workers_that_had_shards_before(items: tuple[list[Item], ...], slice
 def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_oldest(
     worker: int | None, taken: list[Item]
 ) -> None:
-    queue: HybridQueue[str] = HybridQueue(RealThreads(), 2)
+    queue: HybridQueue[str] = HybridQueue(RealThreads(gil=True), 2)
     for shard, had in enumerate([1, 0]):
         queue.put(shard, "before")
         assert list(queue.work(had)) == [(shard, "before")]
@@ -128,14 +128,34 @@ def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_ol
     assert list(queue.work(worker)) == taken
 
 
-def test_what_was_passed_by_comes_next() -> None:
-    queue: HybridQueue[str] = HybridQueue(RealThreads(), 2)
+@pytest.mark.parametrize(("gil", "passes"), [(True, LOOK_IN_TURN - 1), (False, LOOK_AT_ONCE - 1)])
+def test_what_was_passed_by_comes_at_last(gil: bool, passes: int) -> None:
+    """Also where the worker looks around after each item, and so asks anew."""
+    queue: HybridQueue[int] = HybridQueue(RealThreads(gil=gil), 2)
     for shard, had in enumerate([1, 0]):
+        queue.put(shard, -1)
+        assert list(queue.work(had)) == [(shard, -1)]
+    for item in range(LOOK_AT_ONCE + 1):
+        queue.put(int(item > 0), item)
+    taken = []
+    while queue.waiting():
+        with closing(queue.work(0)) as items:
+            taken.append(next(items))
+    assert taken.index((0, 0)) == passes
+    assert [item for shard, item in taken if shard == 1] == list(range(1, LOOK_AT_ONCE + 1))
+
+
+@pytest.mark.parametrize(("gil", "first"), [(True, (0, "a")), (False, (2, "c"))])
+def test_where_threads_run_at_once_a_worker_looks_further_for_its_shards(gil: bool, first: Item) -> None:
+    queue: HybridQueue[str] = HybridQueue(RealThreads(gil=gil), 3)
+    for shard, had in enumerate([1, 1, 0]):
         queue.put(shard, "before")
         assert list(queue.work(had)) == [(shard, "before")]
-    for shard, item in [(0, "a"), (1, "b"), (1, "c"), (1, "d")]:
+    for shard, item in enumerate("abc"):
         queue.put(shard, item)
-    assert list(queue.work(0)) == [(1, "b"), (0, "a"), (1, "c"), (1, "d")]
+    with closing(queue.work(0)) as items:
+        assert next(items) == first
+    assert list(queue.work()) == [(shard, item) for shard, item in enumerate("abc") if (shard, item) != first]
 
 
 class ForgetsTheOther(HybridQueue[str]):
@@ -145,8 +165,8 @@ class ForgetsTheOther(HybridQueue[str]):
         oldest = self._master.pop()
         if oldest is not EMPTY and self._homes[oldest].load() != worker:
             second = self._master.pop()
-            return oldest if second is EMPTY else second, False
-        return oldest, False
+            return oldest if second is EMPTY else second
+        return oldest
 
 
 class CountsDownTooEarly(HybridQueue[str]):

@@ -1,5 +1,8 @@
 """The graph of a flow, the plan made of it, and the layout of positions, worked out by hand."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from penstock import read
@@ -158,6 +161,20 @@ class TestLayout:
         flow = records(ROWS, order_by=["t", "k"]).sink("out")
         assert layout(flow.graph()).base == 3
         assert shapes(flow)["out"] == (3, 3)
+
+    def test_the_widest_source_makes_room_for_its_places(self):
+        """As streaming DataFrames have them, of topic, partition and offset: with fewer, rows share a place."""
+
+        class Wide(read.Items):
+            own_width = 3
+
+        flow = Flow("wide")
+        flow.source("wide", Wide(ROWS)).union(flow.source("narrow", read.rate(1))).sink("out")
+        made, own = layout(flow.graph()), [np.array(numbers) for numbers in ([1, 1, 1], [0, 0, 2], [4, 5, 0])]
+        assert shapes(flow)["out"] == (4, 4)
+        assert [column.tolist() for column in made.places(0, own)] == [[0, 0, 0], [1, 1, 1], [0, 0, 2], [9, 11, 1]]
+        with pytest.raises(AssertionError, match="a place of 3 numbers, where 1 are the most"):
+            dataclasses.replace(made, own=1).places(0, own)
 
     def test_several_rows_for_one_add_the_emission_index(self):
         stream = records(ROWS).flat_map(lambda r: [r], name="fm", schema={"k": int})

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -220,6 +221,18 @@ class TestNullsAndTimes:
         rows = [row.normalize((value,)) for value in values]
         kept = [type(value) is int and -(2**63) <= value < 2**63 for value in values]
         assert row.all_arrive_as_is(rows) == all(kept)
+
+    @given(
+        st.lists(
+            st.tuples(st.integers(-(2**31) - 1, 2**31) | st.sampled_from([True, 2**63, None, 1.0]), st.integers(0, 9))
+            | st.tuples(st.integers(), st.floats() | st.sampled_from([0, True, None, np.float64(1)]))
+            | st.tuples(st.integers(-5, 5), st.floats())
+        )
+    )
+    def test_rows_of_numbers_arrive_as_they_are_only_if_columns_give_them_back(self, values):
+        rows = XY.records(values)
+        kept = [type(x) is int and -(2**63) <= x < 2**63 and type(y) is float for x, y in values]
+        assert XY.all_arrive_as_is(rows) == all(kept)
 
     def test_a_column_of_moments_gives_the_values_of_arrow(self):
         microseconds = [-62135596800000000, -1, 0, 1, 1714566600000007, 253402300799999999]

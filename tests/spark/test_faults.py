@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -89,6 +93,32 @@ def test_a_file_that_breaks_off_is_read_on_from_where_it_broke(tmp_path, form):
     assert fault.seen >= 6
     assert found == clean
     assert len(found) == 100_000
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("operation", ["list", "open", "read"])
+def test_one_failure_before_sources_take_turns_changes_nothing(tmp_path, form, operation):
+    """Text files are counted before anything is read, and what fails then is tried again, too."""
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        rows, path = [{"n": n} for n in range(5 * number, 5 * number + 5)], tmp_path / "data" / str(number)
+        if form == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        else:
+            lines = ["n", *(str(row["n"]) for row in rows)] if form == "csv" else map(json.dumps, rows)
+            path.write_text("\n".join(lines))
+        os.utime(path, (number + 1, number + 1))
+    schema = {} if form == "parquet" else {"schema": {"n": int}}
+    flow = ps.Flow("turns")
+    files = flow.source("files", getattr(ps.read, form)(str(tmp_path / "data"), **schema))
+    files.union(flow.source("list", [{"n": -n} for n in range(4)])).sink("out")
+    expected = ps.run(flow, on=ps.Sequential()).results["out"]
+    for number in (1, 2, 4):
+        fault = Nth(operation, "/data", number)
+        with faults(fault):
+            found = run_inline(flow, tmp_path / f"ck{number}", epoch_rows=4).results["out"]
+        assert fault.seen >= number or operation == "list", "what was to fail never happened"
+        assert found == expected
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])

@@ -165,6 +165,29 @@ def test_a_streaming_frame_of_text_files_keeps_its_order(spark: Any, tmp_path: P
     assert read_back(out) == expected(rows_of(0, 60))
 
 
+@pytest.mark.parametrize("kind", ["streaming", "batch"])
+def test_records_that_spark_cannot_read_are_dead_letters(spark: Any, tmp_path: Path, kind: str) -> None:
+    """Where the DataFrame has the column for them; Spark itself would give rows of nulls, and say nothing."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "1.json").write_text('{"at": 1, "user": "ann"}\n{"at": 2, "us\n{"at": "soon"}\n{"at": 4, "user": "bob"}\n')
+    read = spark.readStream if kind == "streaming" else spark.read
+    frame = read.schema("at long, user string, _corrupt_record string").json(str(data))
+    flow = ps.Flow("corrupt")
+    rows = flow.source("rows", frame, time="at", on_error="dead_letter")
+    rows.errors.sink("errors")
+    rows.drop("_corrupt_record").sink("out")
+    run = ps.start(flow, on=ps.Spark(spark), checkpoint=str(tmp_path / "ck"))
+    run.on_epoch(partial(stop_after_rows, run))
+    assert run.await_end(PATIENCE)
+    assert [tuple(row) for row in run.results["out"]] == [(1, "ann"), (4, "bob")]
+    assert [letter.row for letter in run.results["errors"]] == ['{"at": 2, "us', '{"at": "soon"}']
+    assert {letter.error for letter in run.results["errors"]} == {
+        "not a record of the schema (it is in '_corrupt_record')"
+    }
+    assert run.stats.operators["rows"].errors == 2
+
+
 def test_a_batch_frame_is_read_in_epochs(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(rows_of(0, 100), "serial long, key long, value double").repartition(3, "key")
     run = ps.run(flow_over(frame, tmp_path / "out", order_by="serial"), on=ps.Spark(spark, epoch_rows=30))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -100,24 +102,54 @@ class TestWhatAWorkerDrops:
         assert cache.held("flow", "n", range(6)) == 40
 
 
-def test_the_collector_does_not_look_at_all_states_after_each_task():
-    states: dict[int, Any] = {}
-    put_aside, before = PutAside(), gc.get_freeze_count()
-    try:
-        put_aside.after_task(PutAside.MANY - 1)
-        assert gc.get_freeze_count() == before
-        states[0] = [0]
-        assert gc.is_tracked(states)
-        for _ in range(PutAside.EVERY - 1):
-            put_aside.after_task(PutAside.MANY)
-            assert not any(each is states for each in gc.get_objects())
-        put_aside.after_task(PutAside.MANY)
-        assert any(each is states for each in gc.get_objects()), "now and then it does: cycles may be among them"
-    finally:
+class TestWhatTheCollectorLooksAt:
+    @pytest.fixture(autouse=True)
+    def thawed(self) -> Iterator[None]:
+        yield
         gc.unfreeze()
+
+    def test_not_all_states_after_each_task(self):
+        put_aside, states, rubbish = PutAside(), {0: [0]}, _Named("in a cycle")
+        for _ in range(2):
+            put_aside.after_task(PutAside.MANY)
+            assert not _looks_at(states)
+        rubbish.itself, gone = rubbish, weakref.ref(rubbish)
+        put_aside.after_task(PutAside.MANY)
+        del rubbish
+        for _ in range(PutAside.EVERY - 4):
+            put_aside.after_task(PutAside.MANY)
+        put_aside.after_task(PutAside.MANY)
+        assert gone() is None, "now and then it does: cycles may be among them"
+
+    def test_not_what_was_loaded_as_the_first_tasks_went_on(self):
+        put_aside, late = PutAside(), []
+        for number in range(1, 17):
+            if number in (1, 3, 10):
+                late.append([number])
+            put_aside.after_task(0)
+            if number in (1, 4, 16):
+                assert not any(map(_looks_at, late))
+        late.append([17])
+        put_aside.after_task(0)
+        assert _looks_at(late[-1]), "what comes later may go again"
+
+    def test_at_what_became_rubbish_since(self):
+        put_aside, rubbish = PutAside(), _Named("in a cycle")
+        rubbish.itself, gone = rubbish, weakref.ref(rubbish)
+        put_aside.after_task(0)
+        del rubbish
+        for _ in range(3):
+            put_aside.after_task(0)
+        assert gone() is None
+
+
+def _looks_at(thing: object) -> bool:
+    return any(each is thing for each in gc.get_objects())
 
 
 class _Named:
+    itself: Any = None
+
     def __init__(self, name: str) -> None:
         self.name = name
 

@@ -66,7 +66,7 @@ def assert_exact(flow: ps.Flow, tmp_path: Path) -> None:
 
 def test_shards_leave_the_busy_task_and_the_hot_key_is_named(spark, flow, tmp_path, monkeypatch):
     # However fast the machine is, what the busy task has too much is worth a move.
-    monkeypatch.setattr(tables, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(tables, "LEAST_WORK", 0.0)
     monkeypatch.setattr(tables, "BALANCE", dataclasses.replace(tables.BALANCE, least_gain=0.0))
     run = ps.run(
         flow, on=ps.Spark(spark, tasks=2, epoch_rows=EPOCH_ROWS), checkpoint=str(tmp_path / "ck"), name_keys=True

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -15,8 +16,11 @@ import pytest
 
 import penstock as ps
 from penstock.connectors.retries import retried
+from penstock.options import Options
+from penstock.plan.plan import make_plan
 from penstock.rows.chunk import Chunk
 from penstock.rows.row_types import row_type
+from penstock.spark.engine import SparkEngine
 from penstock.spark.entry import by_file
 from penstock.spark.envelope import (
     LEAST_BYTES,
@@ -31,7 +35,9 @@ from penstock.spark.envelope import (
     to_frame,
     unpack,
 )
+from penstock.spark.job import SparkBackend
 from penstock.spark.shuffles import ByteShuffles, spec_file
+from penstock.statistics import FlowStats
 
 ROW = row_type({"k": int, "text": str}, "rows")
 COUNT = 20_000
@@ -114,6 +120,36 @@ def test_an_epoch_is_swept_though_the_main_thread_has_ended(tmp_path):
         shuffles.close()
         assert list(tmp_path.iterdir()) == []
         assert not set(threading.enumerate()) - set(before)
+
+
+@pytest.mark.spark
+def test_the_next_epoch_is_made_while_nobody_waits_for_it_unless_it_has_other_tasks(spark, tmp_path, monkeypatch):
+    made: list[tuple[int, bool]] = []
+    (data := tmp_path / "data").mkdir()
+    make = ByteShuffles._job
+
+    def noted(self: ByteShuffles, packed: bytes, tasks: tuple[int, ...], *rest: Any) -> Any:
+        made.append((max(tasks), threading.current_thread().name.startswith("penstock-sweep")))
+        return make(self, packed, tasks, *rest)
+
+    monkeypatch.setattr(ByteShuffles, "_job", noted)
+    for number in range(4):
+        pq.write_table(pa.table({"i": np.arange(50) + 50 * number, "k": np.arange(50) % 7}), data / f"{number}.parquet")
+    flow = ps.Flow("ahead")
+    rows = flow.source("rows", ps.read.parquet(str(data)))
+    rows.key_by("k").scan(add, 0, schema={"i": int, "k": int, "n": int}).sink("out", ps.write.memory())
+
+    def after(stats: FlowStats) -> None:
+        if stats.epoch == 2:
+            engine.set_tasks(3)
+
+    options = Options(on=ps.Spark(spark, tasks=2, epoch_rows=50), checkpoint=str(tmp_path / "ck"))
+    engine = SparkEngine(make_plan(flow), SparkBackend(spark), options, after)
+    engine.run()
+    assert [row.i for row in engine.results["out"]] == list(range(200))
+    waited = [tasks for tasks, ahead in made if not ahead]
+    assert waited[:2] == [2, 3]
+    assert len(waited) <= 3, "the end of the source may have an epoch of its own"
 
 
 @pytest.mark.spark

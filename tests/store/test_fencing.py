@@ -156,7 +156,10 @@ class Waking(InlineBackend):
 
 
 class TestOldDrivers:
-    def test_one_that_wakes_up_before_its_commit_cannot_commit(self, flow, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("files", [{}, {"roll_every": 0}], ids=["rolling", "at once"])
+    def test_one_that_wakes_up_before_its_commit_cannot_commit(self, flow, tmp_path, monkeypatch, files):
+        """Where no files roll, nothing but the entry of the heir itself is in its way."""
+        flow = two_sinks(tmp_path / "data", tmp_path / "out", **files)
         commit, woken, refused = Checkpoint.commit, [], []
 
         def sleeping(checkpoint: Checkpoint, position: Any, fence: int, *rest: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import logging
 import os
@@ -206,6 +207,35 @@ class TestFailures:
         assert Flaky(str(tmp_path), 3, sleep=pauses.append).get("a") == b"1"
         assert pauses == sorted(pauses)
         assert len(pauses) == 3
+
+    @pytest.mark.parametrize(
+        ("place", "system", "ask", "answer"),
+        [
+            (builtins, "open", lambda store: store.get("in/a"), b"1"),
+            (os, "listdir", lambda store: store.names("in"), ["a"]),
+            (os, "stat", lambda store: store.exists("in/a"), True),
+            (os, "unlink", lambda store: (store.delete("in/a"), os.path.exists(store.path("in/a")))[1], False),
+            (os, "link", lambda store: (store.put_new("in/b", b"2"), store.get("in/b"))[1], b"2"),
+            (os, "rename", lambda store: (store.move("in/a", "in/b"), store.get("in/b"))[1], b"1"),
+        ],
+        ids=["get", "names", "exists", "delete", "put_new", "move"],
+    )
+    def test_a_disk_that_fails_is_neither_empty_nor_done(self, tmp_path, monkeypatch, place, system, ask, answer):
+        """What the system itself answers: nothing below may take its failure for an answer."""
+        store, real, left = LocalStore(str(tmp_path), sleep=lambda _: None), getattr(place, system), 2
+        store.put("in/a", b"1")
+
+        def fails(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            if left and str(args[0]).startswith(str(tmp_path)):
+                left -= 1
+                raise OSError(errno.EIO, "it failed")
+            return real(*args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, system, fails)
+            found = ask(store)
+        assert (found, left) == (answer, 0)
 
     def test_patience_ends(self, tmp_path):
         now = [0.0]

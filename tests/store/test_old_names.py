@@ -9,6 +9,7 @@ import re
 import pytest
 
 import penstock as ps
+from penstock.rows.keys import NAN
 from penstock.store.old_names import MOVED, current, unpickled
 from penstock.store.state_files import apply_block
 
@@ -35,6 +36,10 @@ def test_it_holds_the_names_of_then(tmp_path):
     assert {"penstock.rows", "penstock.workloads.mobile_fraud", "penstock.operators.windows"} <= names
 
 
+def test_the_nan_that_distinct_kept_is_that_of_keys():
+    assert unpickled(b"cpenstock.operators.aggregates\nNAN\n.") is NAN
+
+
 @pytest.mark.parametrize("old", MOVED)
 def test_an_old_name_leads_somewhere(old):
     importlib.import_module(MOVED[old].rstrip("."))
@@ -51,6 +56,12 @@ def test_a_name_is_looked_for_whole_or_by_its_package(monkeypatch):
         "new.demo.flow",
         "new.demo.flow",
     ]
+
+
+def test_a_module_may_have_moved_twice():
+    stocks = "lab.workloads.stock_exchange"
+    assert current("penstock.workloads.stock_exchange.moving_average") == f"penstock.{stocks}.statistics"
+    assert current(f"penstock.{stocks}.spread") == f"penstock.{stocks}.events"
 
 
 def test_what_is_gone_is_refused_in_words():

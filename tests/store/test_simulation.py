@@ -14,7 +14,7 @@ from penstock.store.publication import Publication
 
 from .simulation import SimulatedStore, Violation, World
 
-SEEDS, MANY_SEEDS = 300, 5000
+SEEDS, MANY_SEEDS = 150, 5000
 
 
 @pytest.fixture(autouse=True)

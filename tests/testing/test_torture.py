@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.testing import torture
-from penstock.testing.trial import Trial, cuts
+from penstock.testing.torture import Trial, cuts
 from penstock.threads import ports
 
 ROWS = [{"at": at, "user": f"u{at % 2}", "amount": float(at)} for at in (1, 2, 4, 7, 11)]
@@ -98,7 +98,7 @@ def test_state_outside_of_the_state_is_found():
 
         return count
 
-    with pytest.raises(AssertionError, match=r"state saved and read again behind row \d"):
+    with pytest.raises(AssertionError, match=r"state saved and read again after row \d"):
         torture(lambda s: s.scan(counted(), 0), ROWS)
 
 
@@ -228,7 +228,7 @@ def test_an_engine_that_breaks_the_order_of_keys_is_found(monkeypatch):
 
 def test_ports_do_refuse():
     from penstock.plan.plan import make_plan
-    from penstock.testing.flows import flow_under_test
+    from penstock.testing.kit import flow_under_test
 
     def twice(stream: Any) -> Any:
         return scanned(stream).key_by("user").scan(lambda n, row: (n + 1, row), 0, name="again")

@@ -14,6 +14,8 @@ from penstock.threads.brakes import Brakes, Pressure, held_back
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
 
+from ..in_turn import one_of_each
+
 
 def sources(*pairs: tuple[str, str]) -> list[Pressure]:
     """Read ("a", "b") as a co-routine that is full of a and waits for b."""
@@ -100,8 +102,7 @@ def two_rates(fast: int, slow: int, **options) -> ps.Flow:
     return ps.operate(Fast(), a, b, name="op", **options).sink("out")
 
 
-@pytest.mark.parametrize("model", ["manual", "dedicated", "dynamic", "bound"])
-@pytest.mark.parametrize("most", [1, 10, 1000])
+@pytest.mark.parametrize(("model", "most"), one_of_each(["manual", "dedicated", "dynamic", "bound"], [10, 1000, 1]))
 def test_the_fast_source_waits_and_the_flow_goes_on(model, most):
     engine = LocalEngine(
         make_plan(two_rates(5000, 20, max_pending=most)), LocalOptions(64, settings=Settings(model=model, workers=2))

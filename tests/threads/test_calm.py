@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.elastic.base import Actions
+from penstock.elastic.climb import GRAIN, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.costs import Calm
 from penstock.elastic.decisions import from_json, replay, to_json
-from penstock.elastic.levels import GRAIN, SETTLED, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, new_places, own_rebinding
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
@@ -141,7 +141,7 @@ class TestAlone:
             rows = state.levels.level
             rate = min(rows / wait, most) / run.noisy()
             state, actions = controller.step(state, WaitingStatistics(rate, rows / rate - 1e-4, 1e-4))
-            run.seconds = PERIOD if state.levels.phase == SETTLED else SEARCH_PERIOD
+            run.seconds = PERIOD if state.levels.settled else SEARCH_PERIOD
             run.took(actions)
         assert most_in_five_minutes(run.times) <= 1
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.elastic.costs import Calm
+from penstock.elastic.noise import Coming
 from penstock.elastic.replicas import OperatorStatistics, Replicas, ReplicaStatistics
-from penstock.elastic.search import Coming
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
 from penstock.threads.levers import POOL_SECONDS
 from penstock.threads.pilot import PERIOD

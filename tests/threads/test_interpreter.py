@@ -8,10 +8,13 @@ import logging
 import subprocess
 import sys
 import sysconfig
+import weakref
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+import penstock as ps
+from penstock.order.threads import gil_enabled
 from penstock.threads import interpreter
 
 FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -69,11 +72,22 @@ def collector() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("found", "took", "expected"),
-    [(0, 0.1, 400_000), (0, 0.001, 200_000), (50_000, 0.1, 100_000), (50_000, 0.001, 100_000)],
-    ids=["long for nothing", "short", "many cycles", "many cycles, short"],
+    [
+        (0, 0.1, 1_000_000),
+        (0, 0.9, 3_200_000),
+        (0, 0.001, 200_000),
+        (50_000, 0.1, 100_000),
+        (50_000, 0.001, 100_000),
+    ],
+    ids=["five times its share", "nearly all the time", "short", "many cycles", "many cycles, short"],
 )
 def test_looks_for_cycles_become_fewer_where_they_take_long_for_nothing(found: int, took: float, expected: int) -> None:
     assert interpreter.next_look(200_000, 100_000, found, took, since=1.0) == expected
+
+
+def test_the_collector_is_never_told_more_than_it_can_count() -> None:
+    every = interpreter.next_look(2**24, 100_000, 0, took=1.0, since=1.0)
+    assert 2**24 < every < 2**31 / 40
 
 
 @pytest.mark.usefixtures("collector")
@@ -106,3 +120,61 @@ def test_a_collector_that_never_looks_is_left_alone() -> None:
     with interpreter.fewer_collections():
         assert gc.get_threshold()[0] == 0
     assert gc.get_threshold()[0] == 0
+
+
+class Kept:
+    """Something that the collector looks at."""
+
+
+@pytest.mark.skipif(not gil_enabled() or sys.version_info >= (3, 14), reason="there are no young objects")
+@pytest.mark.usefixtures("collector")
+def test_what_is_kept_is_passed_over_where_looks_take_long_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.set_threshold(700, 1000, 1000)
+    monkeypatch.setattr(interpreter, "COLLECT_EVERY", 1000)
+    monkeypatch.setattr(interpreter, "MOST_SHARE", 1e-9)  # any time is too long
+    with interpreter.fewer_collections():
+        kept = [Kept() for _ in range(20_000)]
+        assert len(gc.get_objects(0)) < 2000
+        assert len(gc.get_objects(1)) < 12_000  # of 1,000, 2,000, 4,000, 8,000 it looked at 1,000 each
+        assert set(map(id, gc.get_objects(2))) >= set(map(id, kept[5000:6000]))
+    assert len(gc.get_objects(0)) < 700
+    assert not gc.get_freeze_count()
+
+
+@pytest.mark.usefixtures("collector")
+def test_where_there_are_many_cycles_none_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    gc.set_threshold(700, 1000, 1000)
+    monkeypatch.setattr(interpreter, "COLLECT_EVERY", 1000)
+    monkeypatch.setattr(interpreter, "MOST_SHARE", 1e-9)
+    monkeypatch.setattr(interpreter, "pass_over", lambda: pytest.fail("cycles were passed over"))
+    first = weakref.ref(made := Kept())
+    made.itself = made  # type: ignore[attr-defined]
+    with interpreter.fewer_collections():
+        for _ in range(20_000):
+            made.itself, made = made, Kept()  # type: ignore[attr-defined]
+            made.itself = made  # type: ignore[attr-defined]
+        assert first() is None
+
+
+@pytest.mark.usefixtures("collector")
+def test_objects_that_are_never_to_be_looked_at_stay_so() -> None:
+    gc.freeze()
+    try:
+        assert not interpreter.pass_over()
+        assert gc.get_freeze_count() > 0  # some may have gone meanwhile
+    finally:
+        gc.unfreeze()
+
+
+def test_what_a_flow_came_to_goes_with_its_run() -> None:
+    flow = ps.Flow("kept")
+    flow.source("n", ps.read.items([{"n": n} for n in range(10)], schema={"n": int})).sink("out", ps.write.memory())
+    run = ps.run(flow, on=ps.Threads())
+    kept = weakref.ref(run.engine)
+    gc.disable()
+    try:
+        del run
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.plan.plan import make_plan
 from penstock.threads.engine import LocalEngine, LocalOptions
-from penstock.threads.levers import FIRST_LOOK, FIRST_ROWS, PIECES
+from penstock.threads.levers import CALM_POLLS, FED_POLLS, FIRST_LOOK, FIRST_ROWS, PIECES, pieces
 from penstock.threads.settings import Settings
 from penstock.threads.stations import SOON
 
@@ -85,3 +85,39 @@ def test_rows_that_come_after_nothing_do_not_wait_for_each_other(
         engine.stop()
         thread.join()
     assert sizes[:FIRST_LOOK] == first  # then the engine knows what rows cost
+
+
+def test_rows_that_wait_for_their_key_keep_no_row_from_an_idle_worker(tmp_path: Path) -> None:
+    """The first row of "slow" ends when the one of "quick" has come, which comes after as many as there are workers."""
+    watched, quick, out = tmp_path / "in", threading.Event(), list[str]()
+    watched.mkdir()
+
+    def work(count: int, row: Any) -> tuple[int, str]:
+        assert row.key == "quick" or quick.wait(PATIENCE)
+        if row.key == "quick":
+            quick.set()
+        return count + 1, row.key
+
+    flow = ps.Flow("keys")
+    source = flow.source("in", ps.read.json(str(watched), schema={"key": str}, follow=True))
+    source.key_by("key").scan(work, 0).sink("out", ps.write.callback(lambda rows, _: out.extend(rows)))
+    engine = LocalEngine(make_plan(flow), LocalOptions(settings=Settings(workers=2)))
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    try:
+        for number, key in enumerate(("slow", "slow", "quick")):
+            wait_for(lambda before=number: engine.element.submitted >= before)
+            (tmp_path / "rows").write_text(json.dumps({"key": key}) + "\n")
+            (tmp_path / "rows").rename(watched / f"{number}.json")
+        wait_for(lambda: len(out) == 3)
+    finally:
+        engine.stop()
+        thread.join()
+    assert out == ["slow", "slow", "quick"]
+
+
+def test_batches_grow_step_by_step_where_the_flow_does_not_keep_up() -> None:
+    assert pieces(0) == pieces(CALM_POLLS) == PIECES
+    assert [pieces(CALM_POLLS + more) for more in (1, 2)] == [PIECES // 2, PIECES // 4]
+    assert pieces(FED_POLLS) == 1
+    assert pieces(FED_POLLS - 1) == 2

@@ -9,6 +9,8 @@ from penstock.plan.plan import make_plan
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
 
+from ..in_turn import one_of_each
+
 ROWS = 40
 
 
@@ -40,8 +42,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 2, 8, 64])
-@pytest.mark.parametrize("graph", [pipeline, data_parallel, mix])
+@pytest.mark.parametrize(("workers", "graph"), one_of_each([1, 8, 64, 2], [pipeline, data_parallel, mix]))
 def test_a_thousand_operators(graph, workers):
     flow = ps.Flow("thousand")
     graph(flow.source("in", ps.read.items(range(ROWS)))).sink("out")

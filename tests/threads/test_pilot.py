@@ -12,11 +12,11 @@ import pytest
 
 import penstock as ps
 from penstock.elastic.base import Action
-from penstock.elastic.baselines import Static
 from penstock.elastic.decisions import replay
 from penstock.elastic.levers import WorkersLever
 from penstock.elastic.pilot import Lever, Period
 from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
+from penstock.elastic.utilization_pool import UtilizationPool
 from penstock.plan.plan import make_plan
 from penstock.statistics import FlowStats
 from penstock.threads.engine import LocalEngine, LocalOptions
@@ -176,7 +176,7 @@ class Scripted(Lever):
     name: str
     fails: bool = False
     told: list[Period] = field(default_factory=list)
-    controller: Static = field(default_factory=Static)
+    controller: UtilizationPool = field(default_factory=UtilizationPool)
 
     def read(self, period: Period) -> None:
         self.told.append(period)

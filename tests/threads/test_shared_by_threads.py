@@ -13,7 +13,7 @@ from penstock.kernels.shards import FEW_KEYS, Forgetting
 from penstock.order.threads import RealThreads
 from penstock.plan.plan import Plan, make_plan
 from penstock.rows import records as rows
-from penstock.rows.chunk import row_chunk
+from penstock.rows.chunk import Chunk, row_chunk
 from penstock.rows.timing import BEFORE
 from penstock.threads.element import Element
 from penstock.threads.settings import Settings
@@ -100,14 +100,14 @@ def test_workers_that_run_at_once_do_not_write_to_one_dict(turns: bool, dicts: i
 
 
 def test_the_worker_that_makes_rows_looks_whether_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked, look = [], rows.RowType.all_arrive_as_is
+    looked, look = [], Chunk.arrives_as_is
 
-    def watched(self: rows.RowType, some: Any) -> bool:
-        if self.form == "record":
-            looked.append(len(some))
-        return look(self, some)
+    def watched(self: Chunk) -> bool:
+        if self.type is not None and self.type.form == "record":
+            looked.append(len(self))
+        return look(self)
 
-    monkeypatch.setattr(rows.RowType, "all_arrive_as_is", watched)
+    monkeypatch.setattr(Chunk, "arrives_as_is", watched)
     element = Element(counted(2000), lambda header, chunks: None, Settings(workers=2, partitions=5))
     element.start()
     try:

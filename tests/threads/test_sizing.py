@@ -14,7 +14,7 @@ from penstock.elastic.batch_size import WorkDone
 from penstock.elastic.decisions import from_json, replay, to_json
 from penstock.elastic.pilot import Period
 from penstock.plan.plan import make_plan
-from penstock.statistics import FlowStats, OperatorStats
+from penstock.statistics import FlowStats, OperatorStats, WorkerStats
 from penstock.threads import levers
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.ingress import Cutter
@@ -70,6 +70,14 @@ def test_batches_are_larger_where_state_is_kept_by_columns():
         == BATCH_ROWS
     )
     assert COLUMN_SECONDS > WORK_SECONDS
+
+
+@pytest.mark.parametrize(("gil", "workers", "times"), [(True, 2, 1), (False, 1, 1), (False, 2, 2), (False, 8, 2)])
+def test_batches_are_larger_where_several_workers_share_one_at_once(monkeypatch, gil, workers, times):
+    monkeypatch.setattr(levers, "gil_enabled", lambda: gil)
+    there = tuple(WorkerStats(number, "busy", "work", 0.0, 0.0) for number in range(workers))
+    assert Look()(replace(seen(1e-9), workers=there)) == times * MOST_ROWS
+    assert Look()(replace(seen(WORK_SECONDS / BATCH_ROWS), workers=there)) == times * BATCH_ROWS
 
 
 def test_a_look_waits_for_a_batch_of_the_size_that_was_set_last(monkeypatch):

@@ -22,18 +22,17 @@ class UsageError(Exception):
 
 def commands() -> dict[str, ModuleType]:
     """Find the commands: every module here that has the three names; helpers lack them."""
-    found = {}
+    modules = {}
     for info in pkgutil.iter_modules(__path__):
         if info.name.startswith("_"):
             continue
         module = importlib.import_module(f"{__name__}.{info.name}")
         if all(hasattr(module, name) for name in ("HELP", "add_arguments", "run")):
-            found[info.name] = module
-    return found
+            modules[info.name] = module
+    return modules
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the whole command line."""
     from penstock import __version__
 
     parser = argparse.ArgumentParser(
@@ -56,7 +55,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     from penstock.cli.failures import explain
 
     args = make_parser().parse_args(arguments)

@@ -61,7 +61,6 @@ class Progress:
         """When each recent epoch was committed, and the rows until then."""
 
     def take(self, stats: FlowStats, now: float) -> None:
-        """Add an epoch that was committed just now."""
         if not self.epochs:  # what came before it is the start of Spark, and says nothing of the flow
             self.began = max(self.began, now - stats.seconds)
             self._recent[0] = (self.began, 0)
@@ -75,7 +74,7 @@ class Progress:
             self._recent.popleft()
 
     def rate(self) -> float:
-        """Return the rows a second of the last few seconds."""
+        """Return the rows per second of the last few seconds."""
         (first, before), (last, rows) = self._recent[0], self._recent[-1]
         return (rows - before) / (last - first) if last > first else 0.0
 
@@ -125,7 +124,7 @@ def duration(seconds: float) -> str:
 
 
 def _rate(rows: float) -> str:
-    """Write rows a second; of a slow flow not as zero."""
+    """Write rows per second; of a slow flow not as zero."""
     return f"{rows:,.0f} rows/s" if rows >= 10 or not rows else f"{rows:.2g} rows/s"
 
 
@@ -155,14 +154,12 @@ class Display(ABC):
         """Tell that something happened."""
 
     def epoch(self, stats: Any) -> None:
-        """Take the statistics of an epoch."""
         self._progress.take(stats, self._clock())
 
     def tick(self) -> None:  # noqa: B027
         """Bring what is shown up to date; called a few times a second."""
 
     def fail(self, error: BaseException) -> None:
-        """Tell what the flow failed with."""
         print("\n".join(explain(error)), file=self._err, flush=True)
 
     def close(self) -> None:  # noqa: B027
@@ -170,7 +167,7 @@ class Display(ABC):
 
 
 class PlainDisplay(Display):
-    """Write log lines, at most one a second for epochs: a log is read long after, by people."""
+    """Write log lines, at most one per second for epochs: a log is read long after, by people."""
 
     _shown = float("-inf")
 
@@ -186,7 +183,7 @@ class PlainDisplay(Display):
 
 
 class JsonDisplay(Display):
-    """Write one JSON object a line, one line an epoch."""
+    """Write one JSON object per line, one line per epoch."""
 
     def say(self, event: str, text: str, **fields: Any) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")

@@ -125,7 +125,6 @@ def packages() -> list[Finding]:
 
 
 def package(what: str, name: str) -> Finding:
-    """Look at a package that Penstock needs."""
     version, range_ = installed(name), known_range(name)
     if version is None:
         return Finding(what, "broken", "not installed", f"pip install '{name}{range_}'")
@@ -180,7 +179,6 @@ def available_memory() -> int | None:
 
 
 def memory(free: int | None) -> Finding:
-    """Judge how much memory is to be had."""
     if free is None:
         return Finding("memory", "ok", "this system does not tell")
     fix = (
@@ -347,7 +345,7 @@ HELP = "check this machine, or a checkpoint, and say how to fix it"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIR", help="look at what a run keeps, too")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:

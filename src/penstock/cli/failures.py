@@ -16,7 +16,6 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def explain(error: BaseException) -> list[str]:
-    """Return the lines to print for an error."""
     if isinstance(error, OperatorError):
         return [*_headed(error.trace.rstrip().splitlines()), f"OperatorError: {one_line(str(error))}"]
     if isinstance(error, PenstockError):

@@ -1,6 +1,6 @@
 """Draw the flow that a Python file defines, or a workload, without running it.
 
-penstock graph first.py                      text: a line an operator
+penstock graph first.py                      text: one line per operator
 penstock graph first.py --format mermaid     for Markdown
 penstock graph first.py --output first.svg   the format by the name of the file (.svg, .mmd, .txt)
 """

@@ -148,12 +148,12 @@ def named_flow(module: ModuleType, file: Path, name: str) -> Flow:
     if not hasattr(module, name):
         raise UsageError(f"{file} has no {name!r}")
     value = getattr(module, name)
-    made = value() if callable(value) and not isinstance(value, Flow) else value
-    if isinstance(made, Flow):
-        return made
-    hint = f"; it is a stream, so end it with .sink(...) and use {name}.flow" if isinstance(made, Stream) else ""
-    what = "returns" if made is not value else "is"
-    raise UsageError(f"{name!r} of {file} {what} a {type(made).__name__}, not a penstock.Flow{hint}")
+    flow = value() if callable(value) and not isinstance(value, Flow) else value
+    if isinstance(flow, Flow):
+        return flow
+    hint = f"; it is a stream, so end it with .sink(...) and use {name}.flow" if isinstance(flow, Stream) else ""
+    what = "returns" if flow is not value else "is"
+    raise UsageError(f"{name!r} of {file} {what} a {type(flow).__name__}, not a penstock.Flow{hint}")
 
 
 def _makes_flow(value: Any, module: ModuleType) -> bool:

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import penstock.lab  # noqa: F401  its controllers may have decided, too
     from penstock.dashboard.history import read_history, replayable
 
     history = read_history(args.directory)
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise PenstockError(f"the decisions of {args.directory} cannot be replayed: {error}") from None
     skipped = len(decisions) - len(whole)
     if args.json:
-        found = {
+        summary = {
             "steps": result.steps,
             "decisions": result.actions,
             "differences": [{"controller": each.controller, "step": each.step} for each in result.differences],
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             "skipped": skipped,
             "older": list(result.older),
         }
-        print(json.dumps(found))
+        print(json.dumps(summary))
         return DONE if result.same else FAILED
     if history.dropped:
         print(f"not replayed: {count(history.dropped, 'line')}, the oldest, dropped because the log grew too long")
@@ -69,5 +70,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(actions: Actions) -> str:
-    found = [f"{each.what} {each.target}".strip() + f" {each.before} -> {each.after}" for each in actions]
-    return "; ".join(found) or "nothing"
+    changes = [f"{each.what} {each.target}".strip() + f" {each.before} -> {each.after}" for each in actions]
+    return "; ".join(changes) or "nothing"

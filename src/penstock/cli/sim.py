@@ -1,6 +1,6 @@
 """Ask what would be: simulate a flow on another machine, or a keyed operator on a cluster, in virtual time.
 
-    penstock sim threads --operators 20 --cost 50 --cores 16      a pipeline of 20 operators of 50 us a row
+    penstock sim threads --operators 20 --cost 50 --cores 16      a pipeline of 20 operators of 50 us per row
     penstock sim threads first.py --costs scan=200,map=20         your flow, with what its operators cost
     penstock sim cluster --nodes 8 --rate 50000 --skew 0.8        skewed keys on 8 nodes, by four approaches
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     threads.add_argument("--machine", choices=tuple(MACHINES), help="a machine of the papers instead")
     threads.add_argument("--rows", type=_whole, default=64, metavar="N", help="of a batch (default: 64)")
     threads.add_argument("--periods", type=_whole, default=60, metavar="N", help="of the elastic run (default: 60)")
-    threads.add_argument("--json", action="store_true", help="one JSON object a line")
+    threads.add_argument("--json", action="store_true", help="one JSON object per line")
     cluster = what.add_parser("cluster", help="a keyed operator on a cluster, by four approaches")
     cluster.add_argument("--nodes", type=_whole, default=32, metavar="N", help="(default: 32)")
     cluster.add_argument("--cores", type=_whole, default=8, metavar="N", help="of a node (default: 8)")
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument("--seconds", type=_amount, default=30.0, metavar="S", help="virtual ones (default: 30)")
     for each in (threads, cluster):
         each.add_argument("--seed", type=int, default=1, metavar="N", help="of all chance (default: 1)")
-    cluster.add_argument("--json", action="store_true", help="one JSON object a line")
+    cluster.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
     costs = [operator.cost for operator in graph.operators if not operator.source]
     # Long enough that each worker runs some dozens of batches, whatever a row costs.
     period = (sum(costs) / len(costs) + machine.synchronization.tuple_passing) * args.rows * 96
-    made = {
+    rates = {
         level: static_throughput(
             PE(graph, machine, level=level, rows=args.rows, filled=0.5), period=period, warmup=3, periods=6
         )
@@ -106,11 +106,11 @@ def simulate_threads(args: argparse.Namespace) -> list[dict[str, Any]]:
         seed=args.seed,
     )
     reached = static_throughput(pe, period=period, warmup=1, periods=6)
-    best = max(made.values())
+    best = max(rates.values())
     changes = sum(line.what not in ("start", "hold") for line in journey.log)
     levels = [
         {"workers": str(level), "operator rows/s": rate, "of the best": rate / best, "decisions": 0}
-        for level, rate in made.items()
+        for level, rate in rates.items()
     ]
     elastic = {
         "workers": f"elastic: {journey.levels[-1]}",
@@ -180,7 +180,7 @@ def simulate_cluster(args: argparse.Namespace) -> list[dict[str, Any]]:
     )
     rows = []
     for approach in approaches:
-        found, _ = run_approach(
+        outcome, _ = run_approach(
             approach,
             shuffles_per_minute=args.shuffles,
             seconds=args.seconds,
@@ -191,12 +191,12 @@ def simulate_cluster(args: argparse.Namespace) -> list[dict[str, Any]]:
         )
         rows.append(
             {
-                "approach": found.approach,
-                "rows/s": found.throughput,
-                "of offered": found.throughput / args.rate,
-                "mean ms": 1e3 * found.mean_latency,
-                "state moved MB/s": found.state_moved_rate / 1e6,
-                "decisions": found.decisions,
+                "approach": outcome.approach,
+                "rows/s": outcome.throughput,
+                "of offered": outcome.throughput / args.rate,
+                "mean ms": 1e3 * outcome.mean_latency,
+                "state moved MB/s": outcome.state_moved_rate / 1e6,
+                "decisions": outcome.decisions,
             }
         )
     return rows
@@ -209,7 +209,6 @@ def _figure(value: Any) -> str:
 
 
 def _depth(count: int) -> int:
-    """Return how deep a tree of two branches is with about so many operators."""
     return max(1, (count + 1).bit_length() - 1)
 
 
@@ -228,10 +227,10 @@ def _amount(text: str) -> float:
 
 
 def _pairs(text: str) -> dict[str, float]:
-    found = {}
+    values = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals:
             raise argparse.ArgumentTypeError(f"{part}: write NAME=VALUE, several with commas between")
-        found[name] = _amount(value)
-    return found
+        values[name] = _amount(value)
+    return values

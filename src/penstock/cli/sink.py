@@ -2,7 +2,7 @@
 
     penstock sink PATH                     the first rows, as a table
     penstock sink PATH --rows 0            all of them
-    penstock sink PATH --format json       all of them, one JSON object a line; csv likewise
+    penstock sink PATH --format json       all of them, one JSON object per line; csv likewise
     penstock sink PATH --follow            and those that are committed from now on, until Ctrl-C
 
 The run may be at work. Rows that are committed and wait to be part of a file are shown, too; how many rows came from

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE_SIZE = 128_000_000
 """Bytes of a file, where the user says nothing."""
 LARGE_PART = 8_000_000
-"""Where the user says nothing: what a task wrote is a file of its own from so many bytes on, and not copied."""
+"""By default: bytes from which what a task wrote stays a file of its own, and is not copied."""
 LAST_PART = 1_000_000
 """The same of an epoch whose rows are to appear with its commit, which would have to wait for the copy."""
 ROLL_SECONDS = 10.0
@@ -72,12 +72,12 @@ class Directory(Writer):
 
     @property
     def full(self) -> int:
-        """From how many bytes on what waits is a file."""
+        """Bytes from which what waits becomes a file."""
         return FILE_SIZE if self.file_size is None else self.file_size
 
     @property
     def large(self) -> int:
-        """From how many bytes on the file of one task is left as it is."""
+        """Bytes from which the file of one task stays as it is."""
         return LARGE_PART if self.file_size is None else max(1, self.file_size // 2)
 
     @property
@@ -88,7 +88,7 @@ class Directory(Writer):
 
 def sink_directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
     """Return the sinks that write directories; refuse those whose rows another would replace, or take for its own."""
-    found: dict[str, tuple[SinkNode, Directory]] = {}
+    by_place: dict[str, tuple[SinkNode, Directory]] = {}
     for node in plan.sinks:
         writer = node.operator.writer.directory
         if writer is None:
@@ -97,7 +97,7 @@ def sink_directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
         if row is not None:
             check_fields(node.name, writer, row.schema)
         place = _real(writer.path)
-        for other, (one, _) in found.items():
+        for other, (one, _) in by_place.items():
             if other == place:
                 raise FlowError(
                     f"the sinks {one.name!r} and {node.name!r} both write to {writer.path}; give each a directory of "
@@ -106,12 +106,12 @@ def sink_directories(plan: Plan) -> list[tuple[SinkNode, Directory]]:
             inner, outer = (node, one) if _is_inside(place, other) else (one, node)
             if _is_inside(place, other) or _is_inside(other, place):
                 raise FlowError(
-                    f"the directory of sink {inner.name!r} is inside that of sink {outer.name!r}, and who reads that "
-                    f"would take its files for rows; put them beside each other"
+                    f"the directory of sink {inner.name!r} is inside that of sink {outer.name!r}, whose "
+                    f"readers would take its files for rows; put them beside each other"
                 )
         _refuse_source(plan, node.name, writer.path, place)
-        found[place] = node, writer
-    return list(found.values())
+        by_place[place] = node, writer
+    return list(by_place.values())
 
 
 def _refuse_source(plan: Plan, sink: str, path: str, place: str) -> None:
@@ -141,14 +141,14 @@ def refuse_file(sink: str, writer: Directory) -> None:
 
 
 def refuse_strangers(sink: str, writer: Directory, names: Iterable[str]) -> None:
-    """Refuse a directory that holds files of somebody else, by the names in it: readers could not tell them apart."""
+    """Refuse a directory that holds files of others, by the names in it: readers could not tell them apart."""
     own = ("epoch=", ".", *(f"{name}=" for name in writer.partition_by[:1]))
     others = sorted(name for name in names if name != "_penstock" and not name.startswith(own))
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise FlowError(
             f"sink {sink!r}: {writer.path} holds files that no run of Penstock has written ({others[0]}{more}), which "
-            f"whoever reads the directory would take for rows; write to a directory of its own, or move them away"
+            f"readers of the directory would take for rows; write to a directory of its own, or move them away"
         )
 
 
@@ -179,7 +179,7 @@ def check_fields(sink: str, writer: Directory, schema: pa.Schema) -> None:
 
 def partitions(batches: Iterable[pa.RecordBatch], by: tuple[str, ...]) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
     """Return the rows of each partition, in order and without its fields, after its directory: "day=1/kind=a"."""
-    found: dict[str, list[pa.RecordBatch]] = {}
+    by_label: dict[str, list[pa.RecordBatch]] = {}
     for batch in batches:
         names = [_segments(name, batch.column(name)) for name in by]
         labels = names[0] if len(by) == 1 else pc.binary_join_element_wise(*names, "/")
@@ -188,8 +188,8 @@ def partitions(batches: Iterable[pa.RecordBatch], by: tuple[str, ...]) -> Iterat
         rest = batch.drop_columns(list(by))
         for code, label in enumerate(encoded.dictionary.to_pylist()):
             some = rest if len(encoded.dictionary) == 1 else rest.take(pa.array(np.flatnonzero(codes == code)))
-            found.setdefault(label, []).append(some)
-    yield from found.items()
+            by_label.setdefault(label, []).append(some)
+    yield from by_label.items()
 
 
 def _segments(name: str, column: pa.Array) -> pa.Array:

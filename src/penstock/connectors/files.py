@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.parquet import blames_content, read_parquet, row_group_ends, row_group_spans, unreadable_rows
-from penstock.connectors.paths import Stamp, exists, list_files, open_path, stamp_of
-from penstock.connectors.reader import Feed, Json, Piece, Reader, Slice, Span, Split, fit_table
+from penstock.connectors.paths import Stamp, exists, is_damaged, list_files, open_path, open_text, stamp_of
+from penstock.connectors.reader import Feed, Json, Piece, Reader, Slice, Span, Split, fit_table, nulls
 from penstock.connectors.retries import retried, retried_pieces
-from penstock.connectors.text import Unreadable, first_schema, read_text, refuse_types
+from penstock.connectors.text import TextRows, Unreadable, first_schema, read_text, refuse_types
 from penstock.errors import FlowError, SourceError, StorageError
+from penstock.operators.base import OnError
 from penstock.rows.records import RowType
 from penstock.rows.row_types import RowT_co, Schema, row_type
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 FileFormat = Literal["parquet", "json", "csv"]
 _LOOK_SECONDS = 1.0
-"""How often one who follows a sink's directory looks."""
+"""Seconds between two looks at a sink's directory that is followed."""
+Extra = Literal["drop", "refuse"]
+Missing = Literal["null", "refuse"]
 PASS_OVER = '; repair it, or give the source on_error="skip" or "dead_letter"'
 
 
@@ -43,8 +46,17 @@ class Files(Reader[RowT_co]):
     """Order files by name alone: for directories whose names were made in order."""
     _: KW_ONLY
     passes_over: bool = False
-    """Whether rows that cannot be read are told of and passed over; the source says so by `on_error`."""
+    """Whether rows that cannot be read are reported and passed over: where `on_error` of the source says so."""
+    on_error: OnError = "fail"
+    extra: Extra = "drop"
+    """Whether fields that the schema does not have are left out, or make a row (CSV, Parquet: a file) unreadable."""
+    missing: Missing = "null"
+    """Whether fields without a value are null, or make a row unreadable unless they were declared optional."""
     opens = True
+
+    @property
+    def strict(self) -> bool:  # type: ignore[override]
+        return self.missing == "refuse"
 
     @property
     def goes_on(self) -> bool:  # type: ignore[override]
@@ -101,9 +113,10 @@ class Files(Reader[RowT_co]):
     def _read(self, row: RowType, split: Split, source: str) -> Iterator[Piece]:
         assert split.path is not None
         try:
-            with open_path(split.path) as file:
+            with self._open(split.path) as file:
                 if self.format == "parquet":
-                    yield from read_parquet(row, file, split, source, passes_over=self.passes_over)
+                    known = row.names if self.extra == "refuse" else None
+                    yield from read_parquet(row, file, split, source, passes_over=self.passes_over, known=known)
                 else:
                     yield from self._read_lines(row, file, split)
         except FileNotFoundError:
@@ -116,50 +129,63 @@ class Files(Reader[RowT_co]):
                 raise SourceError(
                     f"source {source!r}: the file {split.path} cannot be read as {self.format}: {reason}{PASS_OVER}"
                 ) from None
-            # Nobody knows how many rows there would be, unless they were counted before.
+            # How many rows there would be is not known unless they were counted before.
             stop = split.stop or 1
             yield unreadable_rows(row, split, range(split.start, stop), 0, Unreadable(split.path, reason, ""))
 
     def _read_lines(self, row: RowType, file: Any, split: Split) -> Iterator[Piece]:
         """Read rows of a text file. Those before the split are read again: nothing else tells where a row begins."""
         at, stop = 0, split.stop or None
-        for found in read_text(self.format, self.options, row.schema, file, lambda table: fit_table(row, table)):
-            if found.unreadable and not self.passes_over:
-                (why,) = found.unreadable.values()
+        for block in self._rows_of_text(row, file, str(split.path)):
+            if block.unreadable and not self.passes_over:
+                (why,) = block.unreadable.values()
                 raise pa.ArrowInvalid(f"{why.where}: {why.reason}")
-            count = found.columns.num_rows
+            count = block.columns.num_rows
             low, high = max(split.start - at, 0), count if stop is None else min(stop - at, count)
             at += count
             if low < high:
                 unreadable = {
                     number - low: Unreadable(f"{split.path}, {why.where}", why.reason, why.text)
-                    for number, why in found.unreadable.items()
+                    for number, why in block.unreadable.items()
                     if low <= number < high
                 }
-                columns, start = found.columns.slice(low, high - low), at - count + low - split.start
+                columns, start = block.columns.slice(low, high - low), at - count + low - split.start
                 yield Piece(split.positions(start, high - low), columns, None, unreadable=unreadable)
             if stop is not None and at >= stop:
                 break
 
+    def _open(self, path: str) -> Any:
+        return open_path(path) if self.format == "parquet" else open_text(path)
+
+    def _rows_of_text(self, row: RowType, file: Any, path: str) -> Iterator[TextRows]:
+        """Read a text file; one that is compressed and damaged has one row more, which stands for the rest of it."""
+        try:
+            options = {**self.options, "extra": self.extra, "may_lack": row.may_lack}
+            yield from read_text(self.format, options, row.schema, file, lambda table: fit_table(row, table))
+        except OSError as error:
+            if not is_damaged(error, path):
+                raise
+            why = Unreadable("the rest of it", str(error).splitlines()[0], "")
+            yield TextRows(nulls(row.schema, 1), {0: why})
+
     def _infer_schema(self, source: str) -> pa.Schema:
-        """Return the schema of a directory's first file."""
         listing = f"source {source!r}: listing"
         listed = retried(lambda: list_files(self.path), listing, self.path)
-        found = sorted(listed, key=lambda f: (f.modified, f.path))
-        if not found and not retried(lambda: exists(self.path), listing, self.path):
+        files = sorted(listed, key=lambda f: (f.modified, f.path))
+        if not files and not retried(lambda: exists(self.path), listing, self.path):
             where = "" if "://" in self.path else f" (looked in {os.getcwd()})"
             raise FlowError(
                 f"source {source!r}: there is no directory {self.path!r}{where}; make it, or, to wait for its first "
                 f"file with follow=True, give schema="
             )
-        if not found:
+        if not files:
             raise FlowError(
                 f"source {source!r}: there are no files in {self.path!r} to take the schema from; give schema=, "
                 f"or put the first file there"
             )
-        path = found[0].path
+        path = files[0].path
         try:
-            with open_path(path) as file:
+            with self._open(path) as file:
                 if self.format == "parquet":
                     return pq.read_schema(file)
                 if self.format == "csv" and not self.options.get("header", True):
@@ -204,8 +230,8 @@ class SinkFiles(Files[RowT_co]):
 
     def table(self) -> pa.Table:
         """Return all that is committed as an Arrow table."""
-        found = [pa.Table.from_batches([batch]) for batch in replace(self, follow=False).batches()]
-        return pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
+        tables = [pa.Table.from_batches([batch]) for batch in replace(self, follow=False).batches()]
+        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
     def to_pandas(self) -> Any:
         """Return all that is committed as a pandas DataFrame."""
@@ -315,7 +341,6 @@ class FileFeed(Feed):
         return {"taken": [s.path for s in splits if s.path in self._seen], **self._partial()}
 
     def _partial(self) -> Json:
-        """Tell which file was begun and not finished."""
         if not self._next_row:
             return {}
         path, ends = self._waiting[0] if self._waiting else (str(self._began), None)
@@ -343,19 +368,19 @@ class FileFeed(Feed):
                 return
             raise SourceError(f"source {self._source!r}: there is no file or directory {where}")
         listed = retried(lambda: list_files(where), listing, where)
-        found = [file for file in listed if file.path not in self._seen]
-        if self._began is not None and all(file.path != self._began for file in found):
+        files = [file for file in listed if file.path not in self._seen]
+        if self._began is not None and all(file.path != self._began for file in files):
             raise SourceError(
                 f"source {self._source!r}: the file {self._began} is gone, of which {self._next_row} rows were "
                 f"processed; restore it, or start with a new checkpoint"
             )
-        stamps = {file.path: file.stamp for file in found}
+        stamps = {file.path: file.stamp for file in files}
         if self._began in self._stamps:
             self._check(self._began, self._stamps[self._began], stamps[self._began])
         self._stamps = stamps
         # A file that an earlier epoch began comes first, whatever its time.
-        found.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
-        self._waiting = [(file.path, self._row_groups(file.path)) for file in found]
+        files.sort(key=lambda f: (f.path != self._began, 0 if self._reader.by_name else f.modified, f.path))
+        self._waiting = [(file.path, self._row_groups(file.path)) for file in files]
         # Files without rows are not looked at again.
         self._seen.update(path for path, ends in self._waiting if ends is not None and not sum(ends))
         self._waiting = [(path, ends) for path, ends in self._waiting if path not in self._seen]
@@ -365,8 +390,10 @@ class FileFeed(Feed):
         if self._reader.format != "parquet":
             if self._counted is None:
                 return None
-            rows = self._known.get(path)
-            return [self._reader.count(self._counted, path, self._source) if rows is None else rows]
+            if path not in self._known:
+                kind, what = self._counted, f"source {self._source!r}: counting the rows of"
+                return [retried(lambda: self._reader.count(kind, path, self._source), what, path)]
+            return [self._known[path]]
         try:
             return retried(lambda: self._ends(path), f"source {self._source!r}: reading", path)
         except pa.ArrowInvalid as error:
@@ -386,13 +413,11 @@ class FileFeed(Feed):
 
 
 def _counted_rows(splits: Iterable[Split]) -> int | None:
-    """Return the rows of splits, None where some are not counted."""
     counts = [split.rows for split in splits]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _changed(source: str, path: str | None, how: str) -> SourceError:
-    """Return the refusal of a file of which other rows were taken, or counted, before."""
     return SourceError(
         f"source {source!r}: the file {path} has changed since its rows were counted: {how}; put it back as it was, "
         f"or start with a new checkpoint"
@@ -400,7 +425,6 @@ def _changed(source: str, path: str | None, how: str) -> SourceError:
 
 
 def _gone(source: str, path: str) -> SourceError:
-    """Return the refusal of a file that was listed and is not there any more."""
     return SourceError(
         f"source {source!r}: the file {path} is gone; it was there when the epoch was planned, so restore it, or start "
         f"with a new checkpoint"

@@ -42,8 +42,13 @@ class Frame(Reader):
 
     @property
     def own_width(self) -> int:  # type: ignore[override]
-        # A batch DataFrame is read from files, where one number will do.
+        # A batch DataFrame is read from files, where one number is enough.
         return int(self.places.width) if self.streaming else 1
+
+    @property
+    def corrupt(self) -> str | None:  # type: ignore[override]
+        name = str(self.frame.sparkSession.conf.get("spark.sql.columnNameOfCorruptRecord"))
+        return name if name in self.frame.columns else None
 
     def row_type(self, source: str) -> RowType | None:
         from penstock.spark.frames import frame_schema
@@ -51,7 +56,6 @@ class Frame(Reader):
         return row_type(frame_schema(self.frame), source)
 
     def collect(self) -> pa.Table:
-        """Bring all rows of a batch DataFrame here."""
         return self.frame.toArrow()
 
     def feed(self, source: str, clock: Callable[[], float], **_: Any) -> Feed:
@@ -72,3 +76,4 @@ class Framed(Frame):
     own_width: int = 1
     goes_on: bool = True
     has_parts: bool = False
+    corrupt: str | None = None

@@ -68,8 +68,6 @@ class Rate:
 
 
 class GeneratedFeed(Feed):
-    """Takes ranges of row numbers."""
-
     def __init__(self, reader: Generated, clock: Callable[[], float]) -> None:
         self._reader, self._clock, self._taken, self._before = reader, clock, 0, 0
         self._began: tuple[float, int] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.connectors.reader import BATCH_ROWS, Feed, Json, Piece, Reader, Slice, Split, nulls
+from penstock.connectors.reader import BATCH_ROWS, Feed, Json, Piece, Reader, Slice, Split, nulls, with_values
 from penstock.connectors.text import Unreadable
 from penstock.errors import RowTypeError, SourceError, row_text
 from penstock.rows.records import RowType
@@ -45,8 +45,6 @@ class Items(Reader[RowT_co]):
 
 
 class ItemFeed(Feed):
-    """Takes rows of an iterable."""
-
     def __init__(self, reader: Items, source: str) -> None:
         self._reader, self._source, self._taken = reader, source, 0
         self._iterator: Iterator[Any] | None = None
@@ -70,13 +68,13 @@ class ItemFeed(Feed):
 
     def replay(self, logged: Json, offset: Json) -> Slice:
         self._iterator, self._taken = None, logged["start"]
-        found = self.poll(logged["stop"] - logged["start"])
-        if found is None or self._taken != logged["stop"]:
+        again = self.poll(logged["stop"] - logged["start"])
+        if again is None or self._taken != logged["stop"]:
             raise SourceError(
                 f"source {self._source!r}: the iterable no longer has the rows {logged['start']} to "
                 f"{logged['stop']} of an epoch that was begun before the restart"
             )
-        return found
+        return again
 
     def restore(self, offset: Json) -> None:
         if offset["taken"] != self._taken:  # a replay has brought the iterator there, and one may not iterate twice
@@ -111,11 +109,11 @@ def payload_pieces(row: RowType | None, split: Split, source: str, *, passes_ove
                 raise SourceError(f"source {source!r}, row {split.start + start + error.index}: {error}") from None
             part, unreadable = _without_misfits(row, part, split.start + start)
             columns = row.encode(part)
-        yield Piece(positions, columns, None, unreadable=unreadable)
+        yield Piece(positions, with_values(row, columns), None, unreadable=unreadable)
 
 
 def _without_misfits(row: RowType, rows: list[Any], first: int) -> tuple[list[Any], dict[int, Unreadable]]:
-    """Return rows with nothing in the place of those that do not fit their type, and why these do not."""
+    """Return rows with nulls instead of those that do not fit their type, and why these do not."""
     fitting, unreadable = list(rows), dict[int, Unreadable]()
     nothing = row.decode(nulls(row.schema, 1))[0]
     for number, value in enumerate(rows):

@@ -11,20 +11,27 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.paths import open_path
 from penstock.connectors.reader import BATCH_ROWS, Piece, Span, Split, cast_table, fit_table, nulls
-from penstock.connectors.text import UNTOLD, Unreadable
+from penstock.connectors.text import UNTOLD, Unreadable, refuse_others
 from penstock.errors import row_text
 from penstock.rows.records import RowType
 
 
-def read_parquet(row: RowType, file: Any, split: Split, source: str, *, passes_over: bool) -> Iterator[Piece]:
-    """Read rows [start, stop) of a Parquet file, touching only the row groups that hold them."""
+def read_parquet(
+    row: RowType, file: Any, split: Split, source: str, *, passes_over: bool, known: Sequence[str] | None = None
+) -> Iterator[Piece]:
+    """Read rows [start, stop) of a Parquet file, touching only the row groups that hold them.
+
+    Columns that are not `known` are refused, where these are given.
+    """
     parquet = pq.ParquetFile(file)
+    if known is not None:
+        refuse_others(parquet.schema_arrow.names, known)
     names = [name for name in row.names if name in parquet.schema_arrow.names]
     if passes_over:
         fit_table(row, parquet.schema_arrow.empty_table())
     ends = _ends(parquet.metadata)
     wanted = [n for n, end in enumerate(ends) if end > split.start and (ends[n - 1] if n else 0) < split.stop]
-    # One by one where one of them may fail: the others are read nevertheless.
+    # One by one where one of them may fail: the others are still read.
     for groups in [[group] for group in wanted] if passes_over else [wanted] if wanted else []:
         begin = at = ends[groups[0] - 1] if groups[0] else 0
         low, high = max(split.start, begin), min(split.stop, ends[groups[-1]])
@@ -89,7 +96,7 @@ def blames_content(
 
 
 def unreadable_rows(row: RowType, split: Split, rows: range, first: int, why: Unreadable) -> Piece:
-    """Return what stands for rows of a file that cannot be read for one reason: it is told of at the `first` of all."""
+    """Return a piece for rows of a file that cannot be read for one reason, reported at the `first` of them."""
     unreadable = {number - rows.start: why if number == first else UNTOLD for number in rows}
     positions = split.positions(rows.start - split.start, len(rows))
     return Piece(positions, nulls(row.schema, len(rows)), None, unreadable=unreadable)
@@ -119,14 +126,14 @@ def row_group_spans(path: str, column: str, kind: pa.DataType) -> list[Span]:
         metadata, index = parquet.metadata, parquet.schema_arrow.get_field_index(column)
         stored = None if index < 0 else parquet.schema_arrow.field(index).type
         leaves = [number for number in range(metadata.num_columns) if metadata.schema.column(number).path == column]
-    found, start = [], 0
+    spans, start = [], 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         known = len(leaves) == 1 and stored is not None and _comparable(stored, kind)
         ends = _span(group.column(leaves[0]).statistics, group.num_rows, stored, kind) if known else None
-        found.append(Span(start, start + group.num_rows, ends))
+        spans.append(Span(start, start + group.num_rows, ends))
         start += group.num_rows
-    return found
+    return spans
 
 
 def _comparable(stored: pa.DataType, kind: pa.DataType) -> bool:

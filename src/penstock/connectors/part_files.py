@@ -24,9 +24,10 @@ from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk
 from penstock.rows.records import RowType
 from penstock.rows.row_types import infer_row_type
+from penstock.rows.values import row_fields
 
 GROUP_ROWS = 131_072
-"""Rows of a row group of Parquet, at least, but for the last one."""
+"""Rows of a row group of Parquet, at least, except the last one."""
 PIECE = 1 << 22
 """Bytes of text that are copied at once."""
 
@@ -40,37 +41,9 @@ def format_of(schema: pa.Schema) -> int:
     return zlib.crc32(str(schema.remove_metadata()).encode())
 
 
-def sink_columns(
-    node: Node, chunk: Chunk, row: RowType | None, known: pa.Schema | None
-) -> tuple[pa.RecordBatch, pa.Schema]:
-    """Return a chunk's columns; where the rows are not declared, by the schema that the first rows gave."""
-    if row is not None:
-        return chunk.get_columns(), row.schema
-    rows = chunk.get_rows()
-    plain = [_as_dict(item) for item in rows]
-    if known is None:
-        guess = infer_row_type(plain)
-        if guess is None or None in plain:
-            raise FlowError(
-                f"sink {node.name!r}: rows such as {rows[0]!r} have no fields to write; return dicts, or declare "
-                f"the row type with an annotation or schema="
-            )
-        known = guess.schema
-    try:
-        return RowType(known, "record").lenient().encode(plain), known
-    except Exception as error:
-        above = node.inputs[0].node
-        raise OperatorError(
-            above,
-            f"{error}; the type was taken from the first rows that reached sink {node.name!r}, so "
-            f"declare it with an annotation or schema=",
-            "",
-            repr(rows[0]),
-        ) from None
-
-
 class SinkBatches:
-    """The rows of a sink as columns, and the schema that they turn out to have."""
+    """The rows of a sink as columns, and the schema that they turn out to have: where it is not declared, the one that
+    is known from before, or else that of the first rows."""
 
     def __init__(self, node: Node, row: RowType | None, known: pa.Schema | None, writer: Directory) -> None:
         self._node, self._row, self._known, self._writer = node, row, known, writer
@@ -83,12 +56,35 @@ class SinkBatches:
             yield self.encode(chunk)
 
     def encode(self, chunk: Chunk) -> pa.RecordBatch:
-        known = self._known if self.schema is None else self.schema
-        batch, found = sink_columns(self._node, chunk, self._row, known)
+        schema = self._schema_of(chunk) if self.schema is None else self.schema
+        columns = chunk.get_columns() if self._row is not None else self._undeclared(chunk.get_rows(), schema)
         if self.schema is None:
-            check_fields(self._node.name, self._writer, batch.schema)
-            self.schema = found
-        return batch
+            check_fields(self._node.name, self._writer, columns.schema)
+            self.schema = schema
+        return columns
+
+    def _schema_of(self, chunk: Chunk) -> pa.Schema:
+        if self._row is not None or self._known is not None:
+            return self._known if self._row is None else self._row.schema
+        rows = chunk.get_rows()
+        plain = [row_fields(row) for row in rows]
+        guess = None if None in plain else infer_row_type(plain)
+        if guess is None:
+            raise FlowError(
+                f"sink {self._node.name!r}: rows such as {rows[0]!r} have no fields to write; return dicts, or declare "
+                f"the row type with an annotation or schema="
+            )
+        return guess.schema
+
+    def _undeclared(self, rows: list[Any], schema: pa.Schema) -> pa.RecordBatch:
+        try:
+            return RowType(schema, "record").lenient().encode([row_fields(row) for row in rows])
+        except Exception as error:
+            problem = (
+                f"{error}; the type was taken from the first rows that reached sink {self._node.name!r}, so declare it "
+                f"with an annotation or schema="
+            )
+            raise OperatorError(self._node.inputs[0].node, problem, "", repr(rows[0])) from None
 
 
 def write_parts(
@@ -109,8 +105,8 @@ def write_parts(
 
     if not writer.partition_by:
         return write("", batches)
-    found = partitions(batches(), writer.partition_by)
-    return [file for label, some in found for file in write(label, partial(iter, some))]
+    labelled = partitions(batches(), writer.partition_by)
+    return [file for label, some in labelled for file in write(label, partial(iter, some))]
 
 
 def _write_part(path: str, batches: Iterable[pa.RecordBatch], writer: Directory) -> tuple[int, int]:
@@ -135,19 +131,10 @@ def _write_part(path: str, batches: Iterable[pa.RecordBatch], writer: Directory)
     return rows, os.stat(target).st_size
 
 
-def _as_dict(row: Any) -> dict[str, Any] | None:
-    if isinstance(row, dict):
-        return row
-    fields = getattr(row, "_fields", None)
-    if fields is not None:
-        return dict(zip(fields, row, strict=True))
-    return dict(vars(row)) if hasattr(row, "__dataclass_fields__") else None
-
-
 class FileWriter:
     """Write record batches to one file, which is made with the first of them, and removed again where writing fails.
 
-    So is the directory around it: where there are no rows, nothing is left behind.
+    So is the directory around it: where there are no rows, nothing remains.
     """
 
     def __init__(self, system: Any, path: str, form: FileFormat, header: bool) -> None:
@@ -155,7 +142,7 @@ class FileWriter:
         self._out: Any = None
         self._writer: Any = None
         self._waiting: list[pa.RecordBatch] = []
-        """What is to be one row group: many small ones take longer to write, and to read."""
+        """What becomes one row group: many small ones take longer to write, and to read."""
         self._rows = 0
 
     def __enter__(self) -> FileWriter:
@@ -212,7 +199,7 @@ class FileWriter:
         if len(batch.schema) > 1 or not batch.column(0).null_count:
             self._writer.write(batch)
             return
-        # The line of a null would be empty, and an empty line is no row for whoever reads it.
+        # The line of a null would be empty, and readers take an empty line for no row.
         for number, is_null in enumerate(batch.column(0).is_null().to_pylist()):
             self._out.write(b'""\n') if is_null else self._writer.write(batch.slice(number, 1))
 

@@ -8,11 +8,12 @@ streaming one what Spark's stream tells, such as Kafka's topic, partition and of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, get_args
 
 import pyarrow as pa
 
-from penstock.connectors.files import Files, SinkFiles
+from penstock.annotated import makers
+from penstock.connectors.files import Extra, FileFormat, Files, Missing, SinkFiles
 from penstock.connectors.frame import Frame
 from penstock.connectors.generated import Generated, Rate
 from penstock.connectors.items import Items
@@ -20,12 +21,12 @@ from penstock.connectors.paths import absolute, path_given
 from penstock.connectors.reader import Reader
 from penstock.connectors.socket import Socket
 from penstock.errors import FlowError
-from penstock.public import makers
+from penstock.operators.base import OnError
 from penstock.rows.row_types import OutT, Returned, Schema
 
 
 class DataFrame(Protocol):
-    """A Spark DataFrame, of whichever kind."""
+    """A Spark DataFrame, streaming or not."""
 
     @property
     def isStreaming(self) -> bool:
@@ -36,23 +37,77 @@ Readable: TypeAlias = Reader[OutT] | DataFrame | Iterable[Returned[OutT]]
 """What `flow.source` takes: a reader, or what it makes one of."""
 
 
-def parquet(path: str, *, schema: Schema[OutT] | None = None, follow: bool = False) -> Files[OutT]:
-    """Read a directory (or file) of Parquet."""
-    return Files(path_given(path, "ps.read.parquet"), "parquet", schema, follow)
+def parquet(
+    path: str,
+    *,
+    schema: Schema[OutT] | None = None,
+    follow: bool = False,
+    extra: Extra = "drop",
+    missing: Missing = "null",
+    on_error: OnError = "fail",
+) -> Files[OutT]:
+    """Read a directory (or file) of Parquet; `extra` and `missing` as for JSON, of the columns of a file."""
+    where = path_given(path, "ps.read.parquet")
+    return _files(where, "parquet", schema, follow, {}, extra=extra, missing=missing, on_error=on_error)
 
 
-def json(path: str, *, schema: Schema[OutT] | None = None, follow: bool = False) -> Files[OutT]:
-    """Read a directory (or file) of JSON lines."""
-    return Files(path_given(path, "ps.read.json"), "json", schema, follow)
+def json(
+    path: str,
+    *,
+    schema: Schema[OutT] | None = None,
+    follow: bool = False,
+    extra: Extra = "drop",
+    missing: Missing = "null",
+    on_error: OnError = "fail",
+) -> Files[OutT]:
+    """Read a directory (or file) of JSON lines.
+
+    A field that the schema does not have is left out, or with `extra="refuse"` makes the row one that cannot be read.
+    A field without a value has its default, or null; with `missing="refuse"` it must have a value, unless it is
+    declared with a default or with None. What becomes of rows that cannot be read, `on_error` says; that of the source
+    counts more.
+    """
+    return _files(
+        path_given(path, "ps.read.json"), "json", schema, follow, {}, extra=extra, missing=missing, on_error=on_error
+    )
 
 
 def csv(
-    path: str, *, schema: Schema[OutT] | None = None, follow: bool = False, header: bool = True, delimiter: str = ","
+    path: str,
+    *,
+    schema: Schema[OutT] | None = None,
+    follow: bool = False,
+    header: bool = True,
+    delimiter: str = ",",
+    extra: Extra = "drop",
+    missing: Missing = "null",
+    on_error: OnError = "fail",
 ) -> Files[OutT]:
-    """Read a directory (or file) of CSV."""
+    """Read a directory (or file) of CSV; `extra` and `missing` as for JSON, of the columns of a file and their values.
+
+    An empty text is a value.
+    """
     if not isinstance(delimiter, str) or len(delimiter) != 1:
         raise FlowError(f'ps.read.csv: delimiter={delimiter!r}; give one character, such as ";"')
-    return Files(path_given(path, "ps.read.csv"), "csv", schema, follow, {"header": header, "delimiter": delimiter})
+    options = {"header": header, "delimiter": delimiter}
+    return _files(
+        path_given(path, "ps.read.csv"), "csv", schema, follow, options, extra=extra, missing=missing, on_error=on_error
+    )
+
+
+def _files(
+    path: str,
+    format: FileFormat,
+    schema: Schema[OutT] | None,
+    follow: bool,
+    options: dict[str, Any],
+    **rows: Any,
+) -> Files[OutT]:
+    for option, allowed in (("extra", Extra), ("missing", Missing), ("on_error", OnError)):
+        if rows[option] not in get_args(allowed):
+            known = " or ".join(f'"{each}"' for each in get_args(allowed))
+            raise FlowError(f"ps.read.{format}: {option}={rows[option]!r}; use {known}")
+    return Files(path, format, schema, follow, options, **rows)
 
 
 def text(path: str, *, follow: bool = False) -> Files:
@@ -72,10 +127,10 @@ def sink(
     from penstock.store.sink_rows import list_sink
 
     where = absolute(path_given(path, "ps.read.sink"))
-    found = list_sink(where)
-    options = {"header": found.header if header is None else header, "delimiter": ",", "own": True}
-    declared = schema if schema is not None or found.units.keys() - {""} else found.schema
-    return SinkFiles(where, found.format, declared, follow, options, by_name=True)  # type: ignore[arg-type]
+    listing = list_sink(where)
+    options = {"header": listing.header if header is None else header, "delimiter": ",", "own": True}
+    declared = schema if schema is not None or listing.units.keys() - {""} else listing.schema
+    return SinkFiles(where, listing.format, declared, follow, options, by_name=True)  # type: ignore[arg-type]
 
 
 def items(values: Iterable[Returned[OutT]], *, schema: Schema[OutT] | None = None) -> Items[OutT]:

@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.connectors.text import Unreadable
 from penstock.errors import SourceError
+from penstock.operators.base import OnError
 from penstock.rows.records import RowType
 from penstock.rows.row_types import RowT_co
 
@@ -62,7 +64,7 @@ class Split:
         return None if self.path is not None and self.stop == 0 else self.stop - self.start
 
     def cut(self, start: int, stop: int) -> Split:
-        """Return rows `start` to `stop` of the source's piece, as rows of it are counted; for what has no payload."""
+        """Return rows `start` to `stop`, counted as those of the split are; only for splits without a payload."""
         assert self.payload is None
         place = None if self.place is None else self.place + start - self.start
         return replace(self, start=start, stop=stop, place=place)
@@ -135,7 +137,7 @@ class Feed(ABC):
 
     @abstractmethod
     def undo(self) -> None:
-        """Stand where the last poll began, if one is to be taken back."""
+        """Go back to where the last poll began."""
 
     @abstractmethod
     def exhausted(self) -> bool:
@@ -165,7 +167,7 @@ class Reader(ABC, Generic[RowT_co]):
     """Where rows come from. One that is sent to workers must pickle."""
 
     goes_on: bool = False
-    """Whether rows come with time: nobody knows which source has the next one. Others have all rows at hand."""
+    """Whether rows come as time passes: which source has the next one is not known. Others have all rows at hand."""
     has_parts: bool = False
     """Whether it has several watermarks, the lowest being its own: rows may be ahead of it although it has no slack."""
     own_width: int = 1
@@ -173,10 +175,16 @@ class Reader(ABC, Generic[RowT_co]):
     by_columns: bool = False
     """Whether reading only some columns is less work than reading all."""
     opens: bool = False
-    """Whether each split is opened, which takes time: many rows are to be taken at once."""
+    """Whether each split is opened, which takes time: it pays to take many rows at once."""
     needs_spark: bool = False
     directory: str | None = None
     """The path of a directory all of whose files are read."""
+    on_error: OnError = "fail"
+    """What becomes of rows that cannot be read, unless the source says."""
+    corrupt: str | None = None
+    """The field in which rows that could not be read have what stands there, where that is told in such a way."""
+    strict: bool = False
+    """Whether fields must have a value that were declared without None and without a default."""
 
     @abstractmethod
     def row_type(self, source: str) -> RowType | None:
@@ -197,7 +205,7 @@ class Reader(ABC, Generic[RowT_co]):
         """Read a split in order, in any process."""
 
     def passing_over(self) -> Reader:
-        """Return the same that tells of rows which cannot be read, and goes on; itself where all can be."""
+        """Return a reader that reports rows that cannot be read, and goes on; itself where all can be."""
         return self
 
     def for_workers(self) -> Reader:
@@ -248,7 +256,6 @@ def cut_splits(splits: tuple[Split, ...], pieces: int, *, whole: bool = False) -
 
 
 def nulls(schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """Return rows that are null in all columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(count, kind) for kind in schema.types], schema=schema)
 
 
@@ -263,11 +270,31 @@ def cast_table(row: RowType, table: pa.Table | pa.RecordBatch, source: str, wher
 
 def fit_table(row: RowType, table: pa.Table | pa.RecordBatch) -> Any:
     """Bring a table to the declared columns and types; raise `pa.ArrowInvalid` where one does not fit."""
-    if table.schema.equals(row.schema):
-        return table
+    fitting = table if table.schema.equals(row.schema) else _cast(row, table)
+    return with_values(row, fitting)
+
+
+def with_values(row: RowType, table: pa.Table | pa.RecordBatch) -> Any:
+    """Fill in defaults; raise `pa.ArrowInvalid` where a field has no value that must have one."""
+    for name, value in row.defaults:
+        index = table.schema.get_field_index(name)
+        if index >= 0 and table.column(index).null_count:
+            column, field = table.column(index), table.schema.field(index)
+            filled = pc.if_else(column.is_valid(), column, pa.scalar(value, field.type))
+            table = table.set_column(index, field, filled)
+    for name in table.schema.names if row.required else ():
+        if name in row.required and table.column(name).null_count:
+            raise pa.ArrowInvalid(f"the field {name!r} has no value, and must have one")
+    return table
+
+
+def _cast(row: RowType, table: pa.Table | pa.RecordBatch) -> Any:
     columns = []
     for wanted in row.schema:
         index = table.schema.get_field_index(wanted.name)
+        if index < 0 and wanted.name in row.may_lack:
+            columns.append(pa.nulls(table.num_rows, wanted.type))
+            continue
         if index < 0:
             raise pa.ArrowInvalid(
                 f"there is no column {wanted.name!r}; the columns are {', '.join(table.schema.names)}"

@@ -56,7 +56,7 @@ def retried_pieces(read: Callable[[], Iterator[Result]], what: str, path: str) -
 
 
 def wait_or_raise(error: OSError, attempt: int, what: str, path: str) -> None:
-    """Wait before the next attempt; raise where there is none, or it would be in vain."""
+    """Wait before the next attempt; raise where there is none, or it would not help."""
     absent = isinstance(error, (FileNotFoundError, FileExistsError))
     fix = CHECK_PATH if absent else FINAL_FIXES.get(error.errno or 0)
     if fix is not None or attempt >= ATTEMPTS:
@@ -69,7 +69,7 @@ def wait_or_raise(error: OSError, attempt: int, what: str, path: str) -> None:
 
 
 def remove_quietly(system: Any, path: str) -> None:
-    """Remove what a failed attempt has left behind; nothing depends on it."""
+    """Remove what a failed attempt has left; nothing depends on it."""
     with suppress(OSError):
         system.delete_file(path)
 

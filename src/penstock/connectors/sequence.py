@@ -28,7 +28,7 @@ class TakesRows(Protocol):
         """Take a row."""
 
     def wake(self, source: str, part: int) -> None:
-        """Take word that a part of a source which was idle gives rows again."""
+        """Take that a part of a source which was idle gives rows again."""
 
     def late(self, source: str, row: Row) -> None:
         """Take a row that came against `order_by`."""
@@ -60,7 +60,7 @@ class InputSequence:
         self._idle: set[tuple[int, int]] = set()
         self._turn = 0
         self._reached: Order | None = None
-        """The order_by values of the last row that was handed on: a part that nobody knew of begins there."""
+        """The order_by values of the last row that was handed on: a part that was not known begins there."""
 
     def know(self, source: str, parts: Iterable[int]) -> None:
         """Name parts of a source; what is below rows that were taken without one is late."""
@@ -90,7 +90,7 @@ class InputSequence:
                     self.give(name, row, part)
 
     def end(self, source: str) -> None:
-        """Take word that a source will give no more."""
+        """Take that a source will give no more."""
         self._ended.append(source)
 
     def idle(self, source: str, parts: Iterable[int]) -> None:
@@ -115,7 +115,7 @@ class InputSequence:
                     self._tell(name)
 
     def _take_turn(self) -> bool:
-        """Take the next row of the source whose turn it is; False where nobody knows whether it has one."""
+        """Take the next row of the source whose turn it is; False where it is not known whether it has one."""
         name = list(self._sources)[self._turn]
         if self._waiting[self._turn, 0].rows:
             self._hand_on(name, 0)
@@ -172,17 +172,16 @@ class InputSequence:
 
 
 def order_of(node: SourceNode, row: Row) -> Order:
-    """Return the order_by values of a row, as what stands for them: null is before everything else, NaN behind."""
+    """Return the order_by values of a row, as what stands for them: null is before everything else, NaN after."""
     source = node.operator
     if isinstance(row, Unreadable):
         return tuple(order_place(None) for _ in source.order_by)
     return tuple(order_place(any_getter([name])(row)) for name in source.order_by)
 
 
-def slice_rows(node: SourceNode, found: Slice) -> Iterator[tuple[int, Row]]:
-    """Read the rows of a slice, with the part of each."""
+def slice_rows(node: SourceNode, slice_: Slice) -> Iterator[tuple[int, Row]]:
     source = node.operator
-    for split in found.splits:
+    for split in slice_.splits:
         for piece in read_split(source.reader, node.types[0], split, node.name):
             if piece.rows is not None:
                 rows = piece.rows

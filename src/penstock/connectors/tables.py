@@ -19,6 +19,7 @@ from penstock.errors import FlowError, PenstockError, RowTypeError
 from penstock.operators.lookup import Lookup
 from penstock.rows.records import RowType, record_type
 from penstock.rows.row_types import infer_row_type, row_type
+from penstock.rows.values import row_fields
 
 if TYPE_CHECKING:
     from penstock.plan.graph import Node
@@ -40,11 +41,10 @@ class LookupTable:
 
     @property
     def at_hand(self) -> bool:
-        """Tell whether all rows are in memory, so that they can be looked at before anything runs."""
+        """Whether all rows are in memory, so that they can be looked at before anything runs."""
         return isinstance(self.given, (Mapping, list, tuple, pa.Table, pa.RecordBatch))
 
     def read(self, name: str) -> pa.Table:
-        """Read all rows, for the operator of that name."""
         return _read(_once(self.given, name), self.keys, self.type, name)
 
 
@@ -53,8 +53,8 @@ def make_table(given: Any, keys: tuple[str, ...], schema: Any, name: str) -> Loo
     if schema is not None and _reads(given):
         kind = row_type(schema, name)
     else:
-        found = _once(given, name)
-        kind = row_type(schema, name) if schema is not None else _type_of(found, keys, name)
+        table = _once(given, name)
+        kind = row_type(schema, name) if schema is not None else _type_of(table, keys, name)
     if kind is None:
         raise FlowError(
             f"operator {name!r}: the fields of the table are not known; give schema=, or rows that are dicts, "
@@ -64,7 +64,6 @@ def make_table(given: Any, keys: tuple[str, ...], schema: Any, name: str) -> Loo
 
 
 def _reads(given: Any) -> bool:
-    """Tell whether a table is a function that reads it."""
     return callable(given) and not isinstance(given, type) and not hasattr(given, "isStreaming")
 
 
@@ -97,7 +96,7 @@ def _once(given: Any, name: str) -> Any:
     if isinstance(given, pa.RecordBatch):
         return pa.Table.from_batches([given])
     if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
-        # An index with a name is a column for whoever made it.
+        # A named index is a column for its author.
         named = any(name is not None for name in given.index.names)
         return pa.Table.from_pandas(given.reset_index() if named else given, preserve_index=False)
     if isinstance(given, Items):
@@ -114,27 +113,28 @@ def _once(given: Any, name: str) -> Any:
     return given
 
 
-def _type_of(found: Any, keys: tuple[str, ...], name: str) -> RowType | None:
-    if isinstance(found, (Files, Frame)):
-        return found.row_type(name)
-    if isinstance(found, pa.Table):
-        return record_type(found.schema)
-    return infer_row_type(_rows(found, keys, name))
+def _type_of(table: Any, keys: tuple[str, ...], name: str) -> RowType | None:
+    if isinstance(table, (Files, Frame)):
+        return table.row_type(name)
+    if isinstance(table, pa.Table):
+        return record_type(table.schema)
+    return infer_row_type(_rows(table, keys, name))
 
 
-def _rows(found: Any, keys: tuple[str, ...], name: str) -> list[Any]:
-    """List the rows of a dict, each with its key, or of a list."""
-    if not isinstance(found, Mapping):
-        return list(found)
+def _rows(table: Any, keys: tuple[str, ...], name: str) -> list[Any]:
+    """List the rows of a dict, each with its key, or of a list; what is no row in a dict has the one field `value`."""
+    if not isinstance(table, Mapping):
+        return list(table)
     rows = []
-    for key, value in found.items():
+    for key, value in table.items():
         values = key if len(keys) > 1 else (key,)
         if not isinstance(values, tuple) or len(values) != len(keys):
             raise FlowError(
                 f"operator {name!r}: the key {key!r} of its table is no tuple of {len(keys)} values, one for each of "
                 f"{', '.join(keys)}"
             )
-        fields, named = _fields(value), dict(zip(keys, values, strict=True))
+        own, named = row_fields(value), dict(zip(keys, values, strict=True))
+        fields = {"value": value} if own is None else own
         other = [each for each in keys if each in fields and fields[each] != named[each]]
         if other:
             raise FlowError(
@@ -145,54 +145,42 @@ def _rows(found: Any, keys: tuple[str, ...], name: str) -> list[Any]:
     return rows
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a value in a dict; one that is no row is a field `value`."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
-    return {"value": value}
-
-
-def _read(found: Any, keys: tuple[str, ...], kind: RowType, name: str) -> pa.Table:
-    if isinstance(found, Files):
-        batches = list(_batches(found, kind, name))
+def _read(table: Any, keys: tuple[str, ...], kind: RowType, name: str) -> pa.Table:
+    if isinstance(table, Files):
+        batches = list(_batches(table, kind, name))
         return pa.Table.from_batches(batches, kind.schema)
-    if isinstance(found, Frame):
-        found = found.collect()
-    if isinstance(found, pa.Table):
-        missing = [field for field in kind.names if field not in found.schema.names]
+    if isinstance(table, Frame):
+        table = table.collect()
+    if isinstance(table, pa.Table):
+        missing = [field for field in kind.names if field not in table.schema.names]
         if missing:
             raise FlowError(f"operator {name!r}: its table has no field {missing[0]!r} any more; it had when it began")
         try:
-            return found.select(kind.names).cast(kind.schema)
+            return table.select(kind.names).cast(kind.schema)
         except (pa.ArrowException, ValueError) as error:
             raise FlowError(f"operator {name!r}: its table does not fit its schema: {error}") from None
     try:
-        return pa.Table.from_batches([kind.encode(_rows(found, keys, name))])
+        return pa.Table.from_batches([kind.encode(_rows(table, keys, name))])
     except RowTypeError as error:
         raise FlowError(f"operator {name!r}: a row of its table does not fit: {error}; give schema=") from None
 
 
 def _batches(reader: Files, kind: RowType, name: str) -> Iterator[pa.RecordBatch]:
     feed = reader.feed(name, monotonic)
-    while (found := feed.poll(_MANY)) is not None:
-        for split in found.splits:
+    while (slice_ := feed.poll(_MANY)) is not None:
+        for split in slice_.splits:
             for piece in read_split(reader, kind, split, name):
                 yield kind.encode(piece.rows or []) if piece.columns is None else piece.columns
     feed.close()
 
 
 def lookups(plan: Plan) -> dict[str, Lookup]:
-    """Return the operators of a plan that look rows up in tables."""
     return {name: node.operator for name, node in plan.nodes.items() if isinstance(node.operator, Lookup)}
 
 
 def read_table(lookup: Lookup, name: str) -> pa.Table:
-    found: pa.Table = lookup.table.read(name).select(lookup.columns)
-    return found
+    table: pa.Table = lookup.table.read(name).select(lookup.columns)
+    return table
 
 
 def with_content(plan: Plan, name: str, table: pa.Table) -> Plan:
@@ -208,15 +196,14 @@ def loaded(plan: Plan, known: Plan | None = None) -> Plan:
     for name, lookup in lookups(plan).items():
         node = plan.nodes[name]
         if lookup.content is None:
-            had = known is not None and name in known.nodes
-            found = known.nodes[name].operator if known is not None and had else None
-            made = found if isinstance(found, Lookup) else lookup.over(read_table(lookup, name), name)
-            nodes[name] = dataclasses.replace(node, operator=made)
+            operator = None if known is None or name not in known.nodes else known.nodes[name].operator
+            with_table = operator if isinstance(operator, Lookup) else lookup.over(read_table(lookup, name), name)
+            nodes[name] = dataclasses.replace(node, operator=with_table)
     return dataclasses.replace(plan, graph=plan.graph.replaced(nodes)) if nodes else plan
 
 
 class Refreshing:
-    """Says when tables are to be read again."""
+    """Says when tables are due to be read again."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
         """Begin with tables that have just been read."""
@@ -235,7 +222,7 @@ class Refreshing:
         self._read.update({name: float("-inf") for name in names if name in self._lookups})
 
     def due(self) -> Iterator[tuple[str, Lookup]]:
-        """Return the tables that are to be read now; they count as read then."""
+        """Return the tables that are due; they count as read from now on."""
         if not self._lookups:
             return
         now = self._clock()

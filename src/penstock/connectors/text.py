@@ -1,7 +1,7 @@
 """Read files of JSON, CSV and plain lines in blocks of whole lines, and find the lines that cannot be read.
 
-Blocks are cut alike whoever reads the file, so a row has the same number in every process and every attempt. A block is
-parsed at once; only one that cannot be is halved until the lines are found that are to blame.
+Every reader cuts a file into the same blocks, so a row has the same number in every process and every attempt. A block
+is parsed at once; only one that fails is halved until the lines are found that are to blame.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,11 +25,13 @@ from penstock.errors import FlowError
 BLOCK_BYTES = 4 << 20
 _LONGEST_QUOTED = 1 << 20
 """Bytes of CSV without a newline outside of quotes, after which a quote counts as a mistake."""
-_SHOWN = 2000
+MOST_SHOWN = 2000
 """Characters of an unreadable line that are kept."""
 # Arrow crashes on a null that stands where a record should, so no such line may reach it. Nearly all lines begin with
 # a brace, which is seen much faster.
 _NULL_AFTER_RECORD = re.compile(rb"}\s*null")
+_HEADER = re.compile(rb"([^\r\n]*[^\s][^\r\n]*)(?:\r?\n|\r|\Z)")
+"""The first line that is not blank, with its end, by whichever system: Arrow knows all three in the lines below."""
 _NULL_AT_START = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)\s*null")
 
 Parse = Callable[[bytes], pa.Table]
@@ -44,7 +46,7 @@ class Unreadable(NamedTuple):
 
     @property
     def told(self) -> bool:
-        """Tell whether it is to be told of: of several rows that cannot be read for one reason, only the first is."""
+        """Whether it is reported: of several rows that cannot be read for one reason, only the first is."""
         return bool(self.reason)
 
 
@@ -106,7 +108,7 @@ def _blocks(file: Any, format: str) -> Iterator[bytes]:
 
 
 def _ends_of_records(lines: bytes) -> Any:
-    """Return the places of the newlines of CSV that are not in quotes; all where a quote seems to be open for long."""
+    """Return the places of the newlines of CSV that are not in quotes; all if a quote seems to be left open."""
     content = np.frombuffer(lines, np.uint8)
     newlines = np.flatnonzero(content == ord("\n"))
     outside = newlines[np.searchsorted(np.flatnonzero(content == ord('"')), newlines) % 2 == 0]
@@ -115,8 +117,8 @@ def _ends_of_records(lines: bytes) -> Any:
 
 
 def first_schema(format: str, options: Mapping[str, Any], file: Any) -> pa.Schema:
-    """Return the schema that the first lines of a file of JSON or CSV have."""
     lines = next(_blocks(file, format), b"")
+    _refuse_other_encodings(lines)
     return _parse_json(lines, None).schema if format == "json" else _parse_csv(lines, options, None, None).schema
 
 
@@ -138,24 +140,24 @@ def _rows(
 
 
 def _split(lines: bytes, first: int) -> list[_Line]:
-    found = (_Line(first + index, line) for index, line in enumerate(lines.split(b"\n")))
-    return [line for line in found if line.content.strip()]
+    numbered = (_Line(first + index, line) for index, line in enumerate(lines.split(b"\n")))
+    return [line for line in numbered if line.content.strip()]
 
 
 def _split_csv(delimiter: str, lines: bytes, first: int) -> list[_Line]:
-    """Take lines together that a value in quotes goes over, where they are one record."""
+    """Split CSV into records: a value in quotes may go over several lines."""
     if b'"' not in lines:
         return _split(lines, first)
-    found, at = list[_Line](), 0
+    records, at = list[_Line](), 0
     for end in [*_ends_of_records(lines).tolist(), len(lines)]:
         record, at = lines[at:end], end + 1
         inside = record.count(b"\n")
         whole = inside and len(
             list(csv.reader(io.StringIO(record.decode("utf-8", "replace"), ""), delimiter=delimiter))
         )
-        found += [_Line(first, record)] if whole == 1 else _split(record, first)
+        records += [_Line(first, record)] if whole == 1 else _split(record, first)
         first += inside + 1
-    return found
+    return records
 
 
 def _one_by_one(
@@ -172,16 +174,23 @@ def _one_by_one(
                 middle = len(some) // 2
                 waiting += [some[middle:], some[:middle]]
                 continue
-            text = some[0].content.decode("utf-8", "replace").strip("\r")[:_SHOWN]
+            text = some[0].content.decode("utf-8", "replace").strip("\r")[:MOST_SHOWN]
             nothing = pa.RecordBatch.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
-            yield TextRows(nothing, {0: Unreadable(f"line {some[0].number}", _reason(error), text)})
+            yield TextRows(
+                nothing, {0: Unreadable(f"line {some[0].number}", _reason(error, some[0].content, schema), text)}
+            )
         else:
             for batch in table.combine_chunks().to_batches():
                 yield TextRows(batch)
 
 
-def _reason(error: pa.ArrowInvalid) -> str:
+def _reason(error: pa.ArrowInvalid, line: bytes, schema: pa.Schema) -> str:
     """Return what is wrong with a line; the number of the row is that in what Arrow was given."""
+    if "unexpected field" in str(error):
+        try:
+            refuse_others(list(json.loads(line)), schema.names, "field")
+        except pa.ArrowInvalid as named:
+            return str(named)
     text = re.sub(r"Row #\d+: ", "", str(error).splitlines()[0])
     return re.sub(r" in row \d+$", "", text)
 
@@ -189,7 +198,8 @@ def _reason(error: pa.ArrowInvalid) -> str:
 def _parser(format: str, options: Mapping[str, Any], schema: pa.Schema) -> Parse | None:
     """Return what parses lines; None where the header of the file must be read first."""
     if format == "json":
-        return lambda lines: _parse_json(lines, schema)
+        others = "error" if options.get("extra") == "refuse" else "ignore"
+        return lambda lines: _parse_json(lines, schema, others)
     if options.get("header", True):
         return None
     return lambda lines: _parse_csv(lines, options, schema, schema.names)
@@ -197,17 +207,31 @@ def _parser(format: str, options: Mapping[str, Any], schema: pa.Schema) -> Parse
 
 def _after_header(options: Mapping[str, Any], schema: pa.Schema, lines: bytes) -> tuple[Parse | None, int, bytes]:
     """Read the header of CSV: return what parses the lines after it, how many are before those, and the lines."""
-    found = re.search(rb"[^\s]", lines)
+    found = _HEADER.search(lines)
     if found is None:
         return None, 0, b""
-    skipped = lines.count(b"\n", 0, found.start())
-    *_, header = lines.split(b"\n", skipped + 1)[: skipped + 1]
-    names = _parse_csv(header + b"\n", options, None, None).column_names
-    missing = [name for name in schema.names if name not in names]
+    names = _header_names(found[1], options)
+    may_lack = options.get("may_lack", ())
+    missing = [name for name in schema.names if name not in names and name not in may_lack]
     if missing:
         raise pa.ArrowInvalid(f"there is no column {missing[0]!r}; the columns are {', '.join(names)}")
-    rest = lines.split(b"\n", skipped + 1)[skipped + 1 :]
-    return lambda some: _parse_csv(some, options, schema, names), skipped + 1, b"".join(rest)
+    if options.get("extra") == "refuse":
+        refuse_others(names, schema.names)
+    skipped = lines.count(b"\n", 0, found.end())
+    return lambda some: _parse_csv(some, options, schema, names), skipped, lines[found.end() :]
+
+
+def _header_names(header: bytes, options: Mapping[str, Any]) -> list[str]:
+    _refuse_other_encodings(header)
+    names: list[str] = _parse_csv(header + b"\n", options, None, None).column_names
+    return names
+
+
+def refuse_others(names: Sequence[str], known: Sequence[str], what: str = "column") -> None:
+    """Refuse columns of a file, or fields of a record, that the schema does not have."""
+    others = [name for name in names if name not in known]
+    if others:
+        raise pa.ArrowInvalid(f"there is a {what} {others[0]!r}; the schema has {', '.join(known)}")
 
 
 def _plain(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -216,20 +240,24 @@ def _plain(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(text.split("\n"), pa.string())], schema=schema)
 
 
-def _parse_json(lines: bytes, schema: pa.Schema | None) -> pa.Table:
-    if not lines.isascii():
-        try:
-            lines.decode()
-        except UnicodeDecodeError as error:
-            raise pa.ArrowInvalid(f"not UTF-8: {error.reason}") from None
+def _parse_json(lines: bytes, schema: pa.Schema | None, others: str = "ignore") -> pa.Table:
+    _refuse_other_encodings(lines)
     if b"null" in lines and _may_have_bare_null(lines):
         _refuse_null(lines)
     read = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     parse = None
     if schema is not None:
-        asked = pa.schema([each.with_type(_in_json(each.type)) for each in schema])
-        parse = pa.json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore")
+        asked = pa.schema([_field_in_json(each) for each in schema])
+        parse = pa.json.ParseOptions(explicit_schema=asked, unexpected_field_behavior=others)
     return pa.json.read_json(io.BytesIO(lines), read_options=read, parse_options=parse)
+
+
+def _refuse_other_encodings(lines: bytes) -> None:
+    if not lines.isascii():
+        try:
+            lines.decode()
+        except UnicodeDecodeError as error:
+            raise pa.ArrowInvalid(f"not UTF-8: {error.reason}") from None
 
 
 def _in_json(kind: pa.DataType) -> pa.DataType:
@@ -239,8 +267,12 @@ def _in_json(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_in_json(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_in_json(each.type)) for each in kind])
+        return pa.struct([_field_in_json(each) for each in kind])
     return kind
+
+
+def _field_in_json(field_: pa.Field) -> pa.Field:
+    return field_.with_type(_in_json(field_.type)).with_nullable(True)  # what must have a value is looked at later
 
 
 def refuse_types(format: str, schema: pa.Schema, source: str) -> None:
@@ -284,7 +316,9 @@ def _parse_csv(lines: bytes, options: Mapping[str, Any], schema: pa.Schema | Non
     if options.get("own"):
         several = schema is not None and len(schema) > 1
         own = {"null_values": [""], "strings_can_be_null": several, "quoted_strings_can_be_null": not several}
-    convert = (
-        None if schema is None else pa.csv.ConvertOptions(column_types=schema, include_columns=schema.names, **own)
-    )
+    convert = None
+    if schema is not None:
+        convert = pa.csv.ConvertOptions(
+            column_types=schema, include_columns=schema.names, include_missing_columns=True, **own
+        )
     return pa.csv.read_csv(io.BytesIO(lines), read, parse, convert)

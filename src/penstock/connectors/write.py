@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from penstock.annotated import makers
 from penstock.connectors.directory import ROLL_SECONDS, Directory, Retain
 from penstock.connectors.files import FileFormat
 from penstock.connectors.paths import absolute, is_hidden, path_given
 from penstock.connectors.writer import Callback, Console, FrameCallback, Memory, Writer
 from penstock.errors import FlowError
-from penstock.public import makers
 from penstock.rows.timing import ticks
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -50,7 +50,7 @@ def json(
     retain: Size | dt.timedelta | None = None,
     partition_by: str | Sequence[str] = (),
 ) -> Directory:
-    """Write JSON lines: exactly once, in order; options as of `parquet`."""
+    """Write JSON lines: exactly once, in order; options as for `parquet`."""
     return _directory(path, "json", True, file_size, roll_every, retain, partition_by)
 
 
@@ -63,7 +63,7 @@ def csv(
     retain: Size | dt.timedelta | None = None,
     partition_by: str | Sequence[str] = (),
 ) -> Directory:
-    """Write CSV: exactly once, in order; options as of `parquet`."""
+    """Write CSV: exactly once, in order; options as for `parquet`."""
     return _directory(path, "csv", header, file_size, roll_every, retain, partition_by)
 
 
@@ -89,7 +89,7 @@ def _directory(
     hidden = [name for name in by if is_hidden(name)]
     if hidden:
         raise FlowError(
-            f"{where}: partition_by names {hidden[0]!r}, and what begins so is hidden from who reads the directory; "
+            f"{where}: partition_by names {hidden[0]!r}, and what begins so is hidden from readers of the directory; "
             f"rename the field"
         )
     size = None if file_size is None else _bytes(where, "file_size", file_size)
@@ -98,10 +98,10 @@ def _directory(
 
 
 def _bytes(where: str, option: str, value: Any) -> int:
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        unit = found[2].lower()
-        value = round(float(found[1]) * (_BINARY.get(unit) or _UNITS.get(unit, 0)))
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is not None:
+        unit = match[2].lower()
+        value = round(float(match[1]) * (_BINARY.get(unit) or _UNITS.get(unit, 0)))
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise FlowError(f'{where}: {option}={value!r} is no size; write for example "128 MB", or a number of bytes')
     return value
@@ -110,10 +110,10 @@ def _bytes(where: str, option: str, value: Any) -> int:
 def _seconds(where: str, option: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (str, int, float, dt.timedelta)):
         raise FlowError(f'{where}: {option}={value!r} is no time; write for example "10 s", or a number of seconds')
-    found = float(value) if isinstance(value, (int, float)) else ticks(value, where, option)[0] / 1e6
-    if not 0 <= found < float("inf"):
+    number = float(value) if isinstance(value, (int, float)) else ticks(value, where, option)[0] / 1e6
+    if not 0 <= number < float("inf"):
         raise FlowError(f"{where}: {option}={value!r} must be 0 or more, and end")
-    return found
+    return number
 
 
 def _retain(where: str, value: Any) -> Retain | None:
@@ -125,11 +125,11 @@ def _retain(where: str, value: Any) -> Retain | None:
         return Retain(bytes=_bytes(where, "retain", value))
     if isinstance(value, (str, dt.timedelta)):
         try:
-            found = ticks(value, where, "retain")[0] / 1e6
+            age = ticks(value, where, "retain")[0] / 1e6
         except FlowError:
-            found = 0.0
-        if found > 0:
-            return Retain(seconds=found)
+            age = 0.0
+        if age > 0:
+            return Retain(seconds=age)
     raise FlowError(
         f'{where}: retain={value!r} is neither a number of files (1000), nor a size ("50 GB"), nor an age ("7 days")'
     )

@@ -60,7 +60,7 @@ class Memory(Writer):
 
 @dataclass(frozen=True)
 class Console(Writer):
-    """Print rows on the driver, at most `limit` an epoch."""
+    """Print rows on the driver, at most `limit` per epoch."""
 
     limit: int = 20
 

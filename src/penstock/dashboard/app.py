@@ -98,8 +98,8 @@ def make_app(page: Page, token: str, open_here: bool) -> ASGIApp:
             return PlainTextResponse("after= takes the number of a decision", 400)
 
     async def decision(request: Request) -> Response:
-        found = page.history.mark(request.path_params["number"])
-        return PlainTextResponse("it is not kept any more", 404) if found is None else JSONResponse(found)
+        mark = page.history.mark(request.path_params["number"])
+        return PlainTextResponse("it is not kept any more", 404) if mark is None else JSONResponse(mark)
 
     async def sample(request: Request) -> Response:
         try:

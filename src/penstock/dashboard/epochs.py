@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
 
-from penstock.dashboard.graph import Reached, pressure_in_epochs
+from penstock.dashboard.graph import Json, Reached, pressure_in_epochs
 from penstock.elastic.shard_balance import imbalance
 from penstock.kernels.shards import HIDDEN
 from penstock.statistics import FlowStats, OperatorStats
-
-Json = dict[str, Any]
 
 KEPT_MOVES = 24
 HOTTEST = 5
@@ -24,7 +21,7 @@ HOT = 3.0
 
 
 class ShardTracker:
-    """Remember tables from epoch to epoch, so that moves are seen whoever decided them."""
+    """Remember tables from epoch to epoch, so that moves are seen, whatever decided them."""
 
     def __init__(self) -> None:
         self._hot_keys: dict[str, list[Json]] = {}
@@ -55,7 +52,6 @@ class ShardTracker:
                     self._moved[name] = self._moved.get(name, 0) + 1
 
     def describe(self, lately: FlowStats) -> Json:
-        """Describe the shards of all keyed operators by what they did lately."""
         loads = {name: each.shards for name, each in lately.operators.items()}
         return {
             name: self._operator(name, table, loads.get(name, {}))
@@ -65,8 +61,8 @@ class ShardTracker:
 
     def _operator(self, name: str, table: tuple[int, ...], loads: Mapping[int, tuple[int, float]]) -> Json:
         moves, moved = list(self._moves.get(name, ())), self._moved.get(name, 0)
-        found = describe_shards(loads, len(table), table, moves, moved)
-        return {**found, "hot_keys": self._hot_keys.get(name, [])}
+        described = describe_shards(loads, len(table), table, moves, moved)
+        return {**described, "hot_keys": self._hot_keys.get(name, [])}
 
 
 def describe_shards(
@@ -218,15 +214,15 @@ def recent(epochs: Sequence[tuple[float, FlowStats]], now: float) -> tuple[list[
     at, last = epochs[-1]
     if now - at > max(RECENT_SECONDS, 3 * last.seconds):
         return [], 1.0
-    found: list[FlowStats] = []
+    window: list[FlowStats] = []
     began = at
     for committed, stats in reversed(epochs):
-        if found and committed < now - RECENT_SECONDS:
+        if window and committed < now - RECENT_SECONDS:
             # From this one's commit on: between epochs time passes too.
-            return found, max(at - committed, 1e-3)
-        found.append(stats)
+            return window, max(at - committed, 1e-3)
+        window.append(stats)
         began = committed - stats.seconds
-    return found, max(at - began, 1e-3)
+    return window, max(at - began, 1e-3)
 
 
 def quantiles(weighted: Sequence[tuple[float, int]]) -> Json | None:
@@ -235,12 +231,12 @@ def quantiles(weighted: Sequence[tuple[float, int]]) -> Json | None:
     total = sum(rows for _, rows in with_rows)
     if not total:
         return None
-    found = {}
+    at_part = {}
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         passed = 0
         for seconds, rows in with_rows:
             passed += rows
             if passed >= part * total:
-                found[name] = round(seconds, 5)
+                at_part[name] = round(seconds, 5)
                 break
-    return found
+    return at_part

@@ -31,10 +31,10 @@ def describe_graph(graph: Graph) -> Json:
 def placed(nodes: list[Json], edges: list[Json]) -> Json:
     """Return a graph with places to draw it at, in layers and heights: of the operators, and where edges pass."""
     number = {node["name"]: index for index, node in enumerate(nodes)}
-    found = place(len(nodes), [(number[edge["from"]], number[edge["to"]]) for edge in edges])
+    places = place(len(nodes), [(number[edge["from"]], number[edge["to"]]) for edge in edges])
     return {
-        "nodes": [{**node, "place": where} for node, where in zip(nodes, found.boxes, strict=True)],
-        "edges": [{**edge, "bends": bends} for edge, bends in zip(edges, found.bends, strict=True)],
+        "nodes": [{**node, "place": where} for node, where in zip(nodes, places.boxes, strict=True)],
+        "edges": [{**edge, "bends": bends} for edge, bends in zip(edges, places.bends, strict=True)],
     }
 
 
@@ -94,14 +94,14 @@ class Reached:
         known = self._found.get((name, down))
         if known is not None:
             return known
-        found: set[str] = set()
+        reached: set[str] = set()
         todo = [name]
         while todo:
             for other in self._steps.get((todo.pop(), down), ()):
-                if other not in found:
-                    found.add(other)
+                if other not in reached:
+                    reached.add(other)
                     todo.append(other)
-        self._found[name, down] = frozenset(found)
+        self._found[name, down] = frozenset(reached)
         return self._found[name, down]
 
 

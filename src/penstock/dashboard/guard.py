@@ -117,7 +117,6 @@ class Guard:
 
 
 def _host_of(origin: str) -> str | None:
-    """Return the host of an origin; None where it is none."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -50,16 +50,16 @@ def new_directory(history: str, now: dt.datetime | None = None, kept: int = KEPT
 
 
 def _stamped(history: str) -> list[str]:
-    """Return the directories that are named as runs are: no others are anybody's to remove."""
-    found = []
+    """Return the directories that are named as runs are: no others may be removed."""
+    names = []
     for each in os.scandir(history) if os.path.isdir(history) else ():
         try:
             dt.datetime.strptime(each.name, STAMP)
         except ValueError:
             continue
         if each.is_dir(follow_symlinks=False):
-            found.append(each.name)
-    return found
+            names.append(each.name)
+    return names
 
 
 def find_history(path: str) -> str:
@@ -68,13 +68,13 @@ def find_history(path: str) -> str:
     if _written(base):
         return base
     inside = f"{base}/{HISTORY}"
-    found = max((inside, *_below(inside), *_below(base)), key=_written)
-    if not _written(found):
+    newest = max((inside, *_below(inside), *_below(base)), key=_written)
+    if not _written(newest):
         raise PenstockError(
             f"{path} has no history of a run; give the checkpoint of a run, .penstock/<flow name>, or the directory "
             f"given by --history"
         )
-    return found
+    return newest
 
 
 def _below(path: str) -> list[str]:
@@ -101,6 +101,8 @@ VERSION = 2
 FRESH = 240
 """The newest samples, of which none is dropped unless they are too large."""
 COPY_SECONDS = 30.0
+MOST_MARKS = 500
+"""Decisions that are listed at once."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (about TEXT);
@@ -121,8 +123,6 @@ WHERE newer > ? ORDER BY number DESC LIMIT 1
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much is kept."""
-
     samples: int = 1200
     sample_bytes: int = 32 << 20
     decision_bytes: int = 64 << 20
@@ -213,8 +213,8 @@ class History:
 
     def about(self) -> Json:
         """Return what stands above all samples; nothing where there is nothing yet."""
-        found = self._one("SELECT about FROM run")
-        return json.loads(found[0]) if found else {}
+        row = self._one("SELECT about FROM run")
+        return json.loads(row[0]) if row else {}
 
     def points(self) -> list[Json]:
         return [json.loads(each) for (each,) in self._all("SELECT point FROM samples ORDER BY number")]
@@ -222,25 +222,25 @@ class History:
     def sample_at(self, at: float) -> bytes:
         """Return the sample next to a time of day, as it was written."""
         query = "SELECT sample FROM samples WHERE sample IS NOT NULL ORDER BY abs(at - ?), number LIMIT 1"
-        found = self._one(query, at)
-        return bytes(found[0]) if found else b"{}"
+        row = self._one(query, at)
+        return bytes(row[0]) if row else b"{}"
 
     def latest(self) -> Json:
         """Return the newest sample; nothing where there is none yet."""
-        found = self._one("SELECT sample FROM samples WHERE sample IS NOT NULL ORDER BY number DESC LIMIT 1")
-        return json.loads(found[0]) if found else {}
+        row = self._one("SELECT sample FROM samples WHERE sample IS NOT NULL ORDER BY number DESC LIMIT 1")
+        return json.loads(row[0]) if row else {}
 
-    def marks_after(self, mark: int, most: int = 500) -> list[Json]:
+    def marks_after(self, mark: int) -> list[Json]:
         """Return short descriptions of what was changed or reported, the last ones where there are too many."""
         query = "SELECT mark, at, line FROM decisions WHERE mark >= ? ORDER BY mark DESC LIMIT ?"
-        return [_short(*each) for each in reversed(self._all(query, mark, most))]
+        return [_short(*each) for each in reversed(self._all(query, mark, MOST_MARKS))]
 
     def mark(self, mark: int) -> Json | None:
         """Return one of them with what its step saw, which is written with the first of the step."""
-        found = self._one("SELECT mark, at, line FROM decisions WHERE mark = ?", mark)
-        if found is None:
+        row = self._one("SELECT mark, at, line FROM decisions WHERE mark = ?", mark)
+        if row is None:
             return None
-        short = _short(*found)
+        short = _short(*row)
         for (line,) in self._all("SELECT line FROM decisions WHERE mark <= ? ORDER BY mark DESC LIMIT 2000", mark):
             first = from_json(line)
             if first.controller == short["controller"] and first.statistics is not None:
@@ -248,7 +248,6 @@ class History:
         return {**short, "seen": None}
 
     def decisions(self) -> list[Timed]:
-        """Return all that is kept of the log."""
         return [(at, from_json(line)) for at, line in self._all("SELECT at, line FROM decisions ORDER BY number")]
 
     @property
@@ -257,7 +256,6 @@ class History:
         return max(0, int(self._one("SELECT coalesce(min(number), 1) FROM decisions")[0]) - 1)
 
     def close(self) -> None:
-        """Bring everything to where it belongs."""
         with self._lock:
             self._db.close()
 
@@ -314,35 +312,35 @@ def _fetch(path: str, file: str) -> None:
 
 def read_history(path: str) -> History:
     """Read what a run left behind into memory, so that nothing is held of a run that goes on elsewhere."""
-    found = find_history(path)
-    if not exists(f"{found}/{FILE}"):
-        raise PenstockError(f"{found}/{OLD_FILE} was written by an earlier version of Penstock, which can show it")
-    system, inside = locate(found)
+    where = find_history(path)
+    if not exists(f"{where}/{FILE}"):
+        raise PenstockError(f"{where}/{OLD_FILE} was written by an earlier version of Penstock, which can show it")
+    system, inside = locate(where)
     with tempfile.TemporaryDirectory(prefix="penstock-history-") as directory:
         file = os.path.join(inside, FILE)
         if system.type_name != "local":
             file = os.path.join(directory, FILE)
-            _fetch(found, file)
+            _fetch(where, file)
         try:
             history = History(limits=DISK, copy_of=file)
             version = history.about().get("version")
         except sqlite3.Error as error:
-            raise PenstockError(f"{found}/{FILE} cannot be read: {error}") from None
+            raise PenstockError(f"{where}/{FILE} cannot be read: {error}") from None
     if version != VERSION:
-        raise PenstockError(f"{found} was written by another version of Penstock ({version})")
+        raise PenstockError(f"{where} was written by another version of Penstock ({version})")
     return history
 
 
 def replayable(decisions: Iterable[Timed]) -> list[Decision]:
     """Return those that can be replayed: each controller's from its first start line on."""
     started: set[str] = set()
-    found = []
+    whole = []
     for _, decision in decisions:
         if decision.what == START:
             started.add(decision.controller)
         if decision.controller in started:
-            found.append(decision)
-    return found
+            whole.append(decision)
+    return whole
 
 
 def point(sample: Json) -> Json:
@@ -412,11 +410,9 @@ class Page:
         return last
 
     def listen(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call a function with each sample to come, encoded; return what ends that."""
         return (lambda: None) if self._live is None else self._live.listen(listener)
 
     def change_query(self, action: str, name: str) -> int:
-        """Add or cancel a query; return the first batch that it concerns."""
         if self._live is None:
             raise PenstockError("the flow has ended")
         return self._live.change_query(action, name)

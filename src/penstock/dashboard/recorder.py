@@ -8,10 +8,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.clock import as_real, perf_counter, waiting_time
-from penstock.dashboard.history import History, HistoryFile, Page, Timed
+from penstock.dashboard.history import History, HistoryFile, Json, Page, Timed
 from penstock.dashboard.sampling import Sampler
 from penstock.elastic.decisions import Decision
 from penstock.errors import PenstockError
@@ -20,8 +20,6 @@ from penstock.run import Run
 if TYPE_CHECKING:
     from penstock.dashboard.server import PageServer
 
-
-Json = dict[str, Any]
 
 PERIOD = 0.9
 """Seconds from sample to sample: the page moves at least once a second, though threads come late now and then."""
@@ -38,9 +36,8 @@ class Recorder:
         engine: str,
         *,
         history: str | None = None,
-        period: float = PERIOD,
     ) -> None:
-        self._run, self._directory, self._period = run, history, period
+        self._run, self._directory = run, history
         self._sampler = Sampler(run, engine)
         self.seen = History()
         self.finished = False
@@ -57,7 +54,6 @@ class Recorder:
         self._thread.start()
 
     def listen(self, listener: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call a function with each sample, encoded; return what ends that."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -83,10 +79,10 @@ class Recorder:
         return self._run.add_query(name) if action == "add" else self._run.cancel_query(name)
 
     def _loop(self) -> None:
-        due = waiting_time() + self._period
+        due = waiting_time() + PERIOD
         while not self._end.wait(max(0.0, due - waiting_time())):
             self.tick()
-            due = max(due + self._period, waiting_time())  # on time again, but never one on top of another
+            due = max(due + PERIOD, waiting_time())  # on time again, but never one on top of another
 
     def tick(self, state: str | None = None) -> None:
         """Take one sample. Whatever goes wrong here must not touch the flow."""
@@ -97,13 +93,13 @@ class Recorder:
 
     def _take(self, state: str | None) -> None:
         decisions, self._known = self._run.decisions_since(self._known)
-        found = [(wall_time(each), each) for each in decisions]
-        self.seen.decide(found)
+        timed = [(wall_time(each), each) for each in decisions]
+        self.seen.decide(timed)
         sample = {**self._sampler.sample(self.seen.total, state), "held": self.seen.held}
         encoded = json.dumps(sample, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         self._graph_seen = self._describe(self.seen, self._graph_seen, sample)
         self.seen.add(sample, encoded)
-        self._keep(lambda: self._write(found, sample, encoded))
+        self._keep(lambda: self._write(timed, sample, encoded))
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
@@ -117,18 +113,18 @@ class Recorder:
             history.describe({**about, "graph": {**self._sampler.graph, "version": version}})
         return version
 
-    def _write(self, found: list[Timed], sample: Json, encoded: bytes) -> None:
+    def _write(self, timed: list[Timed], sample: Json, encoded: bytes) -> None:
         if self._directory is None:
             return
         if self._kept is None:
             # Not before something was done: a run that is refused must not write into another one's directory.
             if not sample["totals"]["epochs"]:
-                self._unwritten += found
+                self._unwritten += timed
                 return
             self._kept = HistoryFile(self._directory)
-            found, self._unwritten = [*self._unwritten, *found], []
+            timed, self._unwritten = [*self._unwritten, *timed], []
         self._graph_kept = self._describe(self._kept, self._graph_kept, sample)
-        self._kept.decide(found)
+        self._kept.decide(timed)
         self._kept.add(sample, encoded)
 
     def _keep(self, write: Callable[[], None]) -> None:
@@ -155,7 +151,7 @@ def wall_time(
     return now - ago if 0 <= ago < now else now
 
 
-class Watch(Recorder):
+class PageSession(Recorder):
     """A recorder at work, and a server where a page is wanted."""
 
     def __init__(

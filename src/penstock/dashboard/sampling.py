@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.dashboard.epochs import EpochView
-from penstock.dashboard.graph import describe_graph
+from penstock.dashboard.graph import Json, describe_graph
 from penstock.dashboard.threads import ThreadsView
 from penstock.errors import OperatorError, PenstockError
 from penstock.plan.plan import make_plan
 from penstock.run import Run
 from penstock.statistics import FlowStats
 
-Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
@@ -65,15 +64,15 @@ class Sampler:
         self.look_at_graph()
         now = self._clock()
         view, stats = self._threads or self._epochs, self._run.stats
-        found = view.describe(self.graph, now, stats)
+        described = view.describe(self.graph, now, stats)
         totals = {
             "rows_in": stats.rows_in,
             "rows_out": sum(stats.rows_out.values()),
             "epochs": stats.epochs,
             "lag_rows": stats.backlog,
-            **found.pop("totals"),
+            **described.pop("totals"),
         }
-        latencies = found.pop("latencies")
+        latencies = described.pop("latencies")
         return {
             "at": round(now, 3),
             "started": round(self.started, 3),
@@ -84,8 +83,8 @@ class Sampler:
             "graph": self.graph_version,
             "decisions": decisions,
             "totals": totals,
-            **found,
-            "queries": self._queries(found["operators"], latencies),
+            **described,
+            "queries": self._queries(described["operators"], latencies),
             "can_change": self._threads is not None and state is None,
         }
 
@@ -104,7 +103,7 @@ class Sampler:
 
 
 def describe_error(error: BaseException | None) -> str | None:
-    """Say what ended a flow, without the row that did: its values are nobody's business on a page."""
+    """Say what ended a flow, without the row that did: its values do not belong on a page."""
     if isinstance(error, OperatorError):
         kind = error.error.split(":", 1)[0]
         return f"operator {error.operator!r} failed: {kind if kind.isidentifier() else 'its function raised an error'}"
@@ -126,10 +125,10 @@ def write_metrics(sample: Json) -> str:
     lines: list[str] = []
 
     def add(name: str, kind: str, text: str, values: Iterable[tuple[Labels, Any]]) -> None:
-        found = [(labels, value) for labels, value in values if value is not None]
-        if found:
+        known = [(labels, value) for labels, value in values if value is not None]
+        if known:
             lines.extend((f"# HELP penstock_{name} {text}", f"# TYPE penstock_{name} {kind}"))
-            lines.extend(f"penstock_{name}{_labels({**flow, **labels})} {value}" for labels, value in found)
+            lines.extend(f"penstock_{name}{_labels({**flow, **labels})} {value}" for labels, value in known)
 
     def each(field: str) -> list[tuple[Labels, Any]]:
         return [({"operator": name}, found.get(field)) for name, found in operators.items()]

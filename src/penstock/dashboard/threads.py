@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from penstock.dashboard.epochs import describe_operator, describe_shards, key_bytes
-from penstock.dashboard.graph import Reached, pressure_in_queues
+from penstock.dashboard.graph import Json, Reached, pressure_in_queues
 from penstock.kernels.shards import state_bytes
 from penstock.run import Run
 from penstock.statistics import FlowStats, Latency, OperatorStats
 from penstock.threads.engine import LocalEngine
 from penstock.threads.stateful_station import StatefulStation
-
-Json = dict[str, Any]
 
 KEPT_PERIODS = 60
 RECENT_SECONDS = 3.0
@@ -112,7 +109,7 @@ class ThreadsView:
         }
 
     def _guess_sizes(self) -> None:
-        """Guess the size of the state now and then: nobody else knows it, for it is never written."""
+        """Guess the size of the state now and then: nothing else knows it, for it is never written."""
         if self._looks % SIZE_EVERY == 0:
             stations = list(self._engine.element.stations.items())
             for name, station in stations:
@@ -144,5 +141,5 @@ class ThreadsView:
         self._periods = [*self._periods, period][-KEPT_PERIODS:]
 
 
-def latency(found: Latency | None) -> Json | None:
-    return None if found is None else {"p50": round(found.p50, 5), "p99": round(found.p99, 5)}
+def latency(measured: Latency | None) -> Json | None:
+    return None if measured is None else {"p50": round(measured.p50, 5), "p99": round(measured.p99, 5)}

@@ -67,7 +67,6 @@ class Controller(Protocol[State, Statistics_contra]):
 
 
 def clamp(value: int, low: int, high: int) -> int:
-    """Return the value, or the bound that it exceeds."""
     return max(low, min(high, value))
 
 
@@ -85,7 +84,6 @@ def instead(after: int, before: int, noun: str) -> str:
 
 
 def in_words(number: int) -> str:
-    """Write a small number as a word."""
     return _WORDS[number] if 0 <= number < len(_WORDS) else f"{number:,}"
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, percent, time_text
 from penstock.elastic.costs import Calm, CalmState, line
-from penstock.elastic.search import Usual
+from penstock.elastic.noise import Usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,8 @@ class WorkDone:
     """Rows of the operator that got most."""
     seconds: float
     """Seconds that workers spent in operators, but for those whose rows wait."""
+    sharing: int = 1
+    """How many workers may be at a batch at once: it is over as soon as one of a part of the size with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class BatchWork:
         rows, seconds, size = statistics.rows, statistics.seconds, state
         if rows <= 0:
             return size, ()
-        wanted = clamp(int(self.seconds * rows / seconds), self.low, self.high) if seconds > 0 else self.high
+        high = statistics.sharing * self.high
+        work = statistics.sharing * self.seconds
+        wanted = clamp(int(work * rows / seconds), self.low, high) if seconds > 0 else high
         while size >= 2 * wanted:
             size //= 2
         while 2 * size <= wanted:
@@ -66,7 +70,7 @@ class BatchStatistics:
     seconds: float
     """Seconds to process a batch, mean."""
     arrivals: float
-    """Rows a second that come in."""
+    """Rows per second that come in."""
     backlog: float
     """Rows that wait."""
     size: int | None = None
@@ -142,10 +146,10 @@ class BatchSize:
         after, actions = self._choose(state, statistics)
         if self.calm is None:
             return after, actions
-        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        at, calm = statistics.at, self.calm.begin(state.calm, statistics.at)
         usual, other = state.arrivals.add(statistics.arrivals, self.load_change, self.noise_limit)
         if other:
-            calm = replace(calm, began=at)
+            calm = self.calm.begin_again(calm, at)
         asked = state.asked + 1 if actions else 0
         young = self.calm.young(calm, at)
         if actions and (young or (asked >= self.looks and self.calm.quiet(calm, at))):

@@ -58,7 +58,7 @@ _NEGLIGIBLE_WAIT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ExecutorLoad:
-    """Report one executor: rows a second that arrive, rows a second that one core serves, cores in force."""
+    """Report one executor: rows per second that arrive, rows per second that one core serves, cores in force."""
 
     name: str
     arrivals: float
@@ -78,7 +78,7 @@ class ExecutorLoad:
 
 @dataclass(frozen=True, slots=True)
 class AllocationStatistics:
-    """Report the network: rows a second from outside, its executors, and the cores there are."""
+    """Report the network: rows per second from outside, its executors, and the cores there are."""
 
     external: float
     executors: tuple[ExecutorLoad, ...]

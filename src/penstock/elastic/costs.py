@@ -35,8 +35,6 @@ _SHORTEST = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Keep what was measured once."""
-
     tasks: int
     rows: int
     seconds: float
@@ -60,7 +58,7 @@ class Costs:
         return sample.seconds / self.seconds(sample.tasks, sample.rows, sample.cores)
 
 
-# Measured on two cores (SPARK.md): about 0.1 s for an empty epoch, 0.02 s for each task, 1.5 us a row.
+# Measured on two cores (SPARK.md): about 0.1 s for an empty epoch, 0.02 s for each task, 1.5 us per row.
 PRIOR = Costs(fixed=0.1, per_task=0.02, per_row=1.5e-6)
 # Far below the noise of an epoch, so that the prior yields to any measurement.
 _PRIOR_WEIGHT = 1e-5
@@ -104,11 +102,11 @@ def _non_negative(matrix: Vector, target: Vector) -> Vector:
     for size in (3, 2, 1):
         for used in combinations(range(3), size):
             columns = list(used)
-            found = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
-            if (found < 0).any():
+            solution = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
+            if (solution < 0).any():
                 continue
             values = np.zeros(3)
-            values[columns] = found
+            values[columns] = solution
             error = float(((matrix @ values - target) ** 2).sum())
             if error < best_error:
                 best, best_error = values, error
@@ -141,13 +139,19 @@ class Calm:
     """The part of a change's cost that counts at the very beginning; it rises until the run is settled."""
 
     def young(self, state: CalmState, at: float) -> bool:
-        """Tell whether the run is still settling."""
         return state.began is None or at - state.began < self.settling
+
+    def begin(self, state: CalmState, at: float) -> CalmState:
+        """Note when the run began, with its first period."""
+        return replace(state, began=at) if state.began is None else state
+
+    def begin_again(self, state: CalmState, at: float) -> CalmState:
+        """Let the run be young once more: what comes is not what came before."""
+        return replace(state, began=at)
 
     def weigh(self, state: CalmState, at: float, regret: float) -> CalmState:
         """Add what staying costs in an epoch; less than nothing is what it saves."""
-        began = at if state.began is None else state.began
-        return replace(state, began=began, debt=max(0.0, state.debt + regret))
+        return replace(self.begin(state, at), debt=max(0.0, state.debt + regret))
 
     def cost(self, state: CalmState, at: float) -> float:
         """Return the debt that makes a change due."""

@@ -23,22 +23,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from penstock.elastic import (
-    assignment,
-    baselines,
-    batch_size,
-    core_allocation,
-    epoch_rows,
-    epoch_tasks,
-    epochs,
-    levels,
-    rebinding,
-    replicas,
-    shard_balance,
-    thread_level,
-    utilization_pool,
-)
 from penstock.elastic.base import Action, Actions, Controller, Figures, ShardTable, Value
+from penstock.elastic.batch_size import BatchSize, BatchWork
+from penstock.elastic.climb import WaitingConcurrency
+from penstock.elastic.core_allocation import CoreAllocation
+from penstock.elastic.epoch_rows import EpochRows
+from penstock.elastic.epoch_tasks import EpochTasks
+from penstock.elastic.epochs import EpochWait, ExecutorCount, OneTask
+from penstock.elastic.rebinding import Rebinding
+from penstock.elastic.replicas import Replicas
+from penstock.elastic.shard_balance import ShardBalance
+from penstock.elastic.thread_level import ThreadLevel
+from penstock.elastic.utilization_pool import UtilizationPool
 
 T = TypeVar("T")
 Json = Any  # What `json` reads and writes; a recursive alias helps neither mypy nor the reader.
@@ -62,7 +58,6 @@ def plain(value: Any) -> Json:
 
 
 def build(kind: type[T], value: Json) -> T:
-    """Rebuild a value of the given type from plain JSON."""
     result: T = _build(kind, value)
     return result
 
@@ -83,6 +78,8 @@ def _build(kind: Any, value: Json) -> Any:
         return tuple(_build(each, part) for each, part in zip(arguments, value, strict=True))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
+        if unknown := set(value) - set(hints):
+            raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
         # A field that the log does not have takes its default: an old log replays on a newer controller.
         return kind(**{name: _build(hints[name], each) for name, each in value.items()})
     if kind is float:
@@ -109,18 +106,17 @@ def _build_union(kinds: tuple[Any, ...], value: Json) -> Any:
     raise TypeError(f"{value!r} fits none of {kinds}: {'; '.join(errors)}")
 
 
-_MODULES = (
-    *(assignment, baselines, batch_size, core_allocation, epoch_rows, epoch_tasks, epochs, rebinding, replicas),
-    *(shard_balance, levels, thread_level, utilization_pool),
-)
-CONTROLLERS: dict[str, type[Controller[Any, Any]]] = {
-    vars(kind)["name"]: kind
-    for module in _MODULES
-    for kind in vars(module).values()
-    if isinstance(kind, type) and isinstance(vars(kind).get("name"), str) and kind is not baselines.Static
-}
-"""Every controller that may appear in a log. `Static` decides nothing, so it has nothing to log."""
+CONTROLLERS: dict[str, type[Controller[Any, Any]]] = {}
+"""Every controller that may appear in a log, by its name there."""
 
+
+def register(*kinds: type[Controller[Any, Any]]) -> None:
+    """Let logs of these controllers be replayed."""
+    CONTROLLERS.update({kind.name: kind for kind in kinds})
+
+
+register(BatchSize, BatchWork, CoreAllocation, EpochRows, EpochTasks, EpochWait, ExecutorCount, OneTask, Rebinding)
+register(Replicas, ShardBalance, ThreadLevel, UtilizationPool, WaitingConcurrency)
 
 State = TypeVar("State")
 Statistics = TypeVar("Statistics")
@@ -150,7 +146,6 @@ class Decision:
     """The task of each shard from now on, by operator, where that changes."""
 
     def action(self) -> Action:
-        """Return the line as the action that it logs."""
         return Action(**{name: getattr(self, name) for name in _ACTION})
 
 
@@ -173,7 +168,6 @@ def to_json(decision: Decision) -> str:
 
 
 def from_json(line: str) -> Decision:
-    """Read a decision from one line of JSON."""
     back = {there: here for here, there in _NAMES.items()}
     values = {back.get(key, key): value for key, value in json.loads(line).items()}
     seen = values.pop("statistics", None)
@@ -245,7 +239,6 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Say whether every decision was made again."""
         return not self.differences
 
 
@@ -303,7 +296,10 @@ def _restart(line: Decision) -> _Running | None:
     """Make a controller and its state from a start line; None where it decides by other rules by now."""
     kind = CONTROLLERS.get(line.statistics["type"])
     if kind is None:
-        raise ValueError(f"{line.controller}: there is no controller {line.statistics['type']!r}")
+        raise ValueError(
+            f"{line.controller}: there is no controller {line.statistics['type']!r}; those that the papers compare "
+            "with are there once penstock.lab is imported"
+        )
     version = line.statistics.get("version")
     if (version or 1) != version_of(kind):
         return None
@@ -358,7 +354,7 @@ class Journal:
         return self.decisions_since(0)[0]
 
     def decisions_since(self, known: int) -> tuple[list[Decision], int]:
-        """Return what was decided behind so many decisions, as far as it is kept, and how many there are by now."""
+        """Return what was decided after so many decisions, as far as it is kept, and how many there are by now."""
         dropped, before, chapter = self._book
         kept = [*before, *chapter]
         return kept[max(0, known - dropped) :], dropped + len(kept)
@@ -368,7 +364,6 @@ class Journal:
         self._book[2].append(line)
 
     def has(self, name: str) -> bool:
-        """Tell whether a controller of that name decides."""
         return name in self._controllers
 
     def end(self, name: str) -> None:

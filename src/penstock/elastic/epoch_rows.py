@@ -79,7 +79,7 @@ class EpochRows:
     def step(self, state: IntakeState, statistics: IntakeStatistics) -> tuple[IntakeState, Actions]:
         at, size, backlog = statistics.at, state.size, statistics.backlog
         epochs = (*state.epochs, (statistics.rows, statistics.seconds))[-self.kept :]
-        state = replace(state, epochs=epochs, calm=self.calm.weigh(state.calm, at, 0.0))
+        state = replace(state, epochs=epochs, calm=self.calm.begin(state.calm, at))
         if statistics.rows < self.full * size:
             easy = state.easy if backlog else (*state.easy, statistics.rows)[-self.kept :]
             return replace(state, easy=easy), ()
@@ -107,7 +107,6 @@ class EpochRows:
         return len(left) == self.looks and left[-1] >= 4 * state.size and left == sorted(set(left))
 
     def _size(self, state: IntakeState, took: float, backlog: int, young: bool, behind: bool) -> int:
-        """Return how many rows an epoch should have."""
         size, half = state.size, self.target / 2
         double = clamp(2 * size, self.low, self.high)
         if behind:

@@ -9,8 +9,11 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, ShardTable, clamp, in_words, things, time_text
 from penstock.elastic.costs import PRIOR, Calm, CalmState, Costs, Sample, fit
-from penstock.elastic.search import Usual
+from penstock.elastic.noise import Usual
 from penstock.elastic.shard_balance import ShardStatistics, even_out
+
+_USUAL = 16
+"""Epochs whose rows are looked at to know how many they usually have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class EpochState:
     failed: tuple[int, int] | None = None
     """Tasks that were too few soon after others had been given back, and the rows that epochs had before that."""
     rate: Usual = field(default_factory=Usual)
-    """Rows a second."""
+    """Rows per second."""
     seen: float | None = None
     """When the last epoch ended."""
     span: float = 0.0
@@ -276,7 +279,7 @@ class EpochTasks:
         """Add what staying costs in the next epoch, against what is wanted now, or was before."""
         wanted = state.wanted if chosen == now.tasks else chosen
         if wanted is None or wanted not in times or now.tasks not in times:
-            return self.calm.weigh(state.calm, now.at, 0.0), None if chosen == now.tasks else chosen
+            return self.calm.begin(state.calm, now.at), None if chosen == now.tasks else chosen
         regret = times[now.tasks] - times[wanted] - noise * times[now.tasks]
         if wanted < now.tasks:
             # Fewer tasks need not be faster: that they are free for others counts for something.
@@ -294,7 +297,7 @@ class EpochTasks:
         if self.doubt and not state.lighter:
             return False  # as much comes as before: what was chosen then is not chosen anew
         if chosen > now.tasks / 2 and all(epoch.tasks != chosen for epoch in state.epochs):
-            return False  # to save less than half is not worth to try what nobody has measured
+            return False  # to save less than half is not worth to try what was never measured
         if state.failed is None or chosen > state.failed[0]:
             return True
         return _usual_rows(state.epochs) <= self.ease * state.failed[1]  # at that load so few were too few
@@ -374,9 +377,9 @@ def _spread(epochs: tuple[Sample, ...]) -> float:
     return 1.48 * median(deviations) if deviations else 0.0
 
 
-def _usual_rows(epochs: tuple[Sample, ...], last: int = 16) -> int:
+def _usual_rows(epochs: tuple[Sample, ...]) -> int:
     """Return how many rows the last epochs had, but for those after one that was slow once."""
-    return round(median(epoch.rows for epoch in epochs[-last:]))
+    return round(median(epoch.rows for epoch in epochs[-_USUAL:]))
 
 
 def _noise(epochs: tuple[Sample, ...], tasks: int) -> float:

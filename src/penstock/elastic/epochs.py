@@ -77,7 +77,7 @@ class EpochWait:
         at, backlog = statistics.at, statistics.backlog
         recent = (*state.recent, statistics.seconds)[-self.kept :]
         seconds = sorted(recent, reverse=True)[min(len(recent) - 1, 1 + len(recent) // 6)]
-        calm = self.calm.weigh(state.calm, at, 0.0)
+        calm = self.calm.begin(state.calm, at)
         every = max(0.0, self.used * self.target - seconds)
         if every <= seconds * (1.0 if state.every else self.worth) or (backlog > 0 and state.every == 0):
             every = 0.0  # an epoch takes longer than the wait would
@@ -300,7 +300,6 @@ class ExecutorCount:
         return ExecutorState()
 
     def seconds(self, statistics: ExecutorStatistics, executors: int) -> float:
-        """Return what the epoch is expected to take with so many executors."""
         each = statistics.cores_each
         costs = split(statistics.seconds, statistics.work_seconds, each * statistics.executors)
         return costs.seconds(each * executors, 1, each * executors)
@@ -330,7 +329,6 @@ class ExecutorCount:
         return ExecutorState(), (Action(what, "", now, wanted, why, figures),)
 
     def _wanted(self, statistics: ExecutorStatistics) -> int:
-        """Return the number of executors that this epoch speaks for."""
         now = statistics.executors
         high = self.high if statistics.most is None else clamp(statistics.most, self.low, self.high)
         times = {count: self.seconds(statistics, count) for count in range(self.low, max(high, now) + 1)}

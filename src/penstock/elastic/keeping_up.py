@@ -17,7 +17,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, replace
 
 from penstock.elastic.core_allocation import AllocationStatistics, ExecutorLoad, allocate
-from penstock.elastic.search import KNOWN, NOISE_WIDTH, SURE, in_a_row, threshold
+from penstock.elastic.noise import KNOWN, NOISE_WIDTH, SURE, in_a_row, threshold
 
 _STRANGE = 2
 """More periods in a row than this must be of another rate to mean that sources give more, or less."""
@@ -57,7 +57,7 @@ class WorkerFloor:
     """Whether the run is settled: then more of the last periods must ask for more, and none are given back."""
 
     def observe(self, floor: Floor, batches: float, work: float) -> Floor:
-        """Take a period in which so many batches a second came, each of so many seconds of work."""
+        """Take a period in which so many batches per second came, each of so many seconds of work."""
         if min(batches, work) <= 0:
             return floor
         load = ExecutorLoad("workers", batches, 1 / work)
@@ -73,7 +73,6 @@ class WorkerFloor:
         return f"{load} need {floor.workers} workers for the target of {self.target} s"
 
     def why_missed(self, floor: Floor) -> str:
-        """Say why no number of workers meets the target."""
         return (
             f"{floor.needed[-1]} workers are expected to give {floor.latency:.3g} s and more do not help; "
             f"the target is {self.target} s"
@@ -185,7 +184,7 @@ class KeepingUp:
             supply = replace(supply, short=max(supply.short, level), behind=0, owes=True)
             return supply, past, supply.enough, f"{level} does not keep up, {supply.enough} did"
         more = throughput > supply.rate * (1 + self.load_change / 2)
-        # What was left undone is done by now, and more than that: it is the sources that give more (`search.Coming`).
+        # What was left undone is done by now, and more than that: it is the sources that give more (`noise.Coming`).
         known = self.careful and supply.periods >= KNOWN
         usual = max(self.load_change / 2, NOISE_WIDTH * supply.noise * math.sqrt(behind))
         more_comes = known and surplus > usual * seconds
@@ -207,8 +206,8 @@ class KeepingUp:
         why = f"{level} kept up with {supply.rate:.4g}/s and does not any more"
         if (self.patient or more_comes) and level < most:
             to = min(2 * level, most)
-            found = replace(supply, kept=(to,), short=level, behind=0, owes=True, gave=gives, surplus=0.0)
-            return found, past, to, why
+            doubled = replace(supply, kept=(to,), short=level, behind=0, owes=True, gave=gives, surplus=0.0)
+            return doubled, past, to, why
         if self.careful:
             supply = replace(supply, kept=(), short=level)
         return None, self.remember(past, supply), level, why
@@ -218,7 +217,6 @@ class KeepingUp:
         return threshold(supply.noise, self.load_change) if self.careful else self.load_change
 
     def _listen(self, supply: Supply, rate: float) -> Supply:
-        """Learn by how much the rate differs from period to period."""
         periods = supply.periods + 1
         # One jump may be the load itself: it must not hide the next.
         most = 2 * max(supply.noise, self.load_change / NOISE_WIDTH)

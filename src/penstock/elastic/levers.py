@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock.elastic.base import Controller
 from penstock.elastic.batch_size import BatchSize, BatchStatistics
-from penstock.elastic.levels import SETTLED, WaitingConcurrency, WaitingStatistics
+from penstock.elastic.climb import WaitingConcurrency, WaitingStatistics
 from penstock.elastic.pilot import Lever, Period
 from penstock.elastic.thread_level import ThreadState, ThreadStatistics
 from penstock.elastic.utilization_pool import PoolStatistics, UtilizationPool
@@ -91,7 +91,7 @@ def keeps_up(period: Period, did: bool = False) -> bool:
     """Tell whether the sources were the limit.
 
     They were waited for, nothing held them back, and what waits in the flow is no more than is worked on, or is not
-    much where it `did` keep up until now. A flow that is busy may have little waiting, too: whoever reads its sources
+    much where it `did` keep up until now. A flow that is busy may have little waiting, too: what reads its sources
     drains full queues, or waits for the interpreter's lock.
     """
     # Sources have no input.
@@ -111,7 +111,7 @@ class PoolLever(Lever):
     would only wait as well. What an operator waits for by itself, for an answer or a disk, is its work, and more
     workers do more of it. Both look alike from outside, but what an operator waits for by itself does not grow with the
     number of workers: per row it is no more than the least that was seen, which is seen where one worker is alone. And
-    nobody waits for the lock, or for a processor, longer than others compute.
+    no worker waits for the lock, or for a processor, longer than others compute.
     """
 
     name, sets = "pool", "threads"
@@ -184,7 +184,7 @@ class BatchLever(Lever):
 
 
 class InFlightLever(Lever):
-    """The rows in flight of one operator. It has a window of its own, so nobody else's business is touched."""
+    """The rows in flight of one operator. It has a window of its own, so no other operator is affected."""
 
     sets = "in_flight"
 
@@ -207,4 +207,4 @@ class InFlightLever(Lever):
     @property
     def searching(self) -> bool:
         """Whether numbers of rows are compared, so that looks should come soon."""
-        return bool(self.state.levels.phase != SETTLED)
+        return not self.state.levels.settled

@@ -26,7 +26,7 @@ class NextEpoch:
     """What is known of an epoch that is about to begin."""
 
     rows: int | None
-    """None where nobody knows."""
+    """None where it is not known."""
     cores: int
     at: float
     """When its rows were taken."""

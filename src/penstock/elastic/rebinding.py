@@ -80,7 +80,6 @@ class Rebinding:
         return RebindingState()
 
     def step(self, state: RebindingState, statistics: BindingStatistics) -> tuple[RebindingState, Actions]:
-        """Move operators from the busiest worker to the least busy one while the busiest gets lighter."""
         if self.calm is None:
             moved, _ = self._choose({each.name: each.work for each in statistics.operators}, statistics)
             return state, tuple(Action("binding", name, *where) for name, where in moved.items())
@@ -150,7 +149,6 @@ def new_places(action: Action) -> list[tuple[str, int]]:
 
 
 def own_rebinding() -> Rebinding:
-    """Return Penstock's own controller."""
     return Rebinding(gain=GAIN, calm=Calm(change_seconds=1.0))
 
 

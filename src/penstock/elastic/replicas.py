@@ -30,7 +30,7 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, Figures, in_words, percent, things
 from penstock.elastic.costs import Calm, CalmState
-from penstock.elastic.search import NOISE_WIDTH, Coming, LevelRecord, Usual, in_a_row, learn, standard_error, threshold
+from penstock.elastic.noise import NOISE_WIDTH, Coming, LevelRecord, Noise, Usual, in_a_row, standard_error, threshold
 
 STATELESS, PARTITIONED, STATEFUL = "stateless", "partitioned", "stateful"
 
@@ -45,15 +45,13 @@ _CLEAR_EARLY = 3.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """Report one period of an operator and its replicas."""
-
     name: str
     input_blocked: tuple[float, ...]
     """For each replica, the fraction of time that its input buffer was full."""
     output_blocked: float
     """The largest such fraction among the input ports that it writes to."""
     throughput: float
-    """Rows a second, over all replicas."""
+    """Rows per second, over all replicas."""
     busy: float = 1.0
     """The fraction of time that a replica ran, mean over replicas."""
     kind: str = STATELESS
@@ -115,12 +113,7 @@ class OperatorMemory:
     """Its samples at its present size as the bottleneck, since anything was changed."""
     idle: LevelRecord | None = None
     """Its last samples in a row in which it could do with one replica fewer."""
-    noise: float = 0.0
-    """The standard deviation of a sample, as a fraction."""
-    compared: int = 0
-    """Pairs of samples that the noise was learned from."""
-    last: float = 0.0
-    """What the next sample is compared with to learn the noise; 0 for nothing."""
+    noise: Noise = field(default_factory=Noise)
     kept: int = 0
     """Periods in a row in which it was no bottleneck."""
 
@@ -139,6 +132,7 @@ class Replicas:
     """Hold the settings: C-Stream's congestion threshold, and Streams' for gain and change of load."""
 
     name: ClassVar[str] = "replicas"
+    version: ClassVar[int] = 2
 
     high: int = 1
     congestion: float = 0.01
@@ -164,19 +158,19 @@ class Replicas:
             return state, ()
         if self.calm is None:
             return self._decide(state, statistics, patient=False)
-        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        at, calm = statistics.at, self.calm.begin(state.calm, statistics.at)
         together = sum(each.throughput for each in statistics.operators)
         usual, other = state.usual.add(together, self.load_change, self.noise_limit)
         keeps_up = not any(self._slow_itself(each) for each in statistics.operators)
         coming = state.coming.add(together, 1.0, keeps_up, self.load_change, self.noise_limit)
         grew = coming.grew(1.0, self.load_change, _SAMPLES)
         if other or statistics.workers is not None or grew:
-            calm = replace(calm, began=at)
+            calm = self.calm.begin_again(calm, at)
         patient = not self.calm.young(calm, at)
         after, actions = self._decide(state, statistics, patient=patient, quiet=self.calm.quiet(calm, at), grew=grew)
         calm = self.calm.change(calm, at) if actions else calm
         if actions and not patient:
-            calm = replace(calm, began=at)  # what one gained is shown before the next one comes
+            calm = self.calm.begin_again(calm, at)  # what one gained is shown before the next one comes
         return replace(after, calm=calm, usual=Usual() if actions else usual, coming=coming), actions
 
     def _decide(
@@ -222,7 +216,7 @@ class Replicas:
                 actions.append(action)
         if actions:
             # What one has gained may show in another: samples from before and after are not of one kind.
-            memory = {name: replace(own, slow=None, idle=None, last=0.0) for name, own in memory.items()}
+            memory = {name: replace(own, slow=None, idle=None, noise=own.noise.apart()) for name, own in memory.items()}
         return ReplicaState(tuple(memory.values())), tuple(actions)
 
     def _keeps_up(self, own: OperatorMemory, operator: OperatorStatistics, patient: bool) -> OperatorMemory:
@@ -245,7 +239,7 @@ class Replicas:
                 why = f"{workers} workers are tried, and as many replicas with them: neither can show its gain alone"
                 actions.append(_change(operator.name, operator.replicas, wanted, why))
             own = known.get(operator.name, OperatorMemory(operator.name))
-            known[operator.name] = OperatorMemory(operator.name, noise=own.noise, compared=own.compared)
+            known[operator.name] = OperatorMemory(operator.name, noise=own.noise.apart())
         return ReplicaState(tuple(known.values())), tuple(actions)
 
     def _limit(self, operator: OperatorStatistics) -> int:
@@ -268,7 +262,7 @@ class Replicas:
         if own.trial is not None and size not in (own.trial.before, own.trial.after):
             own = replace(own, trial=None)
         if any(record is not None and record.level != size for record in (own.slow, own.idle)):
-            own = replace(own, slow=None, idle=None, last=0.0)
+            own = replace(own, slow=None, idle=None, noise=own.noise.apart())
         if throughput <= 0:
             # Nothing flowed: no evidence for or against any size.
             return own
@@ -276,25 +270,21 @@ class Replicas:
         idle = _added(own.idle, size, throughput) if self._could_spare(operator) else None
         # What sources give, where it keeps up, may be steadier than what replicas can do.
         tells = self.calm is None or self._slow_itself(operator)
-        own = self._recheck_load(self._listen(own, throughput) if tells else own, throughput)
-        return replace(own, slow=slow, idle=idle, last=throughput if tells else 0.0)
+        noise = self._listen(own.noise, throughput) if tells else own.noise.apart()
+        return replace(self._recheck_load(replace(own, noise=noise), throughput), slow=slow, idle=idle)
 
-    def _listen(self, own: OperatorMemory, throughput: float) -> OperatorMemory:
+    def _listen(self, noise: Noise, throughput: float) -> Noise:
         """Learn the noise from successive samples, between which nothing was changed."""
-        if own.last <= 0:
-            return own
-        compared = own.compared + 1
         # Once it is known, one jump may be the load itself, and must not hide it.
-        known = own.compared >= self.most_samples
-        most = 2 * max(own.noise, self.load_change / NOISE_WIDTH) if known else math.inf
-        return replace(own, noise=learn(own.noise, compared, own.last, throughput, most), compared=compared)
+        known = noise.pairs >= self.most_samples
+        return noise.add(throughput, 2 * max(noise.part, self.load_change / NOISE_WIDTH) if known else math.inf)
 
     def _recheck_load(self, own: OperatorMemory, throughput: float) -> OperatorMemory:
         """Forget the limits when samples in a row show that they belong to another load."""
         if own.throughput <= 0:
             return own
         deviation = throughput / own.throughput - 1
-        if abs(deviation) <= threshold(own.noise, self.load_change):
+        if abs(deviation) <= threshold(own.noise.part, self.load_change):
             return replace(own, suspects=0)
         suspects = in_a_row(own.suspects, deviation)
         if abs(suspects) <= self.noise_limit:
@@ -306,11 +296,10 @@ class Replicas:
 
     def _wanted(self, own: OperatorMemory) -> int:
         """Return how many samples of a size can be told from those of another."""
-        if own.compared < _FIRST_SAMPLES - 1:
+        if own.noise.pairs < _FIRST_SAMPLES - 1:
             return _FIRST_SAMPLES
-        # The mean of n samples deviates by 1/sqrt(n) of what one does.
-        wanted = math.ceil(min(float(self.most_samples), (_CLEAR * own.noise / self.sensitivity) ** 2))
-        return max(_SAMPLES, wanted)
+        wanted = min(float(self.most_samples), own.noise.samples(self.sensitivity / _CLEAR))
+        return max(_SAMPLES, math.ceil(wanted))
 
     def _judge(
         self, own: OperatorMemory, operator: OperatorStatistics, grew: bool
@@ -324,9 +313,9 @@ class Replicas:
             why = f"its input is full {percent(operator.congestion)} of the time with {trial.after}: one too few"
             return self._back(replace(own, at_least=trial.before), trial, why)
         gain = now.mean / trial.base.mean - 1
-        margin = standard_error(now, trial.base, own.noise)
+        margin = standard_error(now, trial.base, own.noise.part)
         # Few pairs of samples may be alike by luck, and what is black-listed is not tried for long.
-        lucky = self.calm is not None and own.compared < self.most_samples
+        lucky = self.calm is not None and own.noise.pairs < self.most_samples
         complete = now.count >= max(self._wanted(own), self.most_samples // 2 if lucky else 0)
         clear = margin * (_CLEAR if complete else _CLEAR_EARLY)
         if self.calm is not None and (grew or complete):

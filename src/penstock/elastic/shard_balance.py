@@ -124,8 +124,8 @@ class ShardBalance:
     def _due(self, calm: CalmState, statistics: ShardStatistics, moved: list[int]) -> bool:
         assert self.calm is not None
         follows = sum(statistics.state_bytes[shard] for shard in moved) if statistics.state_bytes else 0
-        dear = replace(self.calm, change_seconds=self.calm.change_seconds + follows / self.bytes_per_second)
-        return dear.due(calm, statistics.at)
+        charged = replace(self.calm, change_seconds=self.calm.change_seconds + follows / self.bytes_per_second)
+        return charged.due(calm, statistics.at)
 
     def _table(
         self, statistics: ShardStatistics, plan: "_Plan", moved: list[int], before: float, resized: bool
@@ -172,7 +172,7 @@ def imbalance(loads: tuple[float, ...], table: tuple[int, ...], tasks: int) -> f
     return max(sums) / mean if mean > 0 else 1.0
 
 
-def even_out(statistics: ShardStatistics, tasks: int, goal: float = 1.05) -> tuple[int, ...]:
+def even_out(statistics: ShardStatistics, tasks: int, goal: float) -> tuple[int, ...]:
     """Return the table for another number of tasks: even, with as few moves as that takes."""
     plan = _Plan(replace(statistics, tasks=tasks))
     plan.evacuate()
@@ -190,8 +190,6 @@ def _move(moved: list[int]) -> str:
 
 
 class _Plan:
-    """Work on a copy of the table within one step."""
-
     def __init__(self, statistics: ShardStatistics) -> None:
         """Sum up the tasks that exist; shards of others wait for evacuation."""
         self.loads = statistics.loads

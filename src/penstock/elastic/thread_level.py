@@ -1,6 +1,6 @@
 """Choose the number of worker threads of a PE (Streams, section 4.2), with a memory of past loads.
 
-The rules of trust and trends are those of `levels`; here are the bounds of a PE. The lowest level is 1, because
+The rules of trust and trends are those of `climb`; here are the bounds of a PE. The lowest level is 1, because
 no operator holds its thread until another port has data. The highest is the number of logical processors, or more
 where operators wait. While the flow keeps up with its sources, their rate is the throughput, and `keeping_up`
 looks for the lowest level that does. A latency target raises the lowest level meanwhile (`worker_floor`).
@@ -14,16 +14,16 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, instead, percent
+from penstock.elastic.climb import Climb, ClimbState, Searching, Warming
 from penstock.elastic.costs import Calm, CalmState
 from penstock.elastic.keeping_up import Floor, KeepingUp, Supply, WorkerFloor
-from penstock.elastic.levels import SEARCHING, SETTLED, WARMING, Levels, LevelState
 
 COMPUTING = 0.9
 """Cores that a flow keeps busy, at least, which computes all the time."""
 USAGE_WEIGHT = 0.2
 """Of the last reading in the machine's usage at a level, at least: one quiet period does not make a machine idle."""
 WAITING = 0.1
-"""The part of a core that each worker keeps busy, at most, where workers wait: more of them take it from nobody."""
+"""The part of a core that each worker keeps busy, at most, where workers wait: more of them take it from no other."""
 MORE_CORES = 1.1
 """How many times the cores of a level another one keeps busy, at least, if its threads compute at the same time."""
 
@@ -31,7 +31,7 @@ MORE_CORES = 1.1
 @dataclass(frozen=True, slots=True)
 class ThreadStatistics:
     throughput: float
-    """Rows a second, summed over *all* operators: the sink alone is blind to work upstream of it."""
+    """Rows per second, summed over *all* operators: the sink alone is blind to work upstream of it."""
     cpu_usage: float = 0.0
     """The whole machine's, 0 to 1: other PEs may run on it."""
     unsuspended: int = 0
@@ -39,12 +39,12 @@ class ThreadStatistics:
     keeps_up: bool | None = None
     """Whether nothing held the sources back and little waits; None where that is not known."""
     cores: float | None = None
-    """Processor seconds a second of the whole process; None where that is not known."""
+    """Processor seconds per second of the whole process; None where that is not known."""
     elsewhere: float = 0.0
     """The part of the machine that other processes keep busy, 0 to 1."""
     _: KW_ONLY
     batches: float = 0.0
-    """Batches a second that come in."""
+    """Batches per second that come in."""
     work: float = 0.0
     """Seconds that workers spend on a batch, in all operators together."""
     at: float = 0.0
@@ -66,10 +66,10 @@ class CoresUsed:
 class ThreadState:
     """Hold the search, and the workers that would not leave."""
 
-    levels: LevelState
+    levels: ClimbState
     unsuspendable: int = 0
     usage: float = 0.0
-    """How busy the machine is at the level of the moment, in the mean; 0 where workers wait, whoever keeps it busy."""
+    """How busy the machine is at the level of the moment, in the mean; 0 where workers wait, whatever keeps it busy."""
     readings: int = 0
     """Readings at this level that the mean is of."""
     busy_at: int | None = None
@@ -88,9 +88,9 @@ class ThreadState:
 
     @property
     def searching(self) -> bool:
-        """Whether levels are being compared, so that whoever else changes throughput should wait."""
+        """Whether levels are being compared, so that what else changes throughput should wait."""
         if self.supply is None:
-            return self.levels.phase != SETTLED
+            return not self.levels.settled
         if self.patient:
             return False
         return self.supply.enough - max(self.supply.short, self.unsuspendable, self.floor.workers - 1) > 1
@@ -106,10 +106,11 @@ class ThreadState:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadLevel(Levels):
+class ThreadLevel(Climb):
     """Hold the settings: Streams' own in production, for a period of 10 s."""
 
     name: ClassVar[str] = "thread_level"
+    version: ClassVar[int] = 2
 
     _: KW_ONLY
     cpu_limit: float = 0.8
@@ -137,7 +138,7 @@ class ThreadLevel(Levels):
         levels, cores = state.levels, statistics.cores
         if cores is None or statistics.throughput <= 0:
             return state.used
-        if state.supply is None and (levels.skips or levels.phase == WARMING):
+        if state.supply is None and (levels.skips or isinstance(levels.phase, Warming)):
             return state.used
         if statistics.elsewhere > 1 - self.cpu_limit:
             return state.used
@@ -150,18 +151,18 @@ class ThreadLevel(Levels):
     def step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         if self.calm is None:
             return self._step(state, statistics)
-        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        at, calm = statistics.at, self.calm.begin(state.calm, statistics.at)
         patient = not self.calm.young(calm, at)
         after, actions = self._step(replace(state, calm=calm, patient=patient), statistics)
         if self._another_load(state, after):
-            calm = replace(calm, began=at)
+            calm = self.calm.begin_again(calm, at)
         changed = after.levels.level != state.levels.level
         return replace(after, calm=self.calm.change(calm, at) if changed else calm, patient=patient), actions
 
     def _another_load(self, before: ThreadState, after: ThreadState) -> bool:
         if before.supply is not None and after.supply is not None:
             return abs(after.supply.rate / before.supply.rate - 1) > self.load_change / 2
-        return before.supply is None and before.levels.phase == SETTLED != after.levels.phase
+        return before.supply is None and before.levels.settled and not after.levels.settled
 
     def _step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         if statistics.unsuspended > state.unsuspendable:
@@ -223,8 +224,8 @@ class ThreadLevel(Levels):
         )
         level, supply = state.levels.level, state.supply
         if statistics.keeps_up:
-            found, past, to, why = mode.kept(supply, state.past, level, statistics.throughput)
-            after: Supply | None = found
+            supplied, past, to, why = mode.kept(supply, state.past, level, statistics.throughput)
+            after: Supply | None = supplied
         else:
             assert supply is not None
             if self.calm is not None:
@@ -236,10 +237,12 @@ class ThreadLevel(Levels):
         if to < low:
             to, why = low, why_floor if low == floor.workers else f"{statistics.unsuspended} workers cannot leave"
         to = clamp(to, low, self.high)
-        levels = replace(state.levels, level=to, last=0.0, skips=self.skipped) if to != level else state.levels
+        levels = state.levels
+        if to != level:
+            levels = replace(levels, level=to, noise=levels.noise.apart(), skips=self.skipped)
         if after is None:
             # Throughput tells again, and nothing that was measured before is of this load.
-            levels = LevelState(to, SEARCHING, memory=state.levels.memory)
+            levels = ClimbState(to, Searching(), memory=state.levels.memory)
         if to != level:
             actions = (*actions, self._change(level, to, why, statistics))
         state = ThreadState(

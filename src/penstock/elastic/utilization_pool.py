@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from penstock.elastic.base import Action, Actions, clamp, instead, percent
 from penstock.elastic.costs import Calm, CalmState
-from penstock.elastic.search import Coming
+from penstock.elastic.noise import Coming
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class PoolStatistics:
     at: float = 0.0
     """Seconds of a clock that never goes back."""
     rate: float = 0.0
-    """Rows a second that all operators did; 0 where that is not known."""
+    """Rows per second that all operators did; 0 where that is not known."""
 
     @property
     def mean(self) -> float:
@@ -46,8 +46,6 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class UtilizationPool:
-    """Hold C-Stream's settings."""
-
     name: ClassVar[str] = "utilization_pool"
 
     low: int = 1
@@ -71,12 +69,12 @@ class UtilizationPool:
     def step(self, state: PoolState, statistics: PoolStatistics) -> tuple[PoolState, Actions]:
         if self.calm is None:
             return self._choose(state, statistics.mean)
-        at, calm = statistics.at, self.calm.weigh(state.calm, statistics.at, 0.0)
+        at, calm = statistics.at, self.calm.begin(state.calm, statistics.at)
         recent = (*state.recent, statistics.mean)[-self.looks :]
         keeps_up = statistics.mean <= self.high_utilization
         coming = state.coming.add(statistics.rate, 1.0, keeps_up, self.load_change, self.full_looks)
         if coming.grew(1.0, self.load_change, periods=1):
-            calm = replace(calm, began=at)
+            calm = self.calm.begin_again(calm, at)
         state = replace(state, coming=coming)
         young, mean = self.calm.young(calm, at), sum(recent) / len(recent)
         after, actions = self._choose(state, statistics.mean if young else mean)
@@ -89,7 +87,7 @@ class UtilizationPool:
             return replace(state, recent=recent, calm=calm), ()
         calm = self.calm.change(calm, at)
         # More may be needed than one: then it goes as fast as at the beginning.
-        calm = replace(calm, began=at) if after.size > state.size else calm
+        calm = self.calm.begin_again(calm, at) if after.size > state.size else calm
         return replace(after, recent=(), calm=calm, coming=coming), actions
 
     def _choose(self, state: PoolState, mean: float) -> tuple[PoolState, Actions]:

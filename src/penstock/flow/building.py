@@ -16,12 +16,12 @@ from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator
 from penstock.operators.by_time import Expiring
 from penstock.operators.calls import CallOptions, Calls, WallTime, make_calls, positive_seconds
-from penstock.operators.expressions import is_expression
+from penstock.operators.expressions import is_expression, known_type
 from penstock.operators.join import Lifetime
 from penstock.operators.pattern import Absent, Place, Step
 from penstock.operators.stateless import Select, evaluate, is_async_function, refuse_async, rows_in_flight
 from penstock.operators.window_folds import Ranking
-from penstock.plan.graph import Naming
+from penstock.plan.graph import Naming, Port
 from penstock.rows.records import RowType, record_type
 from penstock.rows.timing import Arrival, Duration, Ticks, TimeKind, kind_of, signed_ticks, unit_of
 
@@ -57,9 +57,9 @@ def numbered(naming: Naming, taken: Container[str]) -> AutomaticName:
     while name in taken:
         number += 1
         name = f"{naming.base}_{number}"
-    made = AutomaticName(name)
-    made.naming = naming
-    return made
+    automatic = AutomaticName(name)
+    automatic.naming = naming
+    return automatic
 
 
 def own_name(function: Any) -> str | None:
@@ -68,6 +68,17 @@ def own_name(function: Any) -> str | None:
     if name is None and type(function).__module__ not in _NAMELESS:
         name = type(function).__name__
     return name if isinstance(name, str) and name.isidentifier() else None
+
+
+def described(stream: Stream, kind: str, key: Key | None = None) -> str:
+    """Return the text that stands for a stream, or for a keyed or windowed one of its rows."""
+    node, output = stream.node, stream.node.operator.outputs[stream.port.index]
+    of = "" if output == "out" else f".{output}"
+    row = stream.type
+    fields = "rows of any kind" if row is None else ", ".join(f"{field.name}: {field.type}" for field in row.schema)
+    keyed = "" if key is None else f"; by {key}"
+    time = "" if stream.time is None else f"; event time: {stream.time}"
+    return f"<{kind} {node.name!r}{of} of flow {stream.flow.name!r}: {fields}{keyed}{time}>"
 
 
 def applied(stream: Stream, name: str, operator: Operator, *types: RowType | None) -> Stream:
@@ -104,6 +115,26 @@ def remembering(
     return stream.flow.add(name, operator, tuple(s.port for s in inputs), (result, *late, *letters), time)
 
 
+def refuse_no_streams(streams: tuple[Any, ...], what: str) -> None:
+    """Refuse anything but streams, at least one, for an operator that reads several."""
+    from penstock.flow.stream import Stream
+
+    if not streams or not all(isinstance(stream, Stream) for stream in streams):
+        raise FlowError(f"{what} needs the streams that it reads, each without key_by, got {streams!r}")
+
+
+def with_ports(streams: tuple[Stream, ...], name: str, logic: Logic, types: tuple[RowType | None, ...]) -> Any:
+    """Add an operator over several streams; return the stream that leaves it, a tuple of them where it has several."""
+    from penstock.flow.stream import Stream
+
+    flow, times = streams[0].flow, {stream.time for stream in streams}
+    ports = ("out",) if len(types) == 1 else tuple(f"out{index}" for index in range(len(types)))
+    inputs = tuple(stream.port for stream in streams)
+    flow.add(name, Keyed(logic, None, outputs=ports), inputs, types, times.pop() if len(times) == 1 else None)
+    leaving = tuple(Stream(flow, Port(name, index)) for index in range(len(types)))
+    return leaving[0] if len(leaving) == 1 else leaving
+
+
 def lifetime(span: Duration, kind: TimeKind | None, name: str, option: str = "ttl") -> Lifetime:
     """Return how long something is kept, or refuse a time of another unit than the rows'."""
     amount = distance(span, span, kind, name, option)
@@ -115,13 +146,34 @@ def lifetime(span: Duration, kind: TimeKind | None, name: str, option: str = "tt
 def distance(duration: Duration, given: Any, kind: TimeKind | None, name: str, option: str) -> Ticks:
     """Return a span of event time, or refuse one of another unit than the rows have."""
     amount, unit = signed_ticks(duration, name, option)
-    if amount and unit != unit_of(kind):  # nothing has every unit
+    if amount and unit != unit_of(kind):  # 0 fits every unit
         raise FlowError(checks.unit_mismatch(name, option, given, kind))
     return amount
 
 
+def slack_of(slack: Duration, kind: TimeKind | None, name: str) -> Ticks:
+    """Return how far times may be behind the latest; a slack below nothing would make every row late."""
+    amount = distance(slack, slack, kind, name, "slack")
+    if amount < 0:
+        raise FlowError(f"operator {name!r}: slack={slack!r} is negative; give 0 or more")
+    return amount
+
+
+def time_kind(row: RowType | None, field: str, name: str, whose: str = "operator") -> TimeKind:
+    """Return what the times in a field are; refuse a field that has none."""
+    declared = checks.field(row, field, name, "time")
+    if declared is None:
+        raise FlowError(f"{whose} {name!r}: time={field!r} needs to know the type of that field; give schema=")
+    kind = kind_of(declared.type)
+    if kind is None:
+        raise FlowError(
+            f"{whose} {name!r}: time={field!r} is of type {declared.type}; event time must be a timestamp, a date or "
+            f"an integer, so convert it first"
+        )
+    return kind
+
+
 def arguments_of(options: CallOptions) -> tuple[str, ...]:
-    """Return what a function is called with."""
     return ("row", "client") if {"setup", "setup_per"} & options.keys() else ("row",)
 
 
@@ -137,17 +189,17 @@ def calls_of(
 ) -> tuple[int | None, Calls | None]:
     """Return how many rows of a function to wait for at once, and how its calls are made; refuse what is wrong."""
     calls = make_calls(options, waits, name)
-    if calls is not None and calls.cache is not None:
-        for field in calls.cache.fields:
+    if calls is not None:
+        for field in () if calls.cache is None else calls.cache.fields:
             checks.field(row, field, name, "the cache")
-    if calls is not None and calls.waits:
-        waits = True
-    if calls is not None and calls.setup is not None:
-        checks.called_with(calls.setup, name, (), "its setup=")
-    if calls is not None and is_async_function(calls.setup) and not is_async_function(function):
-        raise FlowError(
-            f"operator {name!r}: its setup= is an async def, and its function is none; make both async def, or neither"
-        )
+        waits = True if calls.waits else waits
+        if calls.setup is not None:
+            checks.called_with(calls.setup, name, (), "its setup=")
+        if is_async_function(calls.setup) and not is_async_function(function):
+            raise FlowError(
+                f"operator {name!r}: its setup= is an async def, and its function is not; make both async def, or "
+                f"neither"
+            )
     return rows_in_flight(function, waits, in_flight, name, yields=yields), calls
 
 
@@ -160,7 +212,7 @@ def batch_calls(
     if wait is not None and rows is None:
         raise FlowError(f"operator {name!r}: wait={wait!r} without rows=; say how many rows to wait for")
     if is_async_function(setup):
-        raise FlowError(f"operator {name!r}: its setup= is an async def, and its function is none; make it a plain one")
+        raise FlowError(f"operator {name!r}: its setup= is an async def, and its function is not; make it a plain one")
     given: Any = {"setup": setup, "setup_per": setup_per}
     seconds = None if wait is None else positive_seconds(wait, name, "wait")
     calls = make_calls(given, None, name)
@@ -172,7 +224,6 @@ def batch_calls(
 def computed(
     stream: Stream, known: RowType, pairs: tuple[tuple[str, Any], ...], name: str, what: str, on_error: OnError = "fail"
 ) -> Stream:
-    """Add an operator that gives fields by expressions."""
     if not pairs:
         raise FlowError(f"operator {name!r}: {what} must leave at least one field")
     checks.distinct([field for field, _ in pairs], name, what)
@@ -182,7 +233,7 @@ def computed(
 
 def ranking(stream: Stream, count: int, by: Any, largest: bool, name: str, others: tuple[str, ...]) -> Ranking:
     """Check what rows are ranked by, and that what is added to them has names of its own."""
-    known = checks.known_type(stream.type, name, "top")
+    known = known_type(stream.type, name, "top")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise FlowError(f"operator {name!r}: top({count!r}); give a whole number of rows, 1 or more")
     for other in others:
@@ -208,15 +259,7 @@ def kind_of_times(stream: Stream, time: str | None, name: str) -> TimeKind:
         checks.has_time(stream, name, "a pattern without time=")
         assert stream.time is not None
         return stream.time
-    known = checks.known_type(stream.type, name, "time=")
-    found = checks.field(known, time, name, "time")
-    kind = None if found is None else kind_of(found.type)
-    if found is None or kind is None:
-        raise FlowError(
-            f"operator {name!r}: time={time!r} is of type {known.schema.field(time).type}; it must be a timestamp, a "
-            f"date or an integer, so convert it first"
-        )
-    return kind
+    return time_kind(known_type(stream.type, name, "time="), time, name)
 
 
 def places_of(steps: tuple[Step | Absent, ...], name: str) -> tuple[Place, ...]:
@@ -234,7 +277,7 @@ def places_of(steps: tuple[Step | Absent, ...], name: str) -> tuple[Place, ...]:
             places.append(Place(each.name, each.predicate, *_times(each, name)))
         elif not places:
             raise FlowError(
-                f"operator {name!r}: {each.name!r} is absent before the first step, and nobody could tell since when; "
+                f"operator {name!r}: {each.name!r} is absent before the first step, and since when is not known; "
                 f"begin with ps.step(...)"
             )
         else:

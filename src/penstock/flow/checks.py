@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from penstock.operators.expressions import is_expression
 from penstock.plan.graph import Graph, Node
 from penstock.rows.records import RowType
 from penstock.rows.row_types import return_annotation, row_type, type_from_annotation
-from penstock.rows.timing import Arrival, Ticks, TimeKind
+from penstock.rows.timing import Arrival, TimeKind
 
 if TYPE_CHECKING:
     from penstock.flow import Stream
@@ -38,7 +38,7 @@ class DeadLetter(NamedTuple):
     where: str
     row: str
     attempts: int = 1
-    """How often the call was made; once, but for functions with `retries=`."""
+    """How often the call was made; once, except for functions with `retries=`."""
 
 
 DEAD_LETTER = typing.cast(RowType, type_from_annotation(DeadLetter))
@@ -51,13 +51,11 @@ def flow_name(name: str) -> None:
 
 
 def number_of_shards(name: str, count: int) -> None:
-    """Refuse a number of shards that a flow cannot have."""
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_SHARDS:
         raise FlowError(f"flow {name!r}: shards={count!r}; give a whole number from 1 to {MOST_SHARDS:,}")
 
 
 def operator_name(nodes: Mapping[str, Node], name: str) -> None:
-    """Refuse an empty name, or one that the flow has already."""
     if not isinstance(name, str) or not name:
         raise FlowError(f"an operator's name must be text, not {name!r}")
     if name in nodes:
@@ -102,10 +100,10 @@ def fields_of_key(row: RowType | None, names: Sequence[str], operator: str, opti
     """Check the fields of a key: they exist, they differ, and their values can be hashed alike everywhere."""
     distinct(names, operator, option)
     for name in names:
-        found = field(row, name, operator, option)
-        if found is not None and pa.types.is_nested(found.type):
+        declared = field(row, name, operator, option)
+        if declared is not None and pa.types.is_nested(declared.type):
             raise FlowError(
-                f"operator {operator!r}: {option} names the field {name!r} of type {found.type}, which cannot "
+                f"operator {operator!r}: {option} names the field {name!r} of type {declared.type}, which cannot "
                 f"be a key; use numbers, strings, dates, or a function that returns a tuple of them"
             )
 
@@ -117,7 +115,7 @@ def distinct(names: Sequence[str], operator: str, what: str) -> None:
 
 
 def arrival_alone(source: str, by_arrival: bool, **options: Any) -> None:
-    """Refuse what makes no sense where rows arrive at their time: they are neither behind it nor silent."""
+    """Refuse options of event time where the time of a row is its arrival: it is never late."""
     for option, value in options.items():
         if by_arrival and value:
             raise FlowError(
@@ -126,14 +124,7 @@ def arrival_alone(source: str, by_arrival: bool, **options: Any) -> None:
             )
 
 
-def not_negative(amount: Ticks, operator: str, option: str, value: Any) -> None:
-    """Refuse a slack below nothing, which would make every row late."""
-    if amount < 0:
-        raise FlowError(f"operator {operator!r}: {option}={value!r} is negative; give 0 or more")
-
-
 def seconds_given(value: Any, operator: str, option: str) -> None:
-    """Refuse a time by the wall clock that is no positive number of seconds."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
         raise FlowError(f"operator {operator!r}: {option}={value!r}; give a positive number of seconds, or None")
 
@@ -144,7 +135,7 @@ def orderable(row: RowType | None, name: str, operator: str) -> None:
         raise FlowError(f"source {operator!r}: order_by={name!r} needs to know the type of that field; give schema=")
     kind = row.schema.field(name).type
     good = (
-        pa.types.is_integer(kind)
+        (pa.types.is_integer(kind) and kind != pa.uint64())
         or pa.types.is_floating(kind)
         or pa.types.is_timestamp(kind)
         or pa.types.is_date(kind)
@@ -157,18 +148,8 @@ def orderable(row: RowType | None, name: str, operator: str) -> None:
         )
 
 
-def known_type(row: RowType | None, operator: str, what: str) -> RowType:
-    """Refuse an operator that needs columns on a stream whose type is not known."""
-    if row is None:
-        raise FlowError(
-            f"operator {operator!r}: {what} needs to know the rows' type; annotate what the function before "
-            f"it returns (a dataclass, NamedTuple or TypedDict), or give schema="
-        )
-    return row
-
-
 def called_with(function: Any, operator: str, arguments: tuple[str, ...], what: str = "its function") -> None:
-    """Refuse a function that cannot be called with these; of some of C's nobody knows."""
+    """Refuse a function that cannot be called with these; some that are written in C do not tell."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -198,20 +179,19 @@ def returns(
     if schema is not None:
         return row_type(schema, operator)
     annotation = return_annotation(function)
-    for wanted in ([tuple] if pair else []) + ([Iterable] if item else []):
+    if pair:
         inside = typing.get_args(annotation)
-        if wanted is tuple:
-            annotation = inside[1] if typing.get_origin(annotation) is tuple and len(inside) == 2 else None
-        else:
-            annotation = inside[0] if inside else None
+        annotation = inside[1] if typing.get_origin(annotation) is tuple and len(inside) == 2 else None
+    if item:
+        annotation = next(iter(typing.get_args(annotation)), None)
     return None if annotation is None else type_from_annotation(annotation)
 
 
 def combines_to(function: Any, schema: Any, operator: str, row: RowType | None) -> RowType | None:
     """Find the type of what a function combines rows to: that of the rows where nothing else is said."""
-    found = returns(function, schema, operator, takes=("accumulated", "row"))
-    if found is not None or row is None:
-        return found
+    declared = returns(function, schema, operator, takes=("accumulated", "row"))
+    if declared is not None or row is None:
+        return declared
     # Only a source may leave fields out.
     return dataclasses.replace(row, optional=frozenset()) if row.form == "record" else row
 
@@ -219,7 +199,7 @@ def combines_to(function: Any, schema: Any, operator: str, row: RowType | None) 
 def options_or_results(
     kind: type | tuple[type, ...], name: Any, on_error: Any, results: dict[str, Any]
 ) -> tuple[str | None, OnError, dict[str, Any]]:
-    """Tell the options of an operator from computed fields that are called as they are."""
+    """Separate the options of an operator from computed fields that have their names."""
     named: dict[str, Any] = {}
     if isinstance(name, kind):
         named["name"], name = name, None
@@ -229,7 +209,6 @@ def options_or_results(
 
 
 def all_named(unnamed: Sequence[Any]) -> None:
-    """Refuse aggregates without the names that their fields get."""
     if unnamed:
         raise FlowError(
             "aggregate() needs a name for each result: aggregate(n=ps.agg.count(), spent=ps.agg.sum(field))"
@@ -256,7 +235,6 @@ def window_results(names: Sequence[str], bounds: Sequence[str], operator: str) -
 
 
 def has_time(stream: Stream, operator: str, what: str) -> None:
-    """Refuse an operator of event time on a stream that has none."""
     if stream.time is None:
         raise FlowError(
             f"operator {operator!r}: {what} needs event time, and the rows of {stream.node.name!r} have none; "

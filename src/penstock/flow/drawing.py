@@ -19,8 +19,6 @@ from penstock.plan.graph import Node
 
 @dataclass(frozen=True)
 class Box:
-    """One operator."""
-
     name: str
     kind: Kind
     what: str
@@ -29,8 +27,6 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A stream from one operator to another."""
-
     source: int
     target: int
     label: str
@@ -74,11 +70,11 @@ def _what(node: Node) -> str:
 
 
 def _words(name: str) -> str:
-    """Write the name of a class as words."""
     return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-SWEEPS = 8
+SWEEPS = 4
+"""How often the layers are gone through, forward and back."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class Placed:
 
 
 def place(boxes: int, arrows: Sequence[tuple[int, int]]) -> Placed:
-    """Place so many boxes, each numbered after those with arrows to it."""
+    """Place boxes, each numbered after those with arrows to it."""
     layer = [0] * boxes
     for source, target in sorted(arrows, key=lambda arrow: arrow[1]):
         layer[target] = max(layer[target], layer[source] + 1)
@@ -136,20 +132,15 @@ def _heights(layer_of: Sequence[int], links: Sequence[tuple[int, int]]) -> list[
     for items in layers:
         for place_, item in enumerate(items):
             rank[item] = place_
-    for sweep in range(SWEEPS):
-        forward = sweep % 2 == 0
-        near = above if forward else below
-        for number in range(count) if forward else reversed(range(count)):
-            means = {item: _mean([rank[other] for other in near[item]], rank[item]) for item in layers[number]}
-            layers[number].sort(key=means.__getitem__)
-            for place_, item in enumerate(layers[number]):
-                rank[item] = place_
+    sweeps = [*((items, above) for items in layers), *((items, below) for items in reversed(layers))] * SWEEPS
+    for items, near in sweeps:
+        means = {item: _mean([rank[other] for other in near[item]], rank[item]) for item in items}
+        items.sort(key=means.__getitem__)
+        for place_, item in enumerate(items):
+            rank[item] = place_
     height = list(rank)
-    for sweep in range(SWEEPS):
-        forward = sweep % 2 == 0
-        near = above if forward else below
-        for number in range(count) if forward else reversed(range(count)):
-            _settle(layers[number], near, height)
+    for items, near in sweeps:
+        _settle(items, near, height)
     return height
 
 

@@ -12,14 +12,14 @@ from penstock.connectors.read import Readable, as_reader
 from penstock.connectors.reader import Reader
 from penstock.errors import FlowError, users_line
 from penstock.flow import checks
-from penstock.flow.building import AutomaticName, numbered
+from penstock.flow.building import AutomaticName, numbered, slack_of, time_kind
 from penstock.flow.stream import Stream
 from penstock.operators.base import OnError, Operator, Sink, Source, Union
 from penstock.plan.graph import Graph, Node, Port, kind_of_node
 from penstock.rows.keys import SHARDS
 from penstock.rows.records import RowType
-from penstock.rows.row_types import OutT, Schema, row_type
-from penstock.rows.timing import Arrival, Duration, TimeKind, kind_of, ticks, unit_of
+from penstock.rows.row_types import OutT, Schema, row_type, source_type
+from penstock.rows.timing import Arrival, Duration, TimeKind
 
 
 class Flow:
@@ -41,15 +41,15 @@ class Flow:
 
     @property
     def nodes(self) -> MappingProxyType[str, Node]:
-        """Return the operators by name, in the order in which they were declared."""
+        """The operators by name, in the order in which they were declared."""
         return MappingProxyType(self._nodes)
 
     def changed(self, operators: Mapping[str, Operator]) -> Flow:
         """Return the flow with some operators replaced by others of their kind."""
-        made = Flow(self.name)
+        flow = Flow(self.name)
         for name, node in self._nodes.items():
-            made._nodes[name] = replace(node, operator=operators.get(name, node.operator))
-        return made
+            flow._nodes[name] = replace(node, operator=operators.get(name, node.operator))
+        return flow
 
     def graph(self) -> Graph:
         """Return the graph as it stands now."""
@@ -74,15 +74,17 @@ class Flow:
         `ps.arrival`, the time of day at which rows arrive; `slack` says how far times may be behind the latest seen.
         A row that `order_by` puts before one that its part of the source gave earlier fails the flow, or goes to
         `stream.late` with `on_late="divert"`. A part of the source that gives nothing for `idle_after` seconds, by the
-        wall clock, holds nobody back until it gives a row again. `on_error` is for rows that cannot be read (a
+        wall clock, holds no others back until it gives a row again. `on_error` is for rows that cannot be read (a
         malformed line, a value that does not fit the schema, a damaged file) or have no event time: they fail the flow,
         are skipped, or are dead letters on `stream.errors`.
         """
-        made: Reader = checks.wrap(name, as_reader, reader)
+        opened: Reader = checks.wrap(name, as_reader, reader)
+        corrupt = None
+        on_error = opened.on_error if on_error == "fail" else on_error
         if on_error != "fail":
-            made = made.passing_over()
-        declared = row_type(schema, name) if schema is not None else made.row_type(name)
-        declared = None if declared is None else declared.lenient()
+            opened, corrupt = opened.passing_over(), opened.corrupt
+        declared = row_type(schema, name) if schema is not None else opened.row_type(name)
+        declared = None if declared is None else source_type(declared, name, strict=opened.strict)
         fields = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         for field in fields:
             checks.field(declared, field, name, "order_by")
@@ -92,16 +94,23 @@ class Flow:
         field_name = None if isinstance(time, Arrival) else time
         kind: TimeKind | None = "timestamp" if by_arrival else None
         if field_name:
-            kind = self._time_kind(declared, field_name, name)
-        amount, unit = ticks(slack, name, "slack") if slack else (0, None)
-        if slack and unit_of(kind) != unit:
-            raise FlowError(checks.unit_mismatch(name, "slack", slack, kind))
-        checks.not_negative(amount, name, "slack", slack)
+            kind = time_kind(declared, field_name, name, "source")
+        amount = slack_of(slack, kind, name)
         if on_late not in ("fail", "divert"):
             raise FlowError(f'source {name!r}: on_late={on_late!r}; use "fail" or "divert"')
         checks.seconds_given(idle_after, name, "idle_after")
         outputs = ("out",) if on_late == "fail" else ("out", "late")
-        source = Source(made, fields, field_name, amount, idle_after, by_arrival, on_error=on_error, outputs=outputs)
+        source = Source(
+            opened,
+            fields,
+            field_name,
+            amount,
+            idle_after,
+            by_arrival,
+            corrupt=corrupt,
+            on_error=on_error,
+            outputs=outputs,
+        )
         operator, letters = checks.with_errors(source, name)
         return self.add(name, operator, (), (*[declared] * len(outputs), *letters), kind)
 
@@ -109,18 +118,6 @@ class Flow:
         """Return a stream that is read before it is defined; give it its rows with `connect`."""
         self.add(name, Union(), (), (None,), None)
         return Forward(self, Port(name))
-
-    def _time_kind(self, declared: RowType | None, time: str, name: str) -> TimeKind:
-        field = checks.field(declared, time, name, "time")
-        if field is None:
-            raise FlowError(f"source {name!r}: time={time!r} needs to know the type of that field; give schema=")
-        kind = kind_of(field.type)
-        if kind is None:
-            raise FlowError(
-                f"source {name!r}: time={time!r} is of type {field.type}; event time must be a timestamp, a "
-                f"date or an integer, so convert it first"
-            )
-        return kind
 
     def add(
         self,

@@ -1,4 +1,4 @@
-"""What a user who knows better says about how an operator runs: Streams' threaded ports and its `@parallel`.
+"""A user's hints on how an operator runs: Streams' threaded ports and its `@parallel`.
 
 Hints stand on the streams that an operator reads, `stream.threaded()` and `stream.parallel(3)`, and never change what
 comes out. Engines that have no threads of their own to place (Spark, the sequential one) pass over them.
@@ -27,26 +27,23 @@ def replicas_hint(node: Node) -> int | None:
 
 
 def is_placed(node: Node) -> bool:
-    """Tell whether somebody has said how an operator is to run."""
+    """Tell whether hints say how an operator is to run."""
     return any(port.threaded or port.parallel is not None for port in node.inputs)
 
 
 def refuse_replicas(node: Node) -> None:
-    """Refuse an operator that cannot have replicas, and say what can be done instead."""
     reason = _why_none(node)
     if reason is not None:
         raise FlowError(f"operator {node.name!r} cannot have replicas: {reason}")
 
 
 def check_hints(nodes: Iterable[Node]) -> None:
-    """Refuse hints that cannot be followed."""
     for node in nodes:
         if replicas_hint(node) is not None:
             refuse_replicas(node)
 
 
 def check_count(count: object, where: str) -> int:
-    """Refuse what is no number of replicas."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise FlowError(f"{where}: {count!r} replicas; give a whole number of at least 1")
     return count

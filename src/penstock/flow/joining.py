@@ -12,6 +12,7 @@ from penstock.errors import FlowError
 from penstock.flow import checks
 from penstock.flow.building import applied, distance, remembering
 from penstock.operators.base import Key, Logic
+from penstock.operators.expressions import known_type
 from penstock.operators.join import Combine, How, Interval, SideBySide
 from penstock.operators.lookup import Beside, Brought, Latest, LatestAsOf, Lookup, LookupHow
 from penstock.operators.window_folds import ApplyFold
@@ -30,7 +31,6 @@ On = Any
 
 
 def key_both(left: Stream, right: Stream, on: On) -> tuple[KeyedStream, KeyedStream]:
-    """Partition both sides of a join."""
     if not hasattr(right, "key_by"):
         raise FlowError(
             f"a join after operator {left.node.name!r}: the other stream is {right!r}; give a stream without key_by() "
@@ -74,8 +74,8 @@ def combining(
         return None, None
     if combine is not None:
         return combine, checks.returns(combine, schema, name, takes=("left", "right"))
-    one = checks.known_type(left.stream.type, name, "a join without combine=")
-    two = checks.known_type(right.stream.type, name, "a join without combine=")
+    one = known_type(left.stream.type, name, "a join without combine=")
+    two = known_type(right.stream.type, name, "a join without combine=")
     shared = left.key.fields if left.key.fields == right.key.fields else ()
     side_by_side = SideBySide(tuple(one.names), tuple(two.names), shared)
     checks.distinct(side_by_side.names(), name, "the join")
@@ -120,7 +120,7 @@ def lookup_in_table(
     name: str,
 ) -> Stream:
     pairs = _pairs(on, name, "on")
-    row = checks.known_type(stream.type, name, "a lookup")
+    row = known_type(stream.type, name, "a lookup")
     mine, others = tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
     checks.fields_of_key(row, mine, name)
     table = make_table(given, others, schema, name)
@@ -160,8 +160,8 @@ def lookup_in_stream(
     checks.one_flow((stream, other), name)
     checks.joined_keys(left.key, stream.type, right.key, other.type, name)
     checks.same_time(stream, other, name)
-    row = checks.known_type(stream.type, name, "a lookup")
-    table = checks.known_type(other.type, name, "a lookup in a stream")
+    row = known_type(stream.type, name, "a lookup")
+    table = known_type(other.type, name, "a lookup in a stream")
     shared = right.key.fields if left.key.fields else ()
     brought = _brought(row, table, shared, fields, prefix, name)
     combine = Beside(tuple(row.names), tuple(table.names), brought)
@@ -244,7 +244,6 @@ def _brought(
         checks.is_name(new, name, "fields= takes new names that are texts")
     if prefix is not None:
         checks.is_name(prefix, name, "prefix= takes a text")
-    if prefix is not None:
         named = {each: prefix + as_name for each, as_name in named.items()}
     elif not isinstance(fields, Mapping):
         named = {each: f"{each}_right" if each in row.names else each for each in named}

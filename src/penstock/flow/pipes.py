@@ -11,12 +11,10 @@ from typing import Any, Concatenate, ParamSpec
 
 from penstock.errors import FlowError
 from penstock.flow import checks
-from penstock.flow.building import free_name
+from penstock.flow.building import free_name, refuse_no_streams, with_ports
 from penstock.flow.stream import Stream
 from penstock.operators import coroutine
-from penstock.operators.base import Keyed
 from penstock.operators.windows import Count, Session, Sliding, Tumbling
-from penstock.plan.graph import Port
 from penstock.rows.row_types import row_type
 from penstock.rows.timing import Duration
 
@@ -100,9 +98,12 @@ def session(gap: Duration) -> Session:
     return Session(gap)
 
 
-def count_window(size: int) -> Count:
-    """Describe windows of `size` rows."""
-    return Count(size)
+def count_window(size: int, *, ttl: Duration | None = None) -> Count:
+    """Describe windows of `size` rows.
+
+    With `ttl` a key that had no row for so long, by event time, is forgotten, with what its last window has so far.
+    """
+    return Count(size, ttl)
 
 
 def operate(
@@ -120,14 +121,11 @@ def operate(
     with a checkpoint, `process` begins again from its start at every wait: it must be proven that this makes no
     difference, or you say so with `restartable=True`.
     """
-    if not streams or not all(isinstance(stream, Stream) for stream in streams):
-        raise FlowError(f"operate({operator!r}) needs the streams that it reads, each without key_by, got {streams!r}")
-    flow = streams[0].flow
-    name = free_name(flow, name, operator if isinstance(operator, type) else type(operator), "operate")
+    refuse_no_streams(streams, f"operate({operator!r})")
+    name = free_name(streams[0].flow, name, operator if isinstance(operator, type) else type(operator), "operate")
     operator = coroutine.checked_operator(operator, name, len(streams))
     checks.one_flow(streams, name)
-    times = [stream.time for stream in streams]
-    operator.check(name, times)
+    operator.check(name, [stream.time for stream in streams])
     most = operator.max_pending if max_pending is None else max_pending
     if most < 1:
         raise FlowError(f"operator {name!r}: max_pending={most}; a port must hold at least one row")
@@ -140,13 +138,4 @@ def operate(
         raise FlowError(f"operator {name!r} has {count} output ports and is given {len(types)} schemas")
     again = operator.restartable if restartable is None else restartable
     logic = coroutine.CoroutineLogic(operator, types, len(streams), most, again)
-    ports = ("out",) if count == 1 else tuple(f"out{index}" for index in range(count))
-    flow.add(
-        name,
-        Keyed(logic, None, outputs=ports),
-        tuple(stream.port for stream in streams),
-        types,
-        times[0] if len(set(times)) == 1 else None,
-    )
-    made = tuple(Stream(flow, Port(name, index)) for index in range(count))
-    return made[0] if count == 1 else made
+    return with_ports(streams, name, logic, types)

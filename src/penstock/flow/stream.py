@@ -17,17 +17,19 @@ from penstock.flow.building import (
     batch_calls,
     calls_of,
     computed,
+    described,
     free_name,
     lifetime,
     remembering,
+    slack_of,
 )
 from penstock.flow.checks import DeadLetter, missing_method
 from penstock.flow.joining import AsOf, Fields, On, Within, key_both, keyed_sides, lookup_in_stream, lookup_in_table
-from penstock.flow.stateful import Stateful
+from penstock.flow.keyed import Stateful
 from penstock.operators.base import Key, Logic, OnError, Sink, Source, Union
 from penstock.operators.by_time import Expiring, Sort
 from penstock.operators.calls import CallOptions, WallTime
-from penstock.operators.expressions import EXPRESSIONS, Expr, bound, bound_predicate, is_expression
+from penstock.operators.expressions import EXPRESSIONS, Expr, bound, bound_predicate, is_expression, known_type
 from penstock.operators.join import How
 from penstock.operators.lookup import LookupHow
 from penstock.operators.scan import FlatScan, keep_first, state_maker
@@ -37,7 +39,7 @@ from penstock.plan.graph import Node, Port
 from penstock.rows.ranges import make_ranges
 from penstock.rows.records import RowType
 from penstock.rows.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
-from penstock.rows.timing import Duration, TimeKind, ticks, unit_of
+from penstock.rows.timing import Duration, TimeKind
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow
@@ -49,41 +51,38 @@ Result = TypeVar("Result")
 class Stream(Stateful[RowT_co]):
     """Rows on their way from one operator to the next."""
 
-    def __init__(self, flow: Flow, port: Port, key: Key | None = None) -> None:
-        """Operators with memory are partitioned by the key, if there is one."""
-        self.flow = flow
-        self.port = port
-        self.key = key
+    def __init__(self, flow: Flow, port: Port) -> None:
+        self.flow, self.port, self.key = flow, port, None
         flow.streams.add(self)
 
     @property
-    def _keyed_rows(self) -> Stream[RowT_co]:
+    def _rows(self) -> Stream[RowT_co]:
         return self
 
     @property
     def node(self) -> Node:
-        """Return the operator that the rows come from."""
+        """The operator that the rows come from."""
         return self.flow.nodes[self.port.node]
 
     @property
     def type(self) -> RowType | None:
-        """Return the declared type of the rows, None where it is not known."""
+        """The declared type of the rows, None where it is not known."""
         return self.node.types[self.port.index]
 
     @property
     def time(self) -> TimeKind | None:
-        """Tell what the event time of the rows is; None where they have none, as rows that a source could not take."""
+        """What the event time of the rows is; None where they have none, as rows that a source could not take."""
         unread = isinstance(self.node.operator, Source) and self.node.operator.outputs[self.port.index] == "errors"
         return None if unread else self.node.time
 
     @property
     def late(self) -> Stream[Any]:
-        """Return the rows that came too late for their window, or against `order_by`; of a join those of both sides."""
+        """The rows that came too late for their window, or against `order_by`; of a join those of both sides."""
         return self._other_port("late", 'windows, joins, sort, merge and sources with on_late="divert" have one')
 
     @property
     def errors(self) -> Stream[DeadLetter]:
-        """Return the dead letters of an operator with `on_error="dead_letter"`."""
+        """The dead letters of an operator with `on_error="dead_letter"`."""
         return self._other_port("errors", 'operators with on_error="dead_letter" have one')
 
     def _other_port(self, port: str, hint: str) -> Stream:
@@ -93,12 +92,7 @@ class Stream(Stateful[RowT_co]):
         return Stream(self.flow, Port(self.node.name, outputs.index(port)))
 
     def __repr__(self) -> str:
-        node, output = self.node, self.node.operator.outputs[self.port.index]
-        of = "" if output == "out" else f".{output}"
-        fields = "rows of any kind" if self.type is None else ", ".join(f"{f.name}: {f.type}" for f in self.type.schema)
-        keyed = "" if self.key is None else f"; by {self.key}"
-        time = "" if self.time is None else f"; event time: {self.time}"
-        return f"<Stream {node.name!r}{of} of flow {self.flow.name!r}: {fields}{keyed}{time}>"
+        return described(self, "Stream")
 
     if not TYPE_CHECKING:
 
@@ -119,7 +113,7 @@ class Stream(Stateful[RowT_co]):
         return Stream(self.flow, replace(self.port, threaded=True))
 
     def parallel(self, replicas: int) -> Stream[RowT_co]:
-        """Begin with so many replicas of the operator that reads this stream; `ps.Threads` only."""
+        """Begin with this number of replicas of the operator that reads the stream; `ps.Threads` only."""
         count = hints.check_count(replicas, f"parallel() after operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
 
@@ -164,7 +158,7 @@ class Stream(Stateful[RowT_co]):
             if waits or in_flight is not None or options:
                 given = ", ".join(f"{each}=" for each in options) or "waits= and in_flight="
                 raise FlowError(f"operator {name!r}: an expression never waits; leave out {given}")
-            known = checks.known_type(self.type, name, "a filter expression")
+            known = known_type(self.type, name, "a filter expression")
             holds = bound_predicate(predicate, known, name, "a filter")
             return applied(self, name, FilterExpression(known, holds, on_error=on_error), known)
         name = free_name(self.flow, name, predicate, "filter")
@@ -196,7 +190,7 @@ class Stream(Stateful[RowT_co]):
         """Keep fields, "*" for all others, and compute some by expressions (`ps.expr(...)`, `pyarrow.compute`)."""
         name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
         name = free_name(self.flow, name, None, "select")
-        known = checks.known_type(self.type, name, "select")
+        known = known_type(self.type, name, "select")
         if "*" in fields:
             star = fields.index("*")
             others = [each for each in known.names if each not in fields and each not in expressions]
@@ -209,14 +203,14 @@ class Stream(Stateful[RowT_co]):
                     f"operator {name!r}: {field}={expression!r} is no expression; write "
                     f'ps.expr("a * 2") or pc.field("a") * 2, or use map() for a Python function'
                 )
-        made = ((field, bound(each, known, name, "select")[0]) for field, each in expressions.items())
-        pairs = (*((field, pc.field(field)) for field in fields), *made)
+        computed_pairs = ((field, bound(each, known, name, "select")[0]) for field, each in expressions.items())
+        pairs = (*((field, pc.field(field)) for field in fields), *computed_pairs)
         return computed(self, known, pairs, name, "select()", on_error)
 
     def drop(self, *fields: str, name: str | None = None) -> Stream:
         """Leave fields out."""
         name = free_name(self.flow, name, None, "drop")
-        known = checks.known_type(self.type, name, "drop")
+        known = known_type(self.type, name, "drop")
         for field in fields:
             checks.field(known, field, name, "drop")
         pairs = tuple((each, pc.field(each)) for each in known.names if each not in fields)
@@ -225,7 +219,7 @@ class Stream(Stateful[RowT_co]):
     def rename(self, fields: Mapping[str, str], *, name: str | None = None) -> Stream:
         """Give fields other names: `rename({"old": "new"})`. They stay in their places."""
         name = free_name(self.flow, name, None, "rename")
-        known = checks.known_type(self.type, name, "rename")
+        known = known_type(self.type, name, "rename")
         for field in fields:
             checks.field(known, field, name, "rename")
         for new in fields.values():
@@ -236,11 +230,11 @@ class Stream(Stateful[RowT_co]):
     def distinct(self, *fields: str, within: Duration | None = None, name: str | None = None) -> Stream[RowT_co]:
         """Keep the first row of those that are alike in the fields (in all, if none is named); drop the others.
 
-        With `within` a row counts for so long, in event time, from the row that was kept; without it, for ever.
+        With `within` a row counts for so long, in event time, from the row that was kept; without it, forever.
         """
         name = free_name(self.flow, name, None, "distinct")
         if not fields:
-            fields = tuple(checks.known_type(self.type, name, "distinct").names)
+            fields = tuple(known_type(self.type, name, "distinct").names)
         checks.fields_of_key(self.type, fields, name, "distinct")
         logic: Logic = FlatScan(keep_first, state_maker(None), self.type)
         if within is not None:
@@ -270,7 +264,7 @@ class Stream(Stateful[RowT_co]):
         refuse_async(function, name, "the function of map_batches()")
         most, seconds, calls = batch_calls(rows, wait, setup, setup_per, name)
         checks.called_with(function, name, ("batch",) if setup is None else ("batch", "client"))
-        known = checks.known_type(self.type, name, "map_batches")
+        known = known_type(self.type, name, "map_batches")
         returns = row_type(schema, name)
         if on_error != "fail":
             raise FlowError(
@@ -282,7 +276,7 @@ class Stream(Stateful[RowT_co]):
     def split(
         self, *predicates: Callable[[RowT_co], Any], name: str | None = None, on_error: OnError = "fail"
     ) -> tuple[Stream[RowT_co], ...]:
-        """Split in one stream a predicate, each row going to the first that holds, and one for the rest."""
+        """Split into one stream per predicate, each row going to the first that holds, and one for the rest."""
         name = free_name(self.flow, name, None, "split")
         for predicate in predicates:
             checks.is_callable(predicate, name, "functions of the row")
@@ -320,12 +314,9 @@ class Stream(Stateful[RowT_co]):
     def sort(self, *, slack: Duration = 0, name: str | None = None) -> Stream[RowT_co]:
         """Release rows in event-time order, each once the watermark is `slack` past it."""
         name = free_name(self.flow, name, None, "sort")
-        amount, unit = ticks(slack, name, "slack") if slack else (0, unit_of(self.time))
         checks.has_time(self, name, "sort")
-        if unit != unit_of(self.time):
-            raise FlowError(checks.unit_mismatch(name, "slack", slack, self.time))
-        checks.not_negative(amount, name, "slack", slack)
-        return remembering(self, name, Sort(amount), None, "fail", extra_ports=("late",))
+        logic = Sort(slack_of(slack, self.time, name))
+        return remembering(self, name, logic, None, "fail", extra_ports=("late",))
 
     def join(
         self,
@@ -409,9 +400,3 @@ class Stream(Stateful[RowT_co]):
         writer = checks.wrap(name, as_writer, writer)
         self.flow.add(name, Sink(writer), (self.port,), (), self.time)
         return self.flow
-
-    # Building -----------------------------------------------------------------------------------------------
-
-    def with_key(self, key: Key) -> Stream[RowT_co]:
-        """Return the same rows for operators that are partitioned by the key."""
-        return Stream(self.flow, self.port, key)

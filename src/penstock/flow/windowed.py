@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
 from penstock.errors import FlowError
 from penstock.flow import checks
-from penstock.flow.building import free_name, ranking, remembering
+from penstock.flow.building import described, free_name, ranking, remembering
 from penstock.flow.checks import missing_method
 from penstock.operators import aggregates
 from penstock.operators.aggregation import aggregation
@@ -33,9 +33,8 @@ class WindowedStream(Generic[RowT_co]):
         self.stream, self.key, self.spec, self.by = stream, key, as_spec(spec), by
 
     def __repr__(self) -> str:
-        rows = self.stream if self.key is None else self.stream.with_key(self.key)
         by = "" if self.by is None else f" by {self.by}"
-        return f"{repr(rows).replace('<Stream', '<WindowedStream', 1)[:-1]}; in {self.spec}{by}>"
+        return f"{described(self.stream, 'WindowedStream', self.key)[:-1]}; in {self.spec}{by}>"
 
     if not TYPE_CHECKING:
 
@@ -135,9 +134,10 @@ class WindowedStream(Generic[RowT_co]):
                 checks.has_time(self.stream, name, "a time window")
             if unit != unit_of(time):
                 raise FlowError(checks.unit_mismatch(name, "window", self.spec, time))
-        elif self.by is not None:
-            raise FlowError(f"operator {name!r}: a count window goes by no time; leave out by=")
-        return remembering(self.stream, name, logic, self.key, on_error, extra_ports=late, by=self.by)
+        ttl = self.spec.ttl if isinstance(self.spec, Count) else None
+        if unit is None and ttl is None and self.by is not None:
+            raise FlowError(f"operator {name!r}: a count window without ttl= goes by no time; leave out by=")
+        return remembering(self.stream, name, logic, self.key, on_error, extra_ports=late, by=self.by, ttl=ttl)
 
 
 def _numbered(name: str, number: int) -> str:

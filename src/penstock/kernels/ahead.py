@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -19,8 +19,7 @@ from penstock.kernels.order import Bound, Key, Part, climb, order_column, order_
 from penstock.operators.base import Source
 from penstock.plan.graph import SourceNode
 from penstock.rows.chunk import Ints
-from penstock.rows.records import RowType
-from penstock.rows.row_types import row_type
+from penstock.rows.records import RowType, record_type
 
 
 @dataclass
@@ -225,7 +224,8 @@ class OrderReader:
         declared = self.node.types[0]
         if declared is None or not self._source.reader.by_columns or self._source.on_error != "fail":
             return declared  # what cannot be read is found by reading all of it
-        return row_type(pa.schema([declared.schema.field(name) for name in self._source.order_by]), self.node.name)
+        only = record_type(pa.schema([declared.schema.field(name) for name in self._source.order_by]))
+        return replace(only, defaults=declared.defaults, may_lack=declared.may_lack)
 
 
 def _stretch(columns: list[Ints]) -> Stretch:

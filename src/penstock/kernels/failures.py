@@ -123,4 +123,4 @@ def fitted(node: Node, chunk: Chunk, failures: Failures) -> Chunk:
 
 def note_fit(chunk: Chunk) -> None:
     """Look whether rows fit as they are, and note it: best done by the worker that has just made them."""
-    chunk.fits = chunk.fits or chunk.type is None or chunk.rows is None or chunk.type.all_arrive_as_is(chunk.get_rows())
+    chunk.fits = chunk.fits or chunk.type is None or chunk.rows is None or chunk.arrives_as_is()

@@ -45,7 +45,7 @@ class Folding:
         self._hot = hot
         self._node, self._operator, self._shards, self._failures, self._clock = node, operator, shards, failures, clock
         self._many = operator.logic.emits == "many"
-        flat = operator.logic.flat_rows() if as_columns and operator.on_error == "fail" else None
+        flat = operator.logic.flat_rows(as_columns) if operator.on_error == "fail" else None
         self._results: list[Row] = [] if flat is None else flat
         self._coming: Iterator[Row] | None = None
         """Rows that are made as they are taken; None where they are all there."""
@@ -64,11 +64,12 @@ class Folding:
             grouped, shards = chunk.select(order), shards[order]
             bounds = [*np.flatnonzero(np.concatenate([[True], shards[1:] != shards[:-1]])).tolist(), len(shards)]
         numbers = shards[bounds[:-1]].tolist()
-        keys, bad = row_keys(self._operator, 0, grouped)
+        values: dict[str, list[Any]] = {}
+        keys, bad = row_keys(self._operator, 0, grouped, values)
         logic = self._operator.logic
         if logic.takes_once and grouped.rows is None and not bad and not logic.taken() and not _can_change(grouped):
             # A row that is made when it is taken is gone before the next one: 100,000 at once fit no cache.
-            self._coming, _ = grouped.iterate_rows()
+            self._coming, _ = grouped.iterate_rows(values)
         with ahead(logic.taken(), [] if self._coming is not None else grouped.get_rows()):
             for number, start, stop in zip(numbers, bounds[:-1], bounds[1:], strict=True):
                 shard = self._shards.get(number)
@@ -129,11 +130,12 @@ class Folding:
         if order is not None:
             inverse = np.empty(len(order), np.int64)
             inverse[order] = np.arange(len(order), dtype=np.int64)
-        if isinstance(self._results, FlatRows) and self._results.width:
+        flat = self._results
+        if isinstance(flat, FlatRows) and flat.width and flat.for_columns:
             try:
-                columns = self._results.columns()
+                columns = flat.columns()
             except MISFITS:
-                self._results.to_rows()  # which one it is can be told of rows
+                flat.to_rows()  # which one it is can be told of rows
             else:
                 columns = columns if inverse is None else columns.take(pa.array(inverse))
                 return Chunk(chunk.positions, chunk.times, self._node.types[0], columns)
@@ -167,7 +169,8 @@ class Folding:
         results = self._results
         wrong: list[int] = []
         declared = self._node.types[0]
-        if declared is None or declared.form != "record" or self._operator.on_error != "fail":
+        has_values = isinstance(results, FlatRows) and results.width  # of which none is missing
+        if has_values or declared is None or declared.form != "record" or self._operator.on_error != "fail":
             return results, wrong
         record, width = declared.row_class, len(declared.schema)
         # All are tuples of the values by now: only the lengths of bare ones are still to be looked at.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.connectors.reader import Piece
-from penstock.connectors.text import Unreadable
+from penstock.connectors.text import MOST_SHOWN, Unreadable
 from penstock.errors import SourceError
 from penstock.flow.checks import DEAD_LETTER, DeadLetter
 from penstock.kernels.failures import Failure
@@ -95,8 +95,9 @@ class SourceIntake:
             self._layout.base
         )
         parts = piece.parts
-        if piece.unreadable:
-            chunk, late, parts, letters, of = self._without_unreadable(piece.unreadable, chunk, late, parts)
+        unreadable = piece.unreadable if self._source.corrupt is None else _corrupt(piece, self._source.corrupt)
+        if unreadable:
+            chunk, late, parts, letters, of = self._without_unreadable(unreadable, chunk, late, parts)
             return replace(self._sorted(piece, chunk, late, parts), unreadable=letters, unreadable_parts=of)
         return self._sorted(piece, chunk, late, parts)
 
@@ -157,6 +158,16 @@ class SourceIntake:
         places, late = climb(order, self.tops.get(part))
         self.tops[part] = tuple(int(column[-1]) for column in places)
         return places, late
+
+
+def _corrupt(piece: Piece, field: str) -> Mapping[int, Unreadable]:
+    """Return the rows in whose place something stood that could not be read, as a field of them tells."""
+    assert piece.columns is not None
+    texts = piece.columns.column(field)
+    found = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    reason = f"not a record of the schema (it is in {field!r})"
+    told = {number: Unreadable("", reason, str(texts[number].as_py())[:MOST_SHOWN]) for number in found}
+    return {**told, **piece.unreadable}
 
 
 def first_late(node: SourceNode, late: Chunk) -> Failure:

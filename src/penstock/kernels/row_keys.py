@@ -18,15 +18,24 @@ from penstock.rows.records import Row, RowType, any_getter
 from penstock.rows.values import MISFITS, column_of, column_values
 
 
-def row_keys(operator: Keyed, port: int, chunk: Chunk) -> tuple[list[Any], dict[int, Exception]]:
-    """Return the key of each row, and the rows whose key cannot be had, by number."""
+def row_keys(
+    operator: Keyed, port: int, chunk: Chunk, values: dict[str, list[Any]] | None = None
+) -> tuple[list[Any], dict[int, Exception]]:
+    """Return the key of each row, and the rows whose key cannot be had, by number; put in `values` what was made."""
     if operator.keys is None:
         return [None] * len(chunk), {}
     key = operator.keys[port]
     columns = key_columns(key, chunk)
     if columns is not None:
-        return RowKeys(len(chunk), tuple(columns)).values(), {}
+        lists = list(map(column_values, columns))
+        if values is not None:
+            values.update(zip(key.fields, lists, strict=True))
+        return _keys(lists), {}
     return _read_keys(key, chunk.type, chunk.get_rows())
+
+
+def _keys(lists: list[list[Any]]) -> list[Any]:
+    return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class RowKeys:
         lists = list(map(column_values, self.fields))
         if not lists:
             return [None] * self.count
-        return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
+        return _keys(lists)
 
     def __getitem__(self, some: slice) -> list[Any]:
         return self.take(np.arange(*some.indices(self.count))).values()

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.elastic.base import Controller
-from penstock.elastic.baselines import GreedyRebinding
-from penstock.elastic.baselines import StreamsRules as _StreamsRules
 from penstock.elastic.rebinding import Binding, own_rebinding
+from penstock.lab.baselines import GreedyRebinding
+from penstock.lab.baselines import StreamsRules as _StreamsRules
 from penstock.order.primitives import Primitives
 from penstock.order.reorder import LockedReorderBuffer, Reorder
 from penstock.threads.levers import MOST_WORKERS
@@ -54,7 +54,6 @@ class Locked:
     """Put batches back in order under one lock, for which workers wait (Ordered's baseline)."""
 
     def __call__(self, primitives: Primitives, size: int, *, first: int = 0) -> Reorder[Any]:
-        """Make a buffer."""
         return LockedReorderBuffer(primitives, size, first=first)
 
 

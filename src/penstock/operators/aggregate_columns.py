@@ -42,29 +42,29 @@ Ints = npt.NDArray[np.int64]
 
 
 Values: TypeAlias = pa.Array | list[Any]
-"""What an aggregate takes of some rows: a column of Arrow's, or a list of whatever there is."""
+"""What an aggregate takes of some rows: an Arrow column, or a list of Python values."""
 
 
 def read_values(
     aggregation: Aggregation, columns: pa.RecordBatch | None, rows: Callable[[], Sequence[Row]]
 ) -> list[Values | None]:
-    """Return the values that each aggregate takes, from the columns where they will do; None where it takes none."""
+    """Return the values that each aggregate takes, from columns where possible; None for one that takes none."""
     exact = columns is not None and has_its_columns(aggregation.row)
-    found: list[Values | None] = []
+    columns_read: list[Values | None] = []
     for aggregate, read in zip(aggregation.aggregates, aggregation.readers, strict=True):
         if read is None:
-            found.append(None)
+            columns_read.append(None)
         elif isinstance(aggregate.value, TakenValues):
-            found.append(_checked(aggregate.value.read_many(columns if exact else None, rows), aggregate.check))
+            columns_read.append(_checked(aggregate.value.read_many(columns if exact else None, rows), aggregate.check))
         elif exact and isinstance(aggregate.value, str):
-            found.append(_checked(columns.column(aggregate.value), aggregate.check))  # type: ignore[union-attr]
+            columns_read.append(_checked(columns.column(aggregate.value), aggregate.check))  # type: ignore[union-attr]
         else:
-            found.append(_packed(read_all(read, rows())))
-    return found
+            columns_read.append(_packed(read_all(read, rows())))
+    return columns_read
 
 
 def has_its_columns(row: RowType | None) -> bool:
-    """Tell whether rows surely have the values of their columns: a class of the user's may change them."""
+    """Tell whether rows certainly have the values of their columns: a user's class may change them."""
     if row is None or row.form == "tuple":
         return row is not None and row.row_class.__bases__ == (tuple,)  # a named tuple, and nothing derived from one
     if row.form == "dataclass":
@@ -73,10 +73,10 @@ def has_its_columns(row: RowType | None) -> bool:
 
 
 def _is_plain(cls: type) -> bool:
-    """Tell whether a dataclass keeps what it is given: nothing of the user's is called when one is made or read."""
-    made = cls.__dict__.get("__dataclass_params__")  # of itself, not of a class that it is derived from
+    """Tell whether a dataclass keeps what it is given: no user code runs when one is made or read."""
+    parameters = cls.__dict__.get("__dataclass_params__")  # of itself, not of a class that it is derived from
     hooks = ("__post_init__", "__getattr__", "__new__", "__setattr__", "__getattribute__")
-    if made is None or not made.init or any(_is_own(cls, name) for name in hooks):
+    if parameters is None or not parameters.init or any(_is_own(cls, name) for name in hooks):
         return False
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     if fields != cls.__dataclass_fields__.keys():  # type: ignore[attr-defined]
@@ -86,11 +86,11 @@ def _is_plain(cls: type) -> bool:
 
 
 def _is_own(cls: type, name: str) -> bool:
-    """Tell whether a class has a method that no plain class has; one that is frozen refuses to be changed, no more."""
-    found = getattr(cls, name, None)
+    """Tell whether a class has a method of its own; the `__setattr__` of a frozen dataclass does not count."""
+    method = getattr(cls, name, None)
     if name == "__setattr__" and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return False
-    return found is not getattr(object, name, None)
+    return method is not getattr(object, name, None)
 
 
 def _checked(values: Values, check: Callable[[Any], Any] | None) -> Values:
@@ -119,7 +119,7 @@ def picked(values: Values | None, rows: Ints) -> Values | None:
 
 
 def numbers_of(column: pa.Array, filler: float, form: Form) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """Return a column's values, a filler for nulls, and which are there, None if all are."""
+    """Return a column's values, a filler in the place of nulls, and which are not null: None if all are."""
     if column.type != form.kind:
         column = column.cast(form.kind)
     if column.null_count == 0:
@@ -128,7 +128,7 @@ def numbers_of(column: pa.Array, filler: float, form: Form) -> tuple[npt.NDArray
 
 
 GroupFold = Callable[[Parts, Any, Ints], Parts | None]
-"""Takes values into the states of their groups; None where NumPy would do otherwise than Python."""
+"""Takes values into the states of their groups; None where NumPy would give another result than Python."""
 Column = tuple[Form, Parts]
 """The states of one aggregate."""
 
@@ -141,11 +141,11 @@ def fold_groups(
     `groups` tells the group of each value, `at` where a group's state is among those that are `held`, -1 where there is
     none. Old states stay as they were if anything fails; aggregates that change theirs cannot fail, and come last.
     """
-    made: dict[int, Column] = {}
+    after: dict[int, Column] = {}
     for index in in_order(aggregation):
         before = held[index] if held else (OBJECTS, OBJECTS.blanks(0))
-        made[index] = _folded(aggregation.aggregates[index], values[index], groups, at, before)
-    return [made[index] for index in range(len(made))]
+        after[index] = _folded(aggregation.aggregates[index], values[index], groups, at, before)
+    return [after[index] for index in range(len(after))]
 
 
 def in_order(aggregation: Aggregation) -> list[int]:
@@ -158,11 +158,11 @@ def _folded(aggregate: Agg, values: Values | None, groups: Ints, at: Ints, held:
     form = form_of(aggregate, values.type if isinstance(values, pa.Array) else None)
     fold = _FOLDS.get((step, form.name))
     carried = None if fold is None else _carried(form, held, at)
-    made = None if fold is None or carried is None else fold(carried, values, groups)
-    if made is not None:
-        return form, made
-    found = held[0].unpack(held[1])
-    states = [aggregate.start() if place < 0 else found[place] for place in at.tolist()]
+    folded = None if fold is None or carried is None else fold(carried, values, groups)
+    if folded is not None:
+        return form, folded
+    before = held[0].unpack(held[1])
+    states = [aggregate.start() if place < 0 else before[place] for place in at.tolist()]
     listed = _LISTED.get(step)
     if listed is not None:
         if step in (aggregates.first_valid_step, aggregates.last_valid_step):
@@ -185,18 +185,18 @@ def _without_nulls(values: Any, groups: Ints) -> tuple[Any, Ints]:
 def _carried(form: Form, held: Column, at: Ints) -> Parts | None:
     """Return the states of groups in a form, which may be changed; None where one does not fit."""
     before, parts = held
-    found = parts if before is form else form.pack(before.unpack(parts))
-    if found is None:
+    states = parts if before is form else form.pack(before.unpack(parts))
+    if states is None:
         return None
-    if not len(found[0]):
+    if not len(states[0]):
         return form.blanks(len(at))
     there = at >= 0
     if there.all():
-        return tuple(part[at] for part in found)
-    made = form.blanks(len(at))
-    for one, part in zip(made, found, strict=True):
+        return tuple(part[at] for part in states)
+    carried = form.blanks(len(at))
+    for one, part in zip(carried, states, strict=True):
         one[there] = part[at[there]]
-    return made
+    return carried
 
 
 def segments(groups: Ints, count: int) -> tuple[Ints | None, list[int]]:
@@ -241,7 +241,7 @@ def _mean(carried: Parts, values: Any, groups: Ints) -> Parts | None:
 
 
 def _add(totals: npt.NDArray[Any], values: Any, groups: Ints) -> bool:
-    """Add values to totals, one after the other, in the order of the rows; not where int64 may not hold a sum."""
+    """Add values to totals in the order of the rows; return False, and add nothing, where int64 may not hold a sum."""
     if totals.dtype == np.int64 and farthest(values) * len(values) + farthest(totals) >= 1 << 63:
         return False  # Python's numbers have no end, NumPy's do
     with np.errstate(all="ignore"):
@@ -250,7 +250,7 @@ def _add(totals: npt.NDArray[Any], values: Any, groups: Ints) -> bool:
 
 
 def farthest(values: Ints) -> int:
-    """Return how far numbers are from 0 at most."""
+    """Return the largest absolute value."""
     return max(-int(values.min(initial=0)), int(values.max(initial=0)))
 
 
@@ -345,7 +345,6 @@ _LISTED: dict[Any, Callable[[list[Any], Any, Ints], None]] = {
 
 
 def results_column(aggregate: Agg, column: Column, which: Ints) -> pa.Array | list[Any]:
-    """Return the results of some states."""
     form, parts = column[0], tuple(part[which] for part in column[1])
     if form in (INT, FLOAT, COUNT) and (aggregate.result is identity or aggregate.result is whole_sum):
         return pa.array(parts[0], mask=None if form is COUNT or parts[1].all() else ~parts[1])
@@ -356,4 +355,4 @@ def results_column(aggregate: Agg, column: Column, which: Ints) -> pa.Array | li
 
 
 EXACT = 1 << 53
-"""Whole numbers up to this are floats, too, so that both divide alike."""
+"""Whole numbers up to this are exact as floats, so that both divide to the same result."""

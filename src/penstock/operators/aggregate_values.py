@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.operators.expressions import bound, bound_predicate, is_expression, value_column
 from penstock.rows.records import Row, RowType, any_getter
-from penstock.rows.values import column_values
+from penstock.rows.values import PickledFields, column_values
 
 
 class _Absent:
@@ -29,14 +29,14 @@ ABSENT = _Absent()
 
 
 def taken(value: Any, where: Any, absent: Any = None) -> Any:
-    """Return what an aggregate takes: a field's name or a function as it is, else a `Taken`."""
+    """Return what an aggregate takes: a field's name or a function as it is, else `TakenValues`."""
     if where is None and not is_expression(value):
         return value
     return TakenValues(() if value is None else (value,), where, absent)
 
 
 @dataclass(frozen=True, eq=False)
-class TakenValues:
+class TakenValues(PickledFields):
     """Some values of a row: fields, functions of the row and expressions, all where a predicate holds."""
 
     parts: tuple[Any, ...]
@@ -48,7 +48,7 @@ class TakenValues:
     """The type of the rows, as far as it is known; set with the operator's expressions."""
 
     def bound(self, row: RowType | None, operator: str, what: str) -> TakenValues:
-        """Return it for rows of a type, where its expressions have been tried."""
+        """Bind it to rows of a type; refuse expressions that do not fit them."""
         parts = tuple(bound(part, row, operator, what)[0] if is_expression(part) else part for part in self.parts)
         where = bound_predicate(self.where, row, operator, what) if is_expression(self.where) else self.where
         return TakenValues(parts, where, self.absent, row)
@@ -67,16 +67,12 @@ class TakenValues:
 
     @property
     def fields(self) -> list[str]:
-        """Return the names of the fields that it takes as they are."""
         return [part for part in self.parts if isinstance(part, str)]
-
-    def functions(self) -> list[Any]:
-        return [part for part in (*self.parts, self.where) if callable(part)]
 
     @property
     def by_columns(self) -> bool:
-        """Tell whether columns are all that it needs."""
-        return not self.functions()
+        """Whether columns are all that it needs: no function of the row is called."""
+        return not any(map(callable, (*self.parts, self.where)))
 
     def read(self, row: Row) -> Any:
         known = _computed.by_row.get(id(self))
@@ -98,15 +94,15 @@ class TakenValues:
         return values[0] if len(values) == 1 else None if values[0] is None else values
 
     def read_each(self, rows: Sequence[Row]) -> list[Any]:
-        """Return the values of rows that are at hand, which have perhaps been computed already."""
+        """Return the values of rows, which `ahead` may have computed already."""
         known = _computed.by_row.get(id(self))
         if known is not None and all(id(row) in known for row in rows):
             return [known[id(row)] for row in rows]
-        found = self.read_many(None, lambda: rows)
-        return found if isinstance(found, list) else column_values(found)
+        values = self.read_many(None, lambda: rows)
+        return values if isinstance(values, list) else column_values(values)
 
     def read_many(self, columns: pa.RecordBatch | None, rows: Callable[[], Sequence[Row]]) -> pa.Array | list[Any]:
-        """Return the values of many rows, from their columns where these are given and will do."""
+        """Return the values of many rows, from their columns where these are given."""
         count = len(rows()) if columns is None else columns.num_rows
         batch = columns
         if batch is None and self._computes:
@@ -138,24 +134,24 @@ class TakenValues:
     ) -> pa.Array | list[Any]:
         if not self.parts:
             return pa.array(np.ones(count, np.int64))
-        found: list[Any] = []
+        columns: list[Any] = []
         for part, read in zip(self.parts, self._readers, strict=True):
             if read is None:
-                found.append(value_column(batch, part))
+                columns.append(value_column(batch, part))
             elif exact and isinstance(part, str):
                 assert batch is not None
-                found.append(batch.column(part))
+                columns.append(batch.column(part))
             else:
-                found.append(read_all(read, rows()))
-        if len(found) == 1:
-            return found[0]
-        listed = [each if isinstance(each, list) else column_values(each) for each in found]
+                columns.append(read_all(read, rows()))
+        if len(columns) == 1:
+            return columns[0]
+        listed = [each if isinstance(each, list) else column_values(each) for each in columns]
         return [None if values[0] is None else values for values in zip(*listed, strict=True)]
 
     def _spread(
         self, values: pa.Array | list[Any], chosen: npt.NDArray[np.int64] | None, count: int
     ) -> pa.Array | list[Any]:
-        """Put the values of some rows in the places of theirs."""
+        """Put the values of the chosen rows in their places among all rows."""
         if chosen is None:
             return values
         if isinstance(values, pa.Array) and self.absent is None:
@@ -164,11 +160,11 @@ class TakenValues:
             unseen = np.ones(count, bool)
             unseen[chosen] = False
             return values.take(pa.array(places, mask=unseen))
-        made: list[Any] = [self.absent] * count
+        spread: list[Any] = [self.absent] * count
         listed = values if isinstance(values, list) else column_values(values)
         for number, value in zip(chosen.tolist(), listed, strict=True):
-            made[number] = value
-        return made
+            spread[number] = value
+        return spread
 
     @cached_property
     def _computes(self) -> bool:
@@ -176,15 +172,11 @@ class TakenValues:
 
     @cached_property
     def _readers(self) -> list[Callable[[Row], Any] | None]:
-        """Return the function that reads each part from a row; None for expressions."""
         return [None if is_expression(part) else field_reader(part, self.row) for part in self.parts]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"parts": self.parts, "where": self.where, "absent": self.absent, "row": self.row}
 
 
 class _Computed(threading.local):
-    """What `ahead` has computed in this thread: for each `Taken`, the values by row."""
+    """What `ahead` has computed in this thread: for each `TakenValues`, the values by row."""
 
     def __init__(self) -> None:
         self.by_row: dict[int, dict[int, Any]] = {}
@@ -195,7 +187,7 @@ _computed = _Computed()
 
 @contextmanager
 def ahead(some: Sequence[TakenValues], rows: Sequence[Row]) -> Iterator[None]:
-    """Compute the expressions of rows that are taken one by one all at once: by itself each costs as much as many.
+    """Compute the expressions of rows that are then taken one by one: for one row it costs as much as for many.
 
     Inside, `read` and `read_each` find the values; the rows must stay. Functions are not called ahead.
     """

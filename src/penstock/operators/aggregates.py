@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.annotated import makers
 from penstock.operators import exact_numbers
 from penstock.operators.aggregate_values import ABSENT, TakenValues, field_reader, taken
 from penstock.operators.exact_numbers import Interpolation
-from penstock.public import makers
+from penstock.rows.keys import NAN
 from penstock.rows.records import Row, RowType, arrow_type
 
 Value = Any
@@ -70,7 +71,6 @@ def count_step(count: int, _: Any) -> int:
 
 
 def count_valid_step(count: int, value: Any) -> int:
-    """Count one more, unless it is null."""
     return count if value is None else count + 1
 
 
@@ -163,14 +163,13 @@ def max(value: Value, *, where: Where = None) -> Agg:
 
 
 def mean_step(state: tuple[Any, int], value: Any) -> tuple[Any, int]:
-    """Add a value to the total, and one to the count."""
     return state if value is None else (state[0] + value, state[1] + 1)
 
 
 def mean(value: Value, *, where: Where = None) -> Agg:
     """Average a field: a decimal where the field is one, a float elsewhere; null where there was no value."""
-    made = Agg("mean", taken(value, where), lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
-    return replace(made, refuses=_has_no_mean)
+    aggregate = Agg("mean", taken(value, where), lambda: (0, 0), mean_step, _average, _mean_type, for_type=_mean_of)
+    return replace(aggregate, refuses=_has_no_mean)
 
 
 def _has_no_mean(kind: pa.DataType) -> bool:
@@ -239,26 +238,16 @@ def collect_step(values: list[Any], value: Any) -> list[Any]:
     return values
 
 
-class _NotANumber:
-    """Stand for a value that is not equal to itself, so that it can be found in a dict, also in a loaded one."""
-
-    def __reduce__(self) -> str:
-        return "NAN"
-
-
-NAN = _NotANumber()
-
-
 def distinct(value: Value, *, where: Where = None) -> Agg:
     """Collect the different values in a list, in the order in which they first came; null is one of them."""
-    made = Agg("distinct", value, dict, distinct_step, _different, _list_type, in_place=True)
-    return _present(replace(made, check=_hashable, refuses=pa.types.is_nested), where)
+    aggregate = Agg("distinct", value, dict, distinct_step, _different, _list_type, in_place=True)
+    return _present(replace(aggregate, check=_hashable, refuses=pa.types.is_nested), where)
 
 
 def count_distinct(value: Value, *, where: Where = None) -> Agg:
     """Count the different values; null is none of them."""
-    made = Agg("count_distinct", taken(value, where), dict, distinct_valid_step, len, lambda _: pa.int64())
-    return replace(made, in_place=True, check=_hashable, refuses=pa.types.is_nested)
+    aggregate = Agg("count_distinct", taken(value, where), dict, distinct_valid_step, len, lambda _: pa.int64())
+    return replace(aggregate, in_place=True, check=_hashable, refuses=pa.types.is_nested)
 
 
 def distinct_valid_step(seen: dict[Any, None], value: Any) -> dict[Any, None]:
@@ -327,7 +316,6 @@ def argmin(value: Value, *, by: Value, where: Where = None) -> Agg:
 
 
 def argmax_step(best: tuple[Any, Any] | None, pair: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
-    """Keep the pair with the larger first value; NaN is above all others."""
     if best is None or pair is None:
         return best if pair is None else pair
     return pair if pair[0] > best[0] or (pair[0] != pair[0] and best[0] == best[0]) else best
@@ -350,8 +338,8 @@ def quantile(value: Value, q: float, *, interpolation: Interpolation = "linear",
     """
     find = exact_numbers.Quantile(q, interpolation)
     kind = _float_type if interpolation == "linear" else _same
-    made = Agg("quantile", taken(value, where), exact_numbers.nothing, exact_numbers.quantile_step, find, kind)
-    return replace(made, in_place=True, check=exact_numbers.number, refuses=exact_numbers.no_number)
+    aggregate = Agg("quantile", taken(value, where), exact_numbers.nothing, exact_numbers.quantile_step, find, kind)
+    return replace(aggregate, in_place=True, check=exact_numbers.number, refuses=exact_numbers.no_number)
 
 
 def median(value: Value, *, where: Where = None) -> Agg:

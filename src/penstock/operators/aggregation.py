@@ -14,11 +14,11 @@ from penstock.operators.aggregate_values import TakenValues, kind_of_values
 from penstock.operators.aggregates import Agg, identity
 from penstock.operators.expressions import is_expression
 from penstock.rows.records import Row, RowType
-from penstock.rows.values import snapshot
+from penstock.rows.values import PickledFields, snapshot
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(PickledFields):
     """Several aggregates under their names; the state is one list."""
 
     names: tuple[str, ...]
@@ -28,7 +28,7 @@ class Aggregation:
 
     @property
     def by_column(self) -> bool:
-        """Tell whether a whole column may be folded at once, and the rows one by one if that fails."""
+        """Whether a whole column may be folded at once, and the rows one by one if that fails."""
         return not any(aggregate.own for aggregate in self.aggregates)
 
     def step(self, state: list[Any] | None, row: Row) -> list[Any]:
@@ -48,7 +48,6 @@ class Aggregation:
 
     @cached_property
     def readers(self) -> list[Callable[[Row], Any] | None]:
-        """Return the function that reads each aggregate's value, None where it takes none."""
         return [aggregate.reader(self.row) for aggregate in self.aggregates]
 
     @cached_property
@@ -62,9 +61,6 @@ class Aggregation:
     @cached_property
     def _in_place(self) -> list[int]:
         return [index for index, aggregate in enumerate(self.aggregates) if aggregate.in_place]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"names": self.names, "aggregates": self.aggregates, "row": self.row}
 
     def advance(self, state: list[Any] | None, row: Row) -> tuple[list[Any], list[Any]]:
         """Take one row in, and return the value of each aggregate too; where one fails, no state has changed."""
@@ -84,7 +80,6 @@ class Aggregation:
         return [_result(aggregate, value) for aggregate, value in zip(self.aggregates, state, strict=True)]
 
     def fields(self, row: RowType | None) -> list[pa.Field] | None:
-        """Return the fields of the results, or None where a type is unknown."""
         fields = []
         for name, aggregate in zip(self.names, self.aggregates, strict=True):
             kind = aggregate.type_of(kind_of_values(aggregate.value, row))
@@ -96,32 +91,27 @@ class Aggregation:
     def taken(self) -> list[TakenValues]:
         return [aggregate.value for aggregate in self.aggregates if isinstance(aggregate.value, TakenValues)]
 
-    def functions(self) -> list[Any]:
-        found = [f for a in self.aggregates for f in (a.value, a.step, a.result) if callable(f)]
-        return found + [f for a in self.aggregates if isinstance(a.value, TakenValues) for f in a.value.functions()]
-
 
 def _result(aggregate: Agg, state: Any) -> Any:
-    # A function of the user's may give its state itself, and change it with the next row.
+    # A user's function may return its state itself, and change it with the next row.
     return snapshot(aggregate.result(state)) if aggregate.own else aggregate.result(state)
 
 
 def aggregation(aggregates: dict[str, Any], operator: str, row: RowType | None) -> Aggregation:
-    """Check and bundle named aggregates of rows of a type."""
     if not aggregates:
         raise FlowError(
             f"operator {operator!r}: aggregate() needs at least one aggregate, for example "
             f'aggregate(total=ps.agg.sum("value"))'
         )
-    made = []
+    bound = []
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Agg):
             raise FlowError(
                 f"operator {operator!r}: {name}={aggregate!r} is no aggregate; use ps.agg.count(), "
                 f"sum(field), or another one that dir(ps.agg) lists"
             )
-        made.append(_bound(aggregate, name, operator, row))
-    return Aggregation(tuple(aggregates), tuple(made), row)
+        bound.append(_bound(aggregate, name, operator, row))
+    return Aggregation(tuple(aggregates), tuple(bound), row)
 
 
 def _bound(aggregate: Agg, name: str, operator: str, row: RowType | None) -> Agg:

@@ -48,13 +48,15 @@ class Source(Operator):
     time: str | None = None
     slack: Ticks = 0
     idle_after: float | None = None
-    """Seconds without a row, by the wall clock, until a part of the source holds nobody back; None for never."""
+    """Seconds without a row, by the wall clock, until a part of the source holds no other part back; None for never."""
     by_arrival: bool = False
     """Whether the time of a row is when it arrived, as ingress logs it."""
+    corrupt: str | None = field(default=None, kw_only=True)
+    """The field in which rows that cannot be read have what stands in their place; null in others."""
 
     @property
     def diverts(self) -> bool:
-        """Tell whether rows against `order_by` leave on the late port, instead of failing the flow."""
+        """Whether rows against `order_by` leave on the late port, instead of failing the flow."""
         return "late" in self.outputs
 
 
@@ -85,11 +87,11 @@ class Key:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names under which the key appears in rows that Penstock makes."""
+        """The names under which the key appears in rows that Penstock makes."""
         return self.fields or ("key",)
 
     def values(self, key: Any) -> tuple[Any, ...]:
-        """Return the key as one value a name."""
+        """Return the key as one value per name."""
         return key if len(self.fields) > 1 else (key,)
 
     def check(self, key: Any) -> None:
@@ -104,7 +106,6 @@ class Key:
             self.ranges.of_values(keys)
 
     def shard(self, key: Any, count: int) -> int:
-        """Return the shard of a key, of so many."""
         if self.ranges is None:
             return hash_value(key) % count
         return self.ranges.shards(self.ranges.of_value(key), count)
@@ -115,7 +116,6 @@ class Key:
         return self.ranges.shards(self.ranges.of_values(keys), count)
 
     def column_shards(self, columns: Sequence[pa.Array], count: int) -> Ints:
-        """Return the shard of each key of one or several columns."""
         if self.ranges is None:
             return hash_shards(columns, count)
         return self.ranges.shards(self.ranges.of_columns(columns), count)
@@ -138,11 +138,11 @@ class Keyed(Operator):
         return "partitioned" if self.keys is not None else "stateful"
 
     def shard(self, key: Any, count: int) -> int:
-        """Return the shard of a key, of so many: the same whatever port its rows come in by."""
+        """Return the shard of a key, out of `count`: the same for the rows of every input port."""
         return 0 if self.keys is None else self.keys[0].shard(key, count)
 
     def most_shards(self, count: int) -> int:
-        """Return how many shards, of so many, can have keys: none is without where there are fewer ranges."""
+        """Return how many of `count` shards can have keys: at most as many as there are ranges."""
         ranges = None if self.keys is None else self.keys[0].ranges
         return count if ranges is None else min(count, len(ranges))
 
@@ -180,7 +180,7 @@ class Context:
         self.go_on: Callable[[], bool] | None = None
         """Tells whether there is still time; once there is none, a logic that `waits` may return `Paused`.
 
-        None: there is as much time as it takes, and nobody would know what to do with `Paused`.
+        None: there is no limit, and the caller cannot take `Paused`.
         """
         self.keeps_frames = False
         """Whether the state stays in this process for good, so that it may hold what cannot be saved."""
@@ -226,7 +226,7 @@ class Logic:
     """Whether `fold` and `fold_many` take each row once, so that rows may be made as they are taken."""
     ports: int = 1
     mark_delay: Ticks = 0
-    """How far the marks that leave are behind those that arrive (a sorter holds rows back)."""
+    """By how much the marks that leave are lower than those that arrive (a sorter holds rows back)."""
     needs_time: bool = False
     waits: ClassVar[bool] = False
     """Whether it waits for rows of its ports, as co-routines do; only without keys.
@@ -243,8 +243,8 @@ class Logic:
         """Run rows in order where `emits = "one"`: the tight loop. On an error the rows in `out` tell the row."""
         raise NotImplementedError  # only logics that emit one row for a row are folded
 
-    def flat_rows(self) -> FlatRows | None:
-        """Return what `fold` can put values in, where rows are to be columns anyway; None where it makes rows."""
+    def flat_rows(self, for_columns: bool) -> FlatRows | None:
+        """Return what `fold` can put values in, which become columns or rows later; None where it makes rows."""
         return None
 
     def fold_many(
@@ -268,7 +268,7 @@ class Logic:
         return state
 
     def on_close(self, context: Context, state: Any, port: int) -> Any:
-        """Take word that nothing can come to a port any more, while it can to others; return the new state."""
+        """Take the end of one port while others go on; return the new state."""
         return state
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
@@ -286,7 +286,7 @@ class Logic:
         """Refuse, by a FlowError, what cannot begin again with the state that was saved; `why` says who saves it."""
 
     def pressure(self, state: Any) -> tuple[Collection[int], Collection[int] | None]:
-        """Tell which ports of a logic that `waits` hold many rows that it does not wait for, and which it waits for.
+        """Tell which ports of a logic that `waits` hold many rows that it does not need yet, and which it waits for.
 
         None where it does not wait, but is at work: then these are all ports that hold many rows.
         """
@@ -294,7 +294,7 @@ class Logic:
 
     @property
     def room(self) -> int | None:
-        """How many rows a port of a logic that `waits` takes that is just not full; None for any number."""
+        """How many more rows a port of a logic that `waits` takes when it is almost full; None for any number."""
         return None
 
     def let_go(self, state: Any) -> None:
@@ -308,10 +308,6 @@ class Logic:
         """Tell the type of the rows that come out of port 0, as far as it is known before the run."""
         return None
 
-    def functions(self) -> list[Any]:
-        """List the user's functions, for the check that they can be shipped."""
-        return []
-
     def taken(self) -> list[Any]:
-        """List what it computes of each row by expressions (`Taken`), which an engine may have computed ahead."""
+        """List what it computes of each row by expressions, which an engine may have computed ahead."""
         return []

@@ -14,7 +14,7 @@ from penstock.rows.timing import FOREVER, Ticks, TimeKind
 
 
 class Kept(NamedTuple):
-    """What is kept of a key: its state, the latest time of its rows, and the timer that looks whether it is time."""
+    """What is kept of a key: its state, the latest time of its rows, and the timer that looks whether it is over."""
 
     state: Any
     time: Ticks
@@ -49,13 +49,13 @@ class Expiring(Logic):
         time, value = context.time, None
         if state is not None and state.time >= self.lifetime.oldest(port, context.watermark):
             value, time = state.state, max(state.time, time) if self.renews else state.time
-        made = self.inner.on_row(context, value, port, row)
-        if made is None:
+        inner = self.inner.on_row(context, value, port, row)
+        if inner is None:
             return None
         if state is not None:
-            return Kept(made, time, state.look, state.opened)
+            return Kept(inner, time, state.look, state.opened)
         look = context.timer(self.lifetime.forgets(port, time), context.position)
-        return Kept(made, time, look, context.position)
+        return Kept(inner, time, look, context.position)
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         if state is None:
@@ -69,12 +69,12 @@ class Expiring(Logic):
             # Not by `context.timer`: it may be before the mark that fires now.
             context.registered.append((look, opened))
             state = state._replace(look=look)
-        made = self.inner.on_timer(context, state.state, fire, opened)
-        return None if made is None else state._replace(state=made)
+        inner = self.inner.on_timer(context, state.state, fire, opened)
+        return None if inner is None else state._replace(state=inner)
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
-        made = None if state is None else self.inner.expire(state.state, fire, opened)
-        return None if made is None else state._replace(state=made)
+        inner = None if state is None else self.inner.expire(state.state, fire, opened)
+        return None if inner is None else state._replace(state=inner)
 
     def timers(self, state: Any) -> Iterable[tuple[Ticks, Position]]:
         if state is None:
@@ -83,9 +83,6 @@ class Expiring(Logic):
 
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.inner.output_type(inputs, time)
-
-    def functions(self) -> list[Any]:
-        return self.inner.functions()
 
     def taken(self) -> list[Any]:
         return self.inner.taken()
@@ -114,7 +111,7 @@ class Sort(Logic):
             return state
         held = state if state is not None else {}
         context.timer(context.time + self.slack, context.position)
-        # A state that is changed in place costs nothing a row; it is only ever this operator's own.
+        # A state that is changed in place costs nothing per row; it is only ever this operator's own.
         held[context.position] = (context.time, row)
         return held
 

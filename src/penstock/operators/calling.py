@@ -1,8 +1,14 @@
-"""Make the calls of a function in one process as the flow says: in time, in turn, again if need be, or not at all.
+"""Make the calls of a function in one process as the flow says: with a time limit, a rate, retries, a cache.
 
 What one process has for one operator is a `Calling`: the results that it remembers, whose turn it is, the threads of
 calls with a time limit. The function that it makes stands where the user's would: it takes a row and returns, or
-raises, what became of the call in the end, so an engine needs to know nothing of attempts.
+raises, the final outcome of the call, so an engine needs to know nothing of attempts.
+
+A thread cannot be ended, so a plain function that takes too long is left in one. Each call with a time limit runs in a
+thread of its own while the caller waits. Threads are used again; one whose call is late comes back when the
+function returns, and its result is dropped. So that a service that hangs does not fill the process with threads, no
+call begins while `MOST_LEFT` are left behind: it waits for one of them to come back, and is late if none does in its
+time.
 """
 
 from __future__ import annotations
@@ -14,16 +20,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.clock import waiting_time
 from penstock.errors import ExhaustedError
 from penstock.operators.base import Operator
-from penstock.operators.calls import Cache
-from penstock.operators.clients import Clients
+from penstock.operators.calls import Cache, Clients
 from penstock.operators.stateless import MapBatches, PerRow, yields_async
-from penstock.operators.timed_calls import TimedCalls, refuse_late
 from penstock.rows.records import Row, any_getter
 
 if TYPE_CHECKING:
@@ -37,7 +42,7 @@ class Interrupted(BaseException):
 
 
 class Tally:
-    """Count what the calls for some rows took beside one attempt each; any thread may."""
+    """Counts attempts beyond the first of each call, and late ones; any thread may add."""
 
     __slots__ = ("_lock", "retries", "timeouts")
 
@@ -46,7 +51,6 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, *, retries: int = 0, timeouts: int = 0) -> None:
-        """Count attempts after the first, or attempts that took too long."""
         with self._lock:
             self.retries += retries
             self.timeouts += timeouts
@@ -72,12 +76,12 @@ class Calling:
         """Pauses of coroutines; of the event loop alone."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timed = TimedCalls(self._stopping)
-        # Its own numbers: those of the user's program stay as they are.
+        # Its own generator: the random numbers of the user's program stay as they are.
         self._random = Random()
 
     @property
     def has_client(self) -> bool:
-        """Tell whether there is something to close in the end."""
+        """Whether there is something to close in the end."""
         return self._clients is not None
 
     @property
@@ -91,20 +95,20 @@ class Calling:
         return self.operator.row_function(partial(tried, tally))
 
     def begin(self, processes: int) -> None:
-        """Begin a task; this process has its part of the rate, which so many share."""
+        """Begin a task; this process gets its part of the rate, which all `processes` share."""
         if self._clients is not None:
             self._clients.forget_failure()
         if self._turns is not None and self._calls.rate is not None:
             self._turns.rate = self._calls.rate / processes
 
     def hurry(self) -> None:
-        """Make all attempts that are left without a pause: the flow is to stop when what it has begun is done."""
+        """Make the remaining attempts without a pause: the flow stops once what it has begun is done."""
         self._hurrying.set()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end_pauses)
 
     def interrupt(self) -> None:
-        """End all waits: what waited is never done."""
+        """End all waits; the calls that waited are given up."""
         self._stopping.set()
         self._hurrying.set()
         self._timed.interrupt()
@@ -132,9 +136,9 @@ class Calling:
     def _tried(self, tally: Tally, row: Row) -> Any:
         if self._clients is not None:
             self._clients.get()  # before the attempts: it has as much time as it takes, and is not tried again
-        key, found = self._remembered(row)
-        if found is not _MISSING:
-            return found
+        key, known = self._remembered(row)
+        if known is not _MISSING:
+            return known
         attempts = 0
         while True:
             attempts += 1
@@ -156,9 +160,9 @@ class Calling:
         if self._clients is not None:
             self._loop = asyncio.get_running_loop()
             await self._clients.get_async()
-        key, found = self._remembered(row)
-        if found is not _MISSING:
-            return found
+        key, known = self._remembered(row)
+        if known is not _MISSING:
+            return known
         attempts = 0
         while True:
             attempts += 1
@@ -239,7 +243,7 @@ class Calling:
 
 
 def open_calling(operator: Operator, name: str) -> Calling | None:
-    """Return what this process keeps for the calls of an operator, where they are more than calls."""
+    """Return what this process keeps for the calls of an operator; None where they have no options."""
     if not isinstance(operator, PerRow | MapBatches) or operator.calls is None:
         return None
     return Calling(operator, name)
@@ -264,7 +268,7 @@ def _with_client(operator: PerRow | MapBatches, clients: Clients) -> PerRow | Ma
 
 
 class Turns:
-    """Give each attempt its turn, so that there are never more than `rate` a second."""
+    """Give each attempt its turn, so that there are never more than `rate` per second."""
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
         self.rate, self._clock = rate, clock
@@ -326,3 +330,110 @@ class Remembered:
 def _whole(row: Row) -> Any:
     """Return a row as values: its class may be one that cannot be pickled, and only tells kinds of rows apart."""
     return (type(row).__qualname__, *row) if isinstance(row, tuple) else row
+
+
+MOST_LEFT = 64
+"""Threads of one operator in one process whose calls were late and have not returned, at most."""
+
+
+def refuse_late(seconds: float, why: str = "") -> NoReturn:
+    """Say that a call took too long."""
+    raise TimeoutError(f"no answer within {seconds:g} s{why}") from None
+
+
+class _Call:
+    """One call: what it is, and what became of it."""
+
+    __slots__ = ("done", "error", "function", "left", "result", "row", "took")
+
+    def __init__(self, function: Callable[[Row], Any], row: Row) -> None:
+        self.function, self.row = function, row
+        self.done = threading.Event()
+        self.left, self.took = False, 0.0
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        began = waiting_time()
+        try:
+            self.result = self.function(self.row)
+        except BaseException as error:
+            self.error = error
+        self.took = waiting_time() - began
+
+
+class TimedCalls:
+    """The threads of one operator's calls in one process."""
+
+    def __init__(self, stopping: threading.Event, most_left: int = MOST_LEFT) -> None:
+        self._stopping, self._most_left = stopping, most_left
+        self._changed = threading.Condition()
+        self._idle: list[SimpleQueue[_Call | None]] = []
+        self._running: set[_Call] = set()
+        self._left = 0
+
+    def call(self, function: Callable[[Row], Any], row: Row, seconds: float, late: Callable[[], None]) -> Any:
+        """Call a function; raise TimeoutError, and tell `late`, where it has not returned in time.
+
+        Returns at once, with nothing that means anything, when the flow stops.
+        """
+        call, until = _Call(function, row), waiting_time() + seconds
+        if not self._begin(call, until):
+            late()
+            refuse_late(seconds, f": {self._most_left} earlier calls that were late have not returned")
+        call.done.wait(max(0.0, until - waiting_time()))
+        with self._changed:
+            self._running.discard(call)
+            if not call.done.is_set():
+                call.left = True
+                self._left += 1
+        if call.left or call.took > seconds:  # it may have come back before the caller was awake
+            late()
+            refuse_late(seconds)
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def interrupt(self) -> None:
+        """End every wait."""
+        with self._changed:
+            for call in self._running:
+                call.done.set()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the threads that do nothing; those that late calls are in end when their functions return."""
+        with self._changed:
+            for idle in self._idle:
+                idle.put(None)
+            self._idle.clear()
+
+    def _begin(self, call: _Call, until: float) -> bool:
+        with self._changed:
+            while self._left >= self._most_left and not self._stopping.is_set():
+                if not self._changed.wait(max(0.0, until - waiting_time())) and waiting_time() >= until:
+                    return False
+            self._running.add(call)
+            if self._stopping.is_set():
+                call.done.set()
+                return True
+            work = self._idle.pop() if self._idle else self._start()
+        work.put(call)
+        return True
+
+    def _start(self) -> SimpleQueue[_Call | None]:
+        work: SimpleQueue[_Call | None] = SimpleQueue()
+        threading.Thread(target=self._serve, args=(work,), name="penstock-timed-call", daemon=True).start()
+        return work
+
+    def _serve(self, work: SimpleQueue[_Call | None]) -> None:
+        while (call := work.get()) is not None:
+            call.run()
+            with self._changed:
+                call.done.set()
+                if call.left:
+                    self._left -= 1
+                    self._changed.notify_all()
+                if self._stopping.is_set():
+                    return
+                self._idle.append(work)

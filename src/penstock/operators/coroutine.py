@@ -60,7 +60,7 @@ class Coroutine:
 
 
 class _Waiting:
-    """What `wait_for_all` and `wait_for_any` return: goes on at once, or hands itself to the one who drives."""
+    """What `wait_for_all` and `wait_for_any` return: goes on at once, or hands itself to what drives the co-routine."""
 
     __slots__ = ("context", "wait")
 
@@ -108,12 +108,12 @@ class CoroutineContext:
 
     @property
     def inputs(self) -> int:
-        """Return the number of input ports."""
+        """The number of input ports."""
         return len(self._pending)
 
     @property
     def time(self) -> Any:
-        """Return the event time of the row that satisfied the wait, at the end the latest; 0 where rows have none."""
+        """The event time of the row that satisfied the wait, at the end the latest; 0 where rows have none."""
         return self._context.show(self._context.time)
 
     def wait_for_all(self, counts: Mapping[int, int]) -> _Waiting:
@@ -275,7 +275,7 @@ class _Frame(Paused):
         self._routine.close()
 
     def drop(self) -> None:
-        """Close the frame of a flow that stops; what it says to that can change nothing any more."""
+        """Close the frame of a flow that stops; what it raises then changes nothing."""
         try:
             self._leave()
         except Exception:
@@ -343,12 +343,12 @@ class CoroutineLogic(Logic):
         return self._frame(held).run(context, context.closed)
 
     def check_restarts(self, name: str, why: str) -> None:
-        found = None if self.restartable else doubt(self.operator) if self.restartable is None else "it is declared so"
-        if found is not None:
+        reason = None if self.restartable else doubt(self.operator) if self.restartable is None else "it is declared so"
+        if reason is not None:
             kind = type(self.operator).__name__
             raise FlowError(
                 f"operator {name!r}: {kind}.process() would begin again from its start at every wait, because {why}, "
-                f"and it is not shown that this makes no difference: {found}. Write it so that all waits begin one "
+                f"and it is not shown that this makes no difference: {reason}. Write it so that all waits begin one "
                 f"loop, and what it remembers is in ctx.state; or run it with on=ps.Threads() and no checkpoint, "
                 f"where it goes on after its waits; or, if you know better, give operate(..., restartable=True) and "
                 f"test it with penstock.testing.torture"
@@ -356,7 +356,7 @@ class CoroutineLogic(Logic):
 
     @property
     def full(self) -> int:
-        """How many rows make a port full: whoever can is asked to wait."""
+        """How many rows make a port full, so that what feeds it is asked to wait."""
         return max(1, min(IN_MEMORY, self.max_pending // 2))
 
     @property
@@ -365,10 +365,10 @@ class CoroutineLogic(Logic):
 
     def pressure(self, state: Any) -> tuple[Collection[int], Collection[int] | None]:
         held: _Held | None = state
-        wait = None if held is None else held.wait  # once: whoever runs the co-routine may change it meanwhile
+        wait = None if held is None else held.wait  # read once: the thread that runs the co-routine may change it
         if held is None or held.done or wait is None:
             return (), ()
-        at_work = wait.satisfied(held.pending)  # it has what it waited for: nobody knows what it waits for next
+        at_work = wait.satisfied(held.pending)  # it has what it waited for; what comes next is not known
         lacking = [port for port, count in wait.counts if held.pending[port].count < count]
         full = [p for p, rows in enumerate(held.pending) if rows.count >= self.full and (at_work or p not in lacking)]
         return full, None if at_work else lacking
@@ -387,19 +387,16 @@ class CoroutineLogic(Logic):
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.types[0] if self.types else None
 
-    def functions(self) -> list[Any]:
-        return [self.operator]
 
-
-def _foreign(found: str) -> str:
+def _foreign(problem: str) -> str:
     return (
-        f"process() awaits something that is not Penstock's ({found}); a co-routine operator can await only "
+        f"process() awaits something that is not Penstock's ({problem}); a co-routine operator can await only "
         f"ctx.wait_for_all, ctx.wait_for_any and ctx.emit; do lookups in a map() with an async function above it"
     )
 
 
 def checked_operator(operator: Any, name: str, inputs: int) -> Coroutine:
-    """Take an operator, or make one of its class, and refuse what cannot run over so many streams."""
+    """Take an operator, or make one of its class; refuse one that does not take this number of streams."""
     operator = operator() if isinstance(operator, type) else operator
     if not isinstance(operator, Coroutine):
         raise FlowError(f"operator {name!r}: {operator!r} is no Coroutine; derive its class from penstock.Coroutine")

@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 
 from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow, Stream, checks
-from penstock.flow.building import free_name
+from penstock.flow.building import free_name, refuse_no_streams, with_ports
 from penstock.operators.base import Context, Emits, Keyed, Logic, Position, Sink, Source
 from penstock.operators.coroutine import CoroutineLogic
-from penstock.plan.graph import Port
 from penstock.plan.plan import Plan, make_plan
 from penstock.rows.records import Row, RowType
 from penstock.rows.timing import FOREVER, Ticks, TimeKind
@@ -35,20 +34,14 @@ def feedback(body: Callable[..., tuple[Stream, ...]], *streams: Stream, name: st
     Inside, `back` has the rows that were fed back; it must go to control ports (of a Gate, a Switch, or your own
     operator with `control`). Returns the stream that leaves, or a tuple where there are several.
     """
-    if not streams or not all(isinstance(stream, Stream) for stream in streams):
-        raise FlowError(f"feedback({body!r}) needs the streams that it reads, each without key_by, got {streams!r}")
-    flow = streams[0].flow
-    name = free_name(flow, name, body, "feedback")
+    refuse_no_streams(streams, f"feedback({body!r})")
+    name = free_name(streams[0].flow, name, body, "feedback")
     checks.is_callable(body, name, "a function of streams")
     checks.one_flow(streams, name)
     times = {stream.time for stream in streams}
     time = times.pop() if len(times) == 1 else None
     plan, types = _inside(body, name, [stream.type for stream in streams], time)
-    ports = ("out",) if len(types) == 1 else tuple(f"out{index}" for index in range(len(types)))
-    region = Keyed(Region(plan, types, len(streams)), None, outputs=ports)
-    flow.add(name, region, tuple(stream.port for stream in streams), types, time)
-    made = tuple(Stream(flow, Port(name, index)) for index in range(len(types)))
-    return made[0] if len(made) == 1 else made
+    return with_ports(streams, name, Region(plan, types, len(streams)), types)
 
 
 def _inside(
@@ -57,19 +50,19 @@ def _inside(
     """Build the flow of a region; return its plan, and the types of what leaves it."""
     flow = Flow(f"{name[:100]} region")
     sources = [flow.add(_input(port), Source(), (), (row,), time) for port, row in enumerate(inputs)]
-    made = body(*sources, flow.add(_BACK, Source(), (), (None,), time))
-    if not isinstance(made, tuple) or len(made) < 2 or not all(isinstance(stream, Stream) for stream in made):
+    streams = body(*sources, flow.add(_BACK, Source(), (), (None,), time))
+    if not isinstance(streams, tuple) or len(streams) < 2 or not all(isinstance(stream, Stream) for stream in streams):
         raise FlowError(
             f"operator {name!r}: the body of a feedback returns the streams that leave it and, last, the one that is "
-            f"fed back, got {made!r}"
+            f"fed back, got {streams!r}"
         )
-    checks.one_flow((*sources, *made), name)
-    for port, stream in enumerate(made[:-1]):
+    checks.one_flow((*sources, *streams), name)
+    for port, stream in enumerate(streams[:-1]):
         flow.add(_output(port), Sink(), (stream.port,), (), time)
-    flow.add(_output(-1), Sink(), (made[-1].port,), (), time)
+    flow.add(_output(-1), Sink(), (streams[-1].port,), (), time)
     plan = make_plan(flow)
     _check(plan, name)
-    return plan, tuple(stream.type for stream in made[:-1])
+    return plan, tuple(stream.type for stream in streams[:-1])
 
 
 def _check(plan: Plan, name: str) -> None:
@@ -217,7 +210,7 @@ class Region(Logic):
             count += 1
             if count > MOST_BACK:
                 raise PenstockError(
-                    f"{MOST_BACK} rows were fed back for one row, so they may go round for ever; feed back only what "
+                    f"{MOST_BACK} rows were fed back for one row, so they may go round forever; feed back only what "
                     f"changes something"
                 )
             engine.take(_BACK, back.popleft(), context.time)

@@ -1,9 +1,9 @@
 """Numbers computed exactly: sums and means of decimals, quantiles, division of whole numbers and its rest.
 
 Sums and means of decimals have the types that SQL would give them. A quantile keeps all numbers, and puts them in order
-when its result is asked for. Division is as Python has it, by functions of Arrow's for expressions: not every version
-of Arrow that is supported has them, and its own division of whole numbers cuts off. Here `-7 // 2` is -4 and `-7 % 2`
-is 1; by the whole number 0 both are null.
+when its result is asked for. Division is as in Python, by functions that are registered with Arrow: not every supported
+version has its own, and its division of whole numbers truncates. Here `-7 // 2` is -4 and `-7 % 2` is 1; by the whole
+number 0 both are null.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from penstock.errors import FlowError
 
 _EXACT = Context(prec=200)
-"""Python rounds to 28 digits by itself; columns have up to 76."""
+"""By default Python rounds to 28 digits; columns have up to 76."""
 
 
 def add(total: Decimal | None, value: Decimal | None) -> Decimal | None:
@@ -37,12 +37,12 @@ def add_one(state: tuple[Any, int], value: Decimal | None) -> tuple[Any, int]:
 
 
 def sum_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of sums: ten digits more, as far as there are any."""
+    """Return the type of sums: ten more digits, up to the most that there are."""
     return _decimal(min(_most(kind), kind.precision + 10), kind.scale, _most(kind))
 
 
 def mean_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of means: four more places after the point, as far as there are any."""
+    """Return the type of means: four more decimal places, up to the most digits that there are."""
     more = min(4, _most(kind) - kind.precision)
     return _decimal(kind.precision + more, kind.scale + more, _most(kind))
 
@@ -83,7 +83,7 @@ class Average:
 Interpolation = Literal["linear", "lower", "higher", "nearest"]
 KINDS: tuple[str, ...] = get_args(Interpolation)
 FEW = 8
-"""New numbers up to so many find their places one by one."""
+"""Up to this many new numbers are inserted one by one; more are sorted in."""
 
 
 def nothing() -> list[Any]:
@@ -103,7 +103,7 @@ def quantile_step(state: list[Any], value: Any) -> list[Any]:
 
 
 def number(value: Any) -> Any:
-    """Return a number; refuse what is none, and one that is too large for a float."""
+    """Return a number; refuse other values, and numbers too large for a float."""
     if value is None:
         return None
     if not isinstance(value, (int, float, Decimal)):
@@ -118,8 +118,6 @@ def no_number(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Quantile:
-    """Find a quantile of the numbers in a state."""
-
     q: float
     interpolation: Interpolation
 

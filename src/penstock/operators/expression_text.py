@@ -45,15 +45,12 @@ class TextPart:
 
 
 class Token(NamedTuple):
-    """A word of the text."""
-
     kind: str
     value: str
     at: int
 
 
 def refuse(text: str, at: int, problem: str, operator: str | None = None) -> NoReturn:
-    """Say what is wrong with an expression, and show where."""
     whose = "ps.expr" if operator is None else f"operator {operator!r}: ps.expr"
     rest, before = " ".join(text[at:].split()), " ".join(text[:at].split())
     shown = f"where it says {_cut(rest)!r}" if rest else f"after {_cut(before[::-1])[::-1]!r}"
@@ -69,16 +66,16 @@ def parse(text: str) -> TextPart:
     if not isinstance(text, str):
         raise FlowError(f'ps.expr takes a text, for example ps.expr("price % 100 > 5"), not {text!r}')
     reader = _Reader(text, _tokens(text))
-    found = reader.either()
+    tree = reader.either()
     if reader.now.kind != "end":
         reader.refuse_token("an operator, or the end")
-    if found.depth > _DEEPEST:
-        refuse(text, found.at, f"more than {_DEEPEST} parts are inside one another; use several select()")
-    return found
+    if tree.depth > _DEEPEST:
+        refuse(text, tree.at, f"more than {_DEEPEST} parts are inside one another; use several select()")
+    return tree
 
 
 def _tokens(text: str) -> list[Token]:
-    found, at = [], 0
+    tokens, at = [], 0
     while text[at:].strip():
         match = _TOKENS.match(text, at)
         if match is None:
@@ -89,9 +86,9 @@ def _tokens(text: str) -> list[Token]:
         value = match.group(kind)
         if kind == "name" and value.lower() in _WORDS:
             kind, value = "word", value.lower()
-        found.append(Token(kind, value, match.start(match.lastgroup or 0)))
+        tokens.append(Token(kind, value, match.start(match.lastgroup or 0)))
         at = match.end()
-    return [*found, Token("end", "the end", len(text))]
+    return [*tokens, Token("end", "the end", len(text))]
 
 
 class _Reader:
@@ -105,12 +102,11 @@ class _Reader:
         return self._tokens[self._next]
 
     def refuse_token(self, wanted: str) -> NoReturn:
-        found = self.now
-        shown = "the text ends" if found.kind == "end" else f"{found.value!r} stands"
-        refuse(self._text, found.at, f"{shown} where {wanted} should be")
+        token = self.now
+        shown = "the text ends" if token.kind == "end" else f"{token.value!r} stands"
+        refuse(self._text, token.at, f"{shown} where {wanted} should be")
 
     def _take(self, *values: str) -> Token | None:
-        """Take the next word if it is one of these."""
         token = self.now
         if token.kind not in ("word", "sign") or token.value not in values:
             return None
@@ -127,49 +123,49 @@ class _Reader:
         self._depth += 1
         if self._depth > _DEEPEST:
             refuse(self._text, self.now.at, f"more than {_DEEPEST} brackets are inside one another")
-        found = self._both()
+        part = self._both()
         while (sign := self._take("or")) is not None:
-            found = TextPart("call", "or", sign.at, (found, self._both()))
+            part = TextPart("call", "or", sign.at, (part, self._both()))
         self._depth -= 1
-        return found
+        return part
 
     def _both(self) -> TextPart:
-        found = self._negated()
+        part = self._negated()
         while (sign := self._take("and")) is not None:
-            found = TextPart("call", "and", sign.at, (found, self._negated()))
-        return found
+            part = TextPart("call", "and", sign.at, (part, self._negated()))
+        return part
 
     def _negated(self) -> TextPart:
         signs = []
         while (sign := self._take("not")) is not None:
             signs.append(sign)
-        found = self._comparison()
+        part = self._comparison()
         for sign in reversed(signs):
-            found = _negation(sign, found)
-        return found
+            part = _negation(sign, part)
+        return part
 
     def _comparison(self) -> TextPart:
         left = self._sum()
         sign = self._take(*_COMPARISONS)
         if sign is not None:
-            found = TextPart("call", _COMPARISONS[sign.value], sign.at, (left, self._sum()))
+            part = TextPart("call", _COMPARISONS[sign.value], sign.at, (left, self._sum()))
             if self.now.value in _COMPARISONS and self.now.kind == "sign":
-                refuse(self._text, self.now.at, "comparisons in a row are to be joined by 'and'")
-            return found
+                refuse(self._text, self.now.at, "comparisons in a row must be joined by 'and'")
+            return part
         sign = self._take("is")
         if sign is not None:
             negated = self._take("not")
             self._need("null")
-            found = TextPart("call", "is null", sign.at, (left,))
-            return found if negated is None else _negation(negated, found)
+            part = TextPart("call", "is null", sign.at, (left,))
+            return part if negated is None else _negation(negated, part)
         negated = self._take("not")
         sign = self._take("in", "between", "like")
         if sign is None:
             if negated is not None:
                 self.refuse_token("'in', 'between' or 'like'")
             return left
-        found = self._membership(sign, left)
-        return found if negated is None else _negation(negated, found)
+        part = self._membership(sign, left)
+        return part if negated is None else _negation(negated, part)
 
     def _membership(self, sign: Token, left: TextPart) -> TextPart:
         if sign.value == "like":
@@ -182,43 +178,43 @@ class _Reader:
 
     def _list(self) -> list[TextPart]:
         self._need("(")
-        found = [self.either()]
+        parts = [self.either()]
         while self._take(",") is not None:
-            found.append(self.either())
+            parts.append(self.either())
         self._need(")")
-        return found
+        return parts
 
     def _sum(self) -> TextPart:
-        found = self._product()
+        part = self._product()
         while (sign := self._take("+", "-")) is not None:
-            found = TextPart("call", sign.value, sign.at, (found, self._product()))
-        return found
+            part = TextPart("call", sign.value, sign.at, (part, self._product()))
+        return part
 
     def _product(self) -> TextPart:
-        found = self._signed()
+        part = self._signed()
         while (sign := self._take("*", "/", "//", "%")) is not None:
-            found = TextPart("call", sign.value, sign.at, (found, self._signed()))
-        return found
+            part = TextPart("call", sign.value, sign.at, (part, self._signed()))
+        return part
 
     def _signed(self) -> TextPart:
         minuses = []
         while (sign := self._take("-", "+")) is not None:
             minuses += [sign] if sign.value == "-" else []
-        found = self._single()
+        part = self._single()
         for sign in reversed(minuses):
-            number = found.kind == "constant" and isinstance(found.value, (int, float)) and found.value is not True
-            if number and found.value is not False:
-                found = TextPart("constant", -found.value, sign.at)
+            number = part.kind == "constant" and isinstance(part.value, (int, float)) and part.value is not True
+            if number and part.value is not False:
+                part = TextPart("constant", -part.value, sign.at)
             else:
-                found = TextPart("call", "negative", sign.at, (found,))
-        return found
+                part = TextPart("call", "negative", sign.at, (part,))
+        return part
 
     def _single(self) -> TextPart:
         token = self.now
         if self._take("(") is not None:
-            found = self.either()
+            part = self.either()
             self._need(")")
-            return found
+            return part
         if self._take("null", "true", "false") is not None:
             return TextPart("constant", {"null": None, "true": True, "false": False}[token.value], token.at)
         if token.kind not in ("number", "text", "name", "quoted"):

@@ -27,7 +27,7 @@ class Expr:
 
     def bound(self, row: RowType, operator: str) -> pc.Expression:
         """Return what Arrow computes for rows of a type; refuse what does not fit, by its place in the text."""
-        return _Binding(self.text, row, operator).value(self.tree).made
+        return _Binding(self.text, row, operator).value(self.tree).expression
 
     def __str__(self) -> str:
         return self.text
@@ -53,7 +53,7 @@ class _Refusal(Exception):
 class Value:
     """A part of an expression, as Arrow computes it."""
 
-    made: pc.Expression
+    expression: pc.Expression
     type: pa.DataType
     part: TextPart
 
@@ -66,11 +66,10 @@ class Value:
         return self.is_whole or bool(pa.types.is_floating(self.type))
 
     def constant(self, kind: type, what: str) -> Any:
-        """Return the constant that it is; refuse anything else."""
-        found = self.part.value
-        if self.part.kind != "constant" or not isinstance(found, kind) or isinstance(found, bool):
+        constant = self.part.value
+        if self.part.kind != "constant" or not isinstance(constant, kind) or isinstance(constant, bool):
             raise _Refusal(f"takes {what}")
-        return found
+        return constant
 
 
 Make = Callable[[Sequence[Value]], pc.Expression]
@@ -84,17 +83,17 @@ class _Binding:
 
     def value(self, part: TextPart) -> Value:
         if part.kind == "constant":
-            made = pc.scalar(part.value)
+            expression = pc.scalar(part.value)
         elif part.kind == "field":
             if part.value not in self._row.names:
                 there = ", ".join(map(repr, self._row.names)) or "no fields"
                 hint = did_you_mean(part.value, self._row.names)
                 self._refuse(part, f"there is no field {part.value!r}: the rows have {there}{hint}")
-            made = pc.field(part.value)
+            expression = pc.field(part.value)
         else:
-            made = self._call(part)
+            expression = self._call(part)
         try:
-            return Value(made, evaluate(self._none, (("value", made),)).schema.field(0).type, part)
+            return Value(expression, evaluate(self._none, (("value", expression),)).schema.field(0).type, part)
         except (pa.ArrowException, TypeError, ValueError) as error:
             self._refuse(part, self._misfit(part, error))
 
@@ -106,12 +105,12 @@ class _Binding:
         return f"{_name(part)} does not take what it is given: {reason}"
 
     def _call(self, part: TextPart) -> pc.Expression:
-        found = CALLS.get(part.value)
-        if found is None:
+        known = CALLS.get(part.value)
+        if known is None:
             names = [name[:-2] for name in CALLS if name.endswith("()")]
             hint = did_you_mean(part.value[:-2], names) or f"; there are {', '.join(sorted(names))}"
             self._refuse(part, f"there is no function {part.value}{hint}")
-        low, high, make = found
+        low, high, make = known
         if not low <= len(part.arguments) <= (high or 1 << 30):
             count = str(low) if low == high else f"{low} or more" if high is None else f"{low} to {high}"
             self._refuse(part, f"{_name(part)} takes {count} values, not {len(part.arguments)}")
@@ -136,14 +135,14 @@ def _shown(kind: pa.DataType) -> str:
 
 
 def _decimals(values: list[Value]) -> list[Value]:
-    """Make decimals of the constants beside one: Arrow compares and adds decimals with decimals."""
+    """Make decimals of constants beside a decimal: Arrow computes decimals with decimals only."""
     if not any(pa.types.is_decimal(value.type) for value in values):
         return values
     return [_decimal(value) if value.part.kind == "constant" else value for value in values]
 
 
 def _alike(values: Sequence[Value]) -> list[Value]:
-    """Give nulls the type of what stands beside them, and whole numbers beside floats that of floats."""
+    """Give nulls the type of the other values, and make floats of whole numbers beside floats."""
     kind = next((value.type for value in values if not pa.types.is_null(value.type)), pa.int64())
     values = [_cast(value, kind) for value in values]
     if not any(pa.types.is_floating(value.type) for value in values):
@@ -152,22 +151,22 @@ def _alike(values: Sequence[Value]) -> list[Value]:
 
 
 def _float(value: Value) -> Value:
-    """Make a float; of a whole number beyond 2**53 the nearest one, as Python does, which Arrow by itself refuses."""
-    return Value(value.made.cast(pa.float64(), safe=False), pa.float64(), value.part)
+    """Make a float; of a whole number beyond 2**53 the nearest one, as Python does and Arrow by default refuses."""
+    return Value(value.expression.cast(pa.float64(), safe=False), pa.float64(), value.part)
 
 
 def _wide(values: Sequence[Value]) -> list[Value]:
     """Make int64 of smaller whole numbers: Arrow would compute in the smallest type, which is soon too small."""
     small = [pa.types.is_integer(value.type) and value.type.bit_width < 64 for value in values]
     return [
-        Value(value.made.cast(pa.int64()), pa.int64(), value.part) if is_small else value
+        Value(value.expression.cast(pa.int64()), pa.int64(), value.part) if is_small else value
         for value, is_small in zip(values, small, strict=True)
     ]
 
 
 def _cast(value: Value, kind: pa.DataType) -> Value:
     """Give a null a type; leave others as they are."""
-    return Value(value.made.cast(kind), kind, value.part) if pa.types.is_null(value.type) else value
+    return Value(value.expression.cast(kind), kind, value.part) if pa.types.is_null(value.type) else value
 
 
 def _decimal(value: Value) -> Value:
@@ -179,16 +178,16 @@ def _decimal(value: Value) -> Value:
 
 
 def _call(name: str) -> Make:
-    return lambda values: pc.Expression._call(name, [value.made for value in values])
+    return lambda values: pc.Expression._call(name, [value.expression for value in values])
 
 
 def _computed(name: str) -> Make:
-    """Make the call of a function that computes with whole numbers."""
+    """Make a call that computes; of whole numbers in int64."""
     return lambda values: _call(name)(_wide(values))
 
 
 def _compared(name: str) -> Make:
-    """Make the call of a comparison; Arrow finds only with the first row that times are of two kinds."""
+    """Make a comparison; refuse times with a zone beside times without, which Arrow finds with the first row."""
 
     def make(values: Sequence[Value]) -> pc.Expression:
         zones = {value.type.tz is None for value in values if pa.types.is_timestamp(value.type)}
@@ -203,8 +202,7 @@ def _compared(name: str) -> Make:
 
 
 def _text_call(name: str, **fixed: Any) -> Make:
-    """Make the call of a function of text."""
-    return lambda values: getattr(pc, name)(_text(values[0]).made, **fixed)
+    return lambda values: getattr(pc, name)(_text(values[0]).expression, **fixed)
 
 
 def _text(value: Value) -> Value:
@@ -215,7 +213,7 @@ def _text(value: Value) -> Value:
 
 
 def _pattern(name: str) -> Make:
-    return lambda values: getattr(pc, name)(_text(values[0]).made, values[1].constant(str, "a text in quotes"))
+    return lambda values: getattr(pc, name)(_text(values[0]).expression, values[1].constant(str, "a text in quotes"))
 
 
 def _regex(values: Sequence[Value]) -> pc.Expression:
@@ -242,11 +240,11 @@ def _plus(values: Sequence[Value]) -> pc.Expression:
 
 
 def _concat(values: Sequence[Value]) -> pc.Expression:
-    return pc.binary_join_element_wise(*(_text(value).made for value in values), "")
+    return pc.binary_join_element_wise(*(_text(value).expression for value in values), "")
 
 
 def _divide(values: Sequence[Value]) -> pc.Expression:
-    return pc.Expression._call("divide", [_float(value).made for value in values])
+    return pc.Expression._call("divide", [_float(value).expression for value in values])
 
 
 def _division(operation: str) -> Make:
@@ -255,7 +253,7 @@ def _division(operation: str) -> Make:
             if not value.is_number:
                 raise _Refusal(f"takes numbers, not {_shown(value.type)}; float(...) makes one")
         left, right = values
-        return division(operation, left.made, right.made, left.is_whole and right.is_whole)
+        return division(operation, left.expression, right.expression, left.is_whole and right.is_whole)
 
     return make
 
@@ -277,7 +275,7 @@ def _between(values: Sequence[Value]) -> pc.Expression:
 
 def _round(values: Sequence[Value]) -> pc.Expression:
     digits = values[1].constant(int, "a whole number of digits") if len(values) > 1 else 0
-    return pc.round(values[0].made, ndigits=digits, round_mode="half_to_even")
+    return pc.round(values[0].expression, ndigits=digits, round_mode="half_to_even")
 
 
 def _substring(values: Sequence[Value]) -> pc.Expression:
@@ -287,25 +285,31 @@ def _substring(values: Sequence[Value]) -> pc.Expression:
     length = values[2].constant(int, "a whole number of letters") if len(values) > 2 else None
     if length is not None and length < 0:
         raise _Refusal("takes 0 letters or more")
-    return pc.utf8_slice_codeunits(_text(values[0]).made, start - 1, None if length is None else start - 1 + length)
+    return pc.utf8_slice_codeunits(
+        _text(values[0]).expression, start - 1, None if length is None else start - 1 + length
+    )
 
 
 def _replace(values: Sequence[Value]) -> pc.Expression:
     old, new = (value.constant(str, "texts in quotes") for value in values[1:])
-    return pc.replace_substring(_text(values[0]).made, old, new)
+    return pc.replace_substring(_text(values[0]).expression, old, new)
 
 
 def _if(values: Sequence[Value]) -> pc.Expression:
     condition = _truth(values[:1])[0]
-    # Neither true nor false is as good as false.
+    # Null counts as false.
     yes, no = _alike(values[1:])
-    return pc.if_else(pc.coalesce(condition.made, pc.scalar(False)), yes.made, no.made)
+    return pc.if_else(pc.coalesce(condition.expression, pc.scalar(False)), yes.expression, no.expression)
 
 
 def _int(values: Sequence[Value]) -> pc.Expression:
     value = values[0]
-    made = pc.trunc(value.made) if pa.types.is_floating(value.type) or pa.types.is_decimal(value.type) else value.made
-    return made.cast(pa.int64())
+    whole = (
+        pc.trunc(value.expression)
+        if pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
+        else value.expression
+    )
+    return whole.cast(pa.int64())
 
 
 def _moment(values: Sequence[Value]) -> pc.Expression:
@@ -320,7 +324,7 @@ def _date(values: Sequence[Value]) -> pc.Expression:
 
 
 def _extreme(name: str) -> Make:
-    return lambda values: getattr(pc, name)(*(value.made for value in values))
+    return lambda values: getattr(pc, name)(*(value.expression for value in values))
 
 
 _OF_ONE_TYPE = {*"+-*/%<>=", "//", "!=", "<=", ">=", "in", "between", "coalesce()", "greatest()", "least()", "power()"}
@@ -341,7 +345,7 @@ CALLS: dict[str, tuple[int, int | None, Make]] = {
     "and": (2, 2, _logic("and_kleene")),
     "or": (2, 2, _logic("or_kleene")),
     "not": (1, 1, _logic("invert")),
-    "is null": (1, 1, lambda values: values[0].made.is_null()),
+    "is null": (1, 1, lambda values: values[0].expression.is_null()),
     "in": (2, None, _in),
     "between": (3, 3, _between),
     "like": (2, 2, _pattern("match_like")),
@@ -352,10 +356,10 @@ CALLS: dict[str, tuple[int, int | None, Make]] = {
     "contains()": (2, 2, _pattern("match_substring")),
     "date()": (1, 1, _date),
     "day()": (1, 1, _call("day")),
-    "day_of_week()": (1, 1, lambda values: pc.day_of_week(values[0].made)),
+    "day_of_week()": (1, 1, lambda values: pc.day_of_week(values[0].expression)),
     "ends_with()": (2, 2, _pattern("ends_with")),
     "exp()": (1, 1, _call("exp")),
-    "float()": (1, 1, lambda values: _float(values[0]).made),
+    "float()": (1, 1, lambda values: _float(values[0]).expression),
     "floor()": (1, 1, _call("floor")),
     "greatest()": (1, None, _extreme("max_element_wise")),
     "hour()": (1, 1, _call("hour")),
@@ -379,7 +383,7 @@ CALLS: dict[str, tuple[int, int | None, Make]] = {
     "sqrt()": (1, 1, _call("sqrt")),
     "starts_with()": (2, 2, _pattern("starts_with")),
     "substring()": (2, 3, _substring),
-    "text()": (1, 1, lambda values: values[0].made.cast(pa.string())),
+    "text()": (1, 1, lambda values: values[0].expression.cast(pa.string())),
     "timestamp()": (1, 1, _moment),
     "trim()": (1, 1, _text_call("utf8_trim_whitespace")),
     "upper()": (1, 1, _text_call("utf8_upper")),
@@ -399,22 +403,28 @@ def is_expression(value: Any) -> bool:
 def value_column(rows: pa.RecordBatch | None, expression: pc.Expression) -> pa.Array:
     """Compute an expression, in a type that rows have."""
     assert rows is not None
-    found = evaluate(rows, (("value", expression),))
-    kind = normalize_schema(found.schema).field(0).type
-    column = found.column(0)
+    batch = evaluate(rows, (("value", expression),))
+    kind = normalize_schema(batch.schema).field(0).type
+    column = batch.column(0)
     return column if column.type == kind else column.cast(kind)
 
 
-def bound(value: Any, row: RowType | None, operator: str, what: str) -> tuple[pc.Expression, pa.DataType]:
-    """Return an expression as Arrow computes it for rows of a type, and the type of its values; refuse a bad one."""
+def known_type(row: RowType | None, operator: str, what: str) -> RowType:
+    """Refuse an operator that needs columns on a stream whose type is not known."""
     if row is None:
         raise FlowError(
             f"operator {operator!r}: {what} needs to know the rows' type; annotate what the function before "
             f"it returns (a dataclass, NamedTuple or TypedDict), or give schema="
         )
-    made = value.bound(row, operator) if isinstance(value, Expr) else value
+    return row
+
+
+def bound(value: Any, row: RowType | None, operator: str, what: str) -> tuple[pc.Expression, pa.DataType]:
+    """Return an expression as Arrow computes it for rows of a type, and the type of its values; refuse a bad one."""
+    row = known_type(row, operator, what)
+    expression = value.bound(row, operator) if isinstance(value, Expr) else value
     try:
-        return made, evaluate(row.encode([]), (("value", made),)).schema.field(0).type
+        return expression, evaluate(row.encode([]), (("value", expression),)).schema.field(0).type
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise FlowError(
@@ -425,10 +435,10 @@ def bound(value: Any, row: RowType | None, operator: str, what: str) -> tuple[pc
 
 def bound_predicate(value: Any, row: RowType | None, operator: str, what: str) -> pc.Expression:
     """Return an expression as Arrow computes it; refuse one that is neither true nor false."""
-    made, kind = bound(value, row, operator, what)
+    expression, kind = bound(value, row, operator, what)
     if not pa.types.is_boolean(kind):
         raise FlowError(
             f"operator {operator!r}: the expression {value} is of type {kind}; {what} needs one that is "
             f"true or false, for example a comparison"
         )
-    return made
+    return expression

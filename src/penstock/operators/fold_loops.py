@@ -1,4 +1,4 @@
-"""The loop that takes rows into the state of their keys, put together for what is to be done with each output.
+"""The loop that takes rows into the state of their keys, put together for what happens to each output.
 
 Whatever is looked at for a row costs every row. So what a function returns first tells what is expected of the others,
 and a loop has the one way of that, and another for what is not as expected.
@@ -26,8 +26,8 @@ SNAPSHOT = "put(output if is_fixed(state) else other(output))"
 UNCHANGEABLE = "put(output if type(output) is expected and is_fixed(state) else other(output))"
 EXPECTED = "put(output if type(output) is expected else other(output))"
 COUNTED = "put(output if type(output) is expected and len(output) == width else other(output))"
-READ = "put(read(output) if type(output) is expected else other(output))"
-READ_COUNTED = "put(read(output) if type(output) is expected and len(output) == width else other(output))"
+READ = "put(VALUES if type(output) is expected else other(output))"
+READ_COUNTED = "put(VALUES if type(output) is expected and len(output) == width else other(output))"
 UNTIL_ANOTHER = """\
 if type(output) is not expected:
     other(output)
@@ -41,10 +41,14 @@ def no_pair(result: Any, second: str) -> TypeError:
 
 
 @lru_cache
-def make_fold(take: str) -> Loop:
-    """Make the loop that takes outputs in one of the ways above; what fails does so before the state changes."""
+def make_fold(take: str, put: str = "append", values: str = "") -> Loop:
+    """Make the loop that takes outputs in one of the ways above; what fails does so before the state changes.
+
+    They are put in a list by its method of a name, and their `values` are read by name: what Python does fastest.
+    """
+    take = take.replace("put(", f"out.{put}(").replace("VALUES", values)
     source = f"""
-def fold(pairs, states, put, function, initial, other=None, expected=None, read=None, width=0):
+def fold(pairs, states, out, function, initial, other=None, expected=None, width=0):
     get = states.get
     for key, row in pairs:
         state = get(key)
@@ -58,7 +62,7 @@ def fold(pairs, states, put, function, initial, other=None, expected=None, read=
         try:
 {indent(take, " " * 12)}
         except KeyError:
-            put(other(output))  # says which field is missing
+            out.{put}(other(output))  # says which field is missing
         states[key] = state
 """
     made: dict[str, Any] = {"no_pair": no_pair, "is_fixed": is_fixed}
@@ -83,19 +87,22 @@ def fold_outputs(
     `careful`, and where only the values are kept, the lengths of bare tuples are looked at here.
     """
     flat = out if isinstance(out, FlatRows) and out.width else None
-    put = out.append if flat is None else out.extend
+    put = "append" if flat is None else "extend"
     if returns is None:
-        make_fold(SNAPSHOT)(pairs, states, put, function, initial, snapshot)
+        make_fold(SNAPSHOT)(pairs, states, out, function, initial, snapshot)
     elif returns.form in ("scalar", "tuple") and not returns.has_changeable:
         if flat is not None:  # the loop ends where a row is no such tuple, and there are rows from then on
-            make_fold(UNTIL_ANOTHER)(pairs, states, put, function, initial, flat.add_row, returns.row_class)
-        make_fold(AS_IT_IS)(pairs, states, out.append, function, initial)
+            make_fold(UNTIL_ANOTHER, put)(pairs, states, out, function, initial, flat.add_row, returns.row_class)
+        make_fold(AS_IT_IS)(pairs, states, out, function, initial)
     else:
         first = _First(returns)
-        make_fold(EACH)(islice(pairs, 1), states, put, function, initial, first)
-        take, read = _expected(returns, first.cls, careful or flat is not None)
+        make_fold(EACH, put)(islice(pairs, 1), states, out, function, initial, first)
+        if flat is not None and not flat.for_columns and returns.is_record(first.cls):
+            flat.to_rows()  # they are rows already
+            flat, put = None, "append"
+        take, values = _expected(returns, first.cls, careful or flat is not None)
         width = len(returns.schema)
-        make_fold(take)(pairs, states, put, function, initial, returns.detach, first.cls, read, width)
+        make_fold(take, put, values)(pairs, states, out, function, initial, returns.detach, first.cls, width)
 
 
 class _First:
@@ -110,15 +117,15 @@ class _First:
         return self._detach(output)
 
 
-def _expected(returns: RowType, cls: type | None, careful: bool) -> tuple[str, Callable[[Row], Any] | None]:
+def _expected(returns: RowType, cls: type | None, careful: bool) -> tuple[str, str]:
     """Tell how to take outputs of a class, and what reads their values."""
     if cls is None or returns.has_changeable:
-        return EACH, None
+        return EACH, ""
     if returns.form != "record":
-        return UNCHANGEABLE, None  # a dict or a dataclass of the user's
+        return UNCHANGEABLE, ""  # the user's dict or dataclass
     if returns.is_values(cls):
-        return COUNTED if careful and cls is tuple else EXPECTED, None
-    read = returns.reader(cls)
-    if read is None:
-        return EACH, None
-    return READ_COUNTED if cls is dict else READ, read
+        return COUNTED if careful and cls is tuple else EXPECTED, ""
+    if returns.reader(cls) is None:
+        return EACH, ""
+    values = ", ".join(f"output[{name!r}]" if cls is dict else f"output.{name}" for name in returns.names)
+    return READ_COUNTED if cls is dict else READ, f"({values})"

@@ -20,6 +20,7 @@ from penstock.operators.windows import LATE, TimeWindows
 from penstock.rows.keys import has_null
 from penstock.rows.records import Record, Row, RowType, read_field, record_class
 from penstock.rows.timing import FOREVER, Ticks, TimeKind
+from penstock.rows.values import PickledFields
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
 Combine = Callable[[Any, Any], Row]
@@ -52,33 +53,22 @@ class Join(Logic):
         if not starts:
             context.emit(row, port=LATE)
             return state
-        if has_null(context.key):
-            return self._alone(context, state, port, row, starts)
+        null = has_null(context.key)  # equal to no other, so that the row has no partner
+        if null and self.how not in (("left", "outer"), ("right", "outer"))[port]:
+            return state
         held = dict(state or ())
         # First everything that may fail (the user's function), then the changes.
         for start in starts:
-            for entry in held[start][1 - port] if start in held else ():
+            for entry in held[start][1 - port] if start in held and not null else ():
                 self._emit(context, (row, entry[1]) if port == 0 else (entry[1], row), None)
         for start in starts:
             if start not in held:
                 held[start] = ([], [], context.position)
                 context.timer(start + self.windows.size, context.position)
-            partners = held[start][1 - port]
+            partners = () if null else held[start][1 - port]
             held[start][port].append([context.position, row, bool(partners)])
             for entry in partners:
                 entry[2] = True
-        return held
-
-    def _alone(self, context: Context, state: Any, port: int, row: Row, starts: list[Ticks]) -> Any:
-        """Take a row whose key is null, and so equal to no other: it waits for the close, where anybody waits."""
-        if self.how not in (("left", "outer"), ("right", "outer"))[port]:
-            return state
-        held = dict(state or ())
-        for start in starts:
-            if start not in held:
-                held[start] = ([], [], context.position)
-                context.timer(start + self.windows.size, context.position)
-            held[start][port].append([context.position, row, False])
         return held
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
@@ -107,12 +97,9 @@ class Join(Logic):
             return self.returns
         return self.combine.result_type(inputs)
 
-    def functions(self) -> list[Any]:
-        return [self.combine]
-
 
 @dataclass(frozen=True)
-class SideBySide:
+class SideBySide(PickledFields):
     """Put the fields of both rows in one record; a name that both have gets the suffix on the right."""
 
     left: tuple[str, ...]
@@ -133,13 +120,10 @@ class SideBySide:
 
     @cached_property
     def _made(self) -> tuple[type[Record], list[int], list[int | None]]:
-        """Return the class of joined rows, which of the right fields they have, and where the left ones are there."""
+        """The class of joined rows, which of the right fields they have, and where the left ones are there."""
         kept = [i for i, name in enumerate(self.right) if name not in self.shared]
         places = [self.right.index(name) if name in self.shared else None for name in self.left]
         return record_class(self.names()), kept, places
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SideBySide, (self.left, self.right, self.shared, self.suffix)  # the class of rows is made anew
 
     def names(self) -> tuple[str, ...]:
         extra = [name + self.suffix if name in self.left else name for name in self.right if name not in self.shared]
@@ -170,15 +154,15 @@ class Reach(Protocol):
 
     @property
     def grid(self) -> tuple[Ticks, Ticks] | None:
-        """Return the grid of marks that matter, as `Logic.mark_grid`."""
+        """The grid of marks that matter, as `Logic.mark_grid`."""
 
     @property
     def delay(self) -> Ticks:
-        """Return how far below the watermark a row may be when it is forgotten."""
+        """How far below the watermark a row may be when it is forgotten."""
 
     @property
     def pause(self) -> Ticks:
-        """Return how long a key may wait until it looks for what is forgotten."""
+        """How long a key may wait until it looks for what is forgotten."""
 
     def is_late(self, time: Ticks, watermark: Ticks) -> bool:
         """Tell whether a row comes too late for any partner."""
@@ -231,7 +215,7 @@ class Lifetime:
 
     @property
     def period(self) -> Ticks:
-        """Return the period of the grid: marks between its points change nothing, and need not be told."""
+        """The period of the grid: marks between its points change nothing, and need not be told."""
         return max(1, self.ttl // GRID)
 
     @property
@@ -273,8 +257,8 @@ the key looks for what is forgotten, None for none.
 class TimedJoin(Logic):
     """Emit a pair at its later row, matches in the other side's order; rows without a partner when they are forgotten.
 
-    A row that may come out alone has a timer of its own. To forget the others is nothing that anybody sees, so that a
-    key has one timer for all of them.
+    A row that may come out alone has a timer of its own. Forgetting the others shows nowhere, so a key has
+    one timer for all of them.
     """
 
     emits: ClassVar[Emits] = "timed"
@@ -344,16 +328,16 @@ class TimedJoin(Logic):
         if not entries:
             return []
         first, last = self.reach.partners(port, time, watermark)
-        found = list(entries[_from(entries, first) : _from(entries, last + 1)])
-        if len(found) > 1:
-            found.sort(key=itemgetter(1))
-        return found
+        partners = list(entries[_from(entries, first) : _from(entries, last + 1)])
+        if len(partners) > 1:
+            partners.sort(key=itemgetter(1))
+        return partners
 
     def _emit_pairs(self, context: Context, port: int, row: Row, met: list[Entry]) -> None:
         if self.combine is not None:
             for time, _, other in met:
-                made = self.combine(row, other) if port == LEFT else self.combine(other, row)
-                context.emit(self._normal(made), max(context.time, time))
+                pair = self.combine(row, other) if port == LEFT else self.combine(other, row)
+                context.emit(self._normal(pair), max(context.time, time))
         elif self.how == "semi":
             for time, _, other in met[: 1 if port == LEFT else None]:
                 context.emit(row if port == LEFT else other, max(context.time, time))
@@ -381,8 +365,8 @@ class TimedJoin(Logic):
         return _or_nothing(state)
 
     def _waiting(self, held: Any, fire: Ticks, opened: Position) -> tuple[int, Ticks, Row] | None:
-        found = None if held[ALONE] is None else held[ALONE].get(opened)
-        return None if found is None or self.reach.forgets(found[0], found[1]) != fire else found
+        waiting = None if held[ALONE] is None else held[ALONE].get(opened)
+        return None if waiting is None or self.reach.forgets(waiting[0], waiting[1]) != fire else waiting
 
     def _forget(self, held: Any, fire: Ticks) -> Ticks | None:
         """Drop the rows that are forgotten at a watermark; return when to look again, None if nothing is left."""
@@ -408,20 +392,15 @@ class TimedJoin(Logic):
         if state is None:
             return []
         alone = [(self.reach.forgets(port, time), place) for place, (port, time, _) in (state[ALONE] or {}).items()]
-        # Nothing comes out when a key looks, so that the place of any of its rows will do.
-        return (
-            alone
-            if state[LOOK] is None
-            else [*alone, *((state[LOOK], e[1]) for e in (state[LEFT] or state[RIGHT])[:1])]
-        )
+        # Nothing comes out when a key looks, so the place of any of its rows serves.
+        if state[LOOK] is None:
+            return alone
+        return [*alone, *((state[LOOK], entry[1]) for entry in (state[LEFT] or state[RIGHT])[:1])]
 
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         if self.combine is None:
             return inputs[LEFT]
         return self.combine.result_type(inputs) if isinstance(self.combine, SideBySide) else self.returns
-
-    def functions(self) -> list[Any]:
-        return [] if self.combine is None else [self.combine]
 
 
 def _from(entries: Sequence[Entry], time: Ticks) -> int:

@@ -45,7 +45,6 @@ class Barrier(Coroutine):
 
 
 def side_by_side(*rows: Row) -> Row:
-    """Put the fields of several rows in one."""
     if not all(isinstance(row, tuple) for row in rows):
         raise TypeError(f"a barrier joins records or tuples, not {rows!r}; give it combine=")
     values: tuple[Any, ...] = sum((tuple(row) for row in rows), ())
@@ -142,7 +141,7 @@ class Merge(Coroutine):
     """Emit the rows of all ports in the order of a key, each port being in that order itself.
 
     A row is held back until every other port has shown a row with a key that is not smaller, or has ended; of equal
-    keys the lower port's comes first. Null is before all other keys, NaN behind them. `by` is a field or a function of
+    keys the lower port's comes first. Null is before all other keys, NaN after them. `by` is a field or a function of
     the row. Where the key is the event time, `Stream.merge` does it by the watermark, and a port may be silent.
     """
 
@@ -156,7 +155,7 @@ class Merge(Coroutine):
     async def process(self, ctx: CoroutineContext) -> None:
         key = any_getter([self.by]) if isinstance(self.by, str) else self.by
         ports = range(ctx.inputs)
-        # A port that ends while it is waited for gives False, and from then on nobody waits for it.
+        # A port that ends while it is waited for gives False, and is not waited for from then on.
         while live := [port for port in ports if ctx.len(port) or not ctx.closed(port)]:
             if not await ctx.wait_for_all(dict.fromkeys(live, 1)):
                 continue
@@ -224,7 +223,6 @@ class Throttle(Coroutine):
                 await ctx.emit(row)
 
     def _passes(self, ctx: CoroutineContext) -> bool:
-        """Count a row; tell whether it goes on."""
         span, count = ctx.state.get("seen", (None, 0))
         if self.every is not None:
             ctx.state["seen"] = (None, (count + 1) % self.every)
@@ -263,7 +261,7 @@ class Zip(Coroutine):
         ports = range(ctx.inputs)
         while await ctx.wait_for_all(dict.fromkeys(ports, 1)):
             await ctx.emit(tuple(ctx.pop(port) for port in ports))
-        # A port that ends while it is waited for gives False, and from then on nobody waits for it.
+        # A port that ends while it is waited for gives False, and is not waited for from then on.
         while self.longest and (live := [port for port in ports if ctx.len(port) or not ctx.closed(port)]):
             if await ctx.wait_for_all(dict.fromkeys(live, 1)):
                 await ctx.emit(tuple(ctx.pop(port) if port in live else self.fill for port in ports))

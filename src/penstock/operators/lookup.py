@@ -24,14 +24,14 @@ from penstock.operators.windows import LATE
 from penstock.rows.keys import as_keys, has_null
 from penstock.rows.records import Record, Row, RowType, record_class
 from penstock.rows.timing import Ticks, TimeKind
-from penstock.rows.values import column_values
+from penstock.rows.values import PickledFields, column_values
 
 LookupHow = Literal["left", "inner"]
 
 
 @dataclass(frozen=True)
 class Brought:
-    """Which fields of a table come along, and what rows are called by then."""
+    """Which fields of a table come along, and under which names."""
 
     fields: tuple[str, ...]
     """Of the table."""
@@ -39,8 +39,8 @@ class Brought:
     """What they are called in the result, after the fields of the row."""
 
     def result_type(self, left: RowType, table: RowType) -> RowType:
-        found = [pa.field(n, table.schema.field(f).type) for f, n in zip(self.fields, self.names, strict=True)]
-        return RowType(pa.schema([*(pa.field(f.name, f.type) for f in left.schema), *found]), "record")
+        fields = [pa.field(n, table.schema.field(f).type) for f, n in zip(self.fields, self.names, strict=True)]
+        return RowType(pa.schema([*(pa.field(f.name, f.type) for f in left.schema), *fields]), "record")
 
 
 class Content:
@@ -130,7 +130,7 @@ class Lookup(Columnar):
 
     @property
     def columns(self) -> list[str]:
-        """Return the fields of the table that matter, each once."""
+        """The fields of the table that matter, each once."""
         times = () if self.as_of is None else (self.as_of[1],)
         return list(dict.fromkeys((*(right for _, right in self.on), *times, *self.brought.fields)))
 
@@ -147,12 +147,12 @@ class Lookup(Columnar):
         assert self.returns is not None
         keys = key_list([rows.column(left) for left, _ in self.on])
         times = None if self.as_of is None else column_values(rows.column(self.as_of[0]))
-        found = self.content.find(keys, times)
+        numbers = self.content.find(keys, times)
         index = None
-        if self.how == "inner" and None in found:
-            index = np.array(list(compress(range(len(found)), (number is not None for number in found))), np.int64)
-            rows, found = rows.take(pa.array(index)), [number for number in found if number is not None]
-        columns = [*rows.columns, *self.content.rows(pa.array(found, pa.int64()))]
+        if self.how == "inner" and None in numbers:
+            index = np.array(list(compress(range(len(numbers)), (number is not None for number in numbers))), np.int64)
+            rows, numbers = rows.take(pa.array(index)), [number for number in numbers if number is not None]
+        columns = [*rows.columns, *self.content.rows(pa.array(numbers, pa.int64()))]
         return pa.RecordBatch.from_arrays(columns, schema=self.returns.schema), index
 
 
@@ -163,7 +163,7 @@ NEVER = (1 << 61, 0)
 
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(PickledFields):
     """Put fields of the row that was found, or nulls, beside those of the row."""
 
     left: tuple[str, ...]
@@ -171,18 +171,15 @@ class Beside:
     """All fields of the rows that are found."""
     brought: Brought
 
-    def __call__(self, row: Row, found: Row | None) -> Row:
+    def __call__(self, row: Row, match: Row | None) -> Row:
         cls, places = self._made
         # A bare tuple: a record looks whether it is asked for a field or a number.
-        there = (None,) * len(self.table) if found is None else tuple(values_of(found, self.table))
+        there = (None,) * len(self.table) if match is None else tuple(values_of(match, self.table))
         return tuple.__new__(cls, (*values_of(row, self.left), *[there[place] for place in places]))
 
     @cached_property
     def _made(self) -> tuple[type[Record], list[int]]:
         return record_class((*self.left, *self.brought.names)), [self.table.index(f) for f in self.brought.fields]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Beside, (self.left, self.table, self.brought)  # the class of rows is made anew
 
 
 @dataclass(frozen=True)
@@ -250,10 +247,10 @@ class LatestAsOf(Logic):
         time, row = waits
         del state[WAITING][opened]
         versions = state[VERSIONS]
-        _forget(versions, time)  # whoever still waits has no earlier time
-        found = versions[0][2] if versions and versions[0][0] <= time else None
-        if found is not None or self.how == "left":
-            context.emit(self.combine(row, found), time)
+        _forget(versions, time)  # rows that still wait have no earlier time
+        version = versions[0][2] if versions and versions[0][0] <= time else None
+        if version is not None or self.how == "left":
+            context.emit(self.combine(row, version), time)
         return state if versions or state[WAITING] else None
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:

@@ -68,17 +68,17 @@ class Match:
 
     @property
     def rows(self) -> list[Row]:
-        """Return all rows, in order."""
+        """All rows, in order."""
         return [row for taken in self._rows for row in taken]
 
     @property
     def first(self) -> Row:
-        """Return the first row."""
+        """The first row."""
         return self._rows[0][0]
 
     @property
     def last(self) -> Row:
-        """Return the last row."""
+        """The last row."""
         return self._rows[-1][-1]
 
 
@@ -135,7 +135,7 @@ class Pattern(Logic):
 
     @property
     def shape(self) -> str:
-        """Tell what runs look like: those of a pattern with other steps are none of this one."""
+        """Describe the steps: runs that were saved by a pattern with other steps do not fit this one."""
         return ", ".join(
             f"{place.name} {place.low} to {place.high}, {len(place.barred)} barred" for place in self.places
         )
@@ -206,8 +206,8 @@ class Pattern(Logic):
     def _emit(self, context: Context, run: Run, now: Ticks, time: Ticks | None) -> None:
         match = self._match(run, context.key, now)
         if self.combine is not None:
-            made = self.combine(match)
-            context.emit(made if self.returns is None else self.returns.normalize(made), time)
+            output = self.combine(match)
+            context.emit(output if self.returns is None else self.returns.normalize(output), time)
             return
         names = () if self.key is None else self.key.names
         values = () if self.key is None else self.key.values(context.key)
@@ -240,10 +240,6 @@ class Pattern(Logic):
         known = [] if row is None else [(name, row.schema.field(name).type) for name in names]
         moment = time_type(self.kind)
         return RowType(pa.schema([*known, ("start", moment), ("end", moment), ("rows", pa.int64())]), "record")
-
-    def functions(self) -> list[Any]:
-        found = [each for place in self.places for each in (place.predicate, *place.barred)]
-        return found if self.combine is None else [*found, self.combine]
 
 
 def takes_match(predicate: Callable[..., Any]) -> bool:

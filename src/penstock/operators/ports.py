@@ -64,7 +64,6 @@ class PortBuffer:
         return self.count
 
     def __getitem__(self, index: int) -> Row:
-        """Return a row by its place, the oldest first."""
         if index < len(self._front):
             return self._front[index]
         assert self._spilled is not None
@@ -110,7 +109,6 @@ class _Spilled:
         return rows
 
     def read(self, block: int) -> list[Row]:
-        """Read a block by its place, the oldest first."""
         if self._known is None or self._known[0] != block:
             place = block
             for segment in self._segments:
@@ -163,7 +161,7 @@ class _Segment:
 
 
 class Wait(NamedTuple):
-    """What a co-routine waits for: so many rows in all of some ports, or in any of them."""
+    """What a co-routine waits for: a number of rows in all of some ports, or in any of them."""
 
     every: bool
     counts: tuple[tuple[int, int], ...]

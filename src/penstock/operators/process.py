@@ -1,4 +1,4 @@
-"""A class of the user's own with state and timers for each key."""
+"""A user's class with state and timers for each key."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class ProcessContext:
 
     @property
     def time(self) -> Any:
-        """Return the event time of the row or timer at hand."""
+        """The event time of the row or timer at hand."""
         return self._context.show(self._context.time)
 
     @property
     def watermark(self) -> Any:
-        """Return the watermark: no timer at or before it is still waiting.
+        """The watermark: no timer at or before it is still waiting.
 
         None before the first row; at the end of the stream later than every time.
         """
@@ -99,7 +99,6 @@ class ProcessContext:
 
 
 def process_logic(process: Any, returns: RowType | None, name: str, handlers: tuple[str, ...]) -> ProcessLogic:
-    """Make the logic of a `Process`, or refuse what is none."""
     if not isinstance(process, Process):
         raise FlowError(f"operator {name!r}: {process!r} is no Process; derive its class from penstock.Process")
     for handler in handlers:
@@ -176,6 +175,3 @@ class ProcessLogic(Logic):
 
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns
-
-    def functions(self) -> list[Any]:
-        return [self.process]

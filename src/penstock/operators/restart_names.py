@@ -47,7 +47,6 @@ class Unproven(Exception):
         self.line: int = node.lineno  # type: ignore[attr-defined]
 
     def text(self, offset: int) -> str:
-        """Return the message, with lines as they are in the file."""
         return self._message.format(*(line + offset for line in self._lines)) if self._lines else self._message
 
 
@@ -63,7 +62,7 @@ def called_in(node: ast.AST | None, ctx: str) -> str | None:
 
 
 def names_read(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[ast.Name]:
-    """Yield the names that are read, but for those that belong to a lambda, a function or a comprehension inside."""
+    """Yield the names that are read, except those that belong to a lambda, a function or a comprehension inside."""
     if isinstance(node, ast.Name):
         if node.id not in hidden and isinstance(node.ctx, (ast.Load, ast.Del)):
             yield node
@@ -111,7 +110,6 @@ def bound_in(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def names_bound(node: ast.AST) -> frozenset[str]:
-    """Return the names that a node binds in the function around it."""
     return frozenset(name for name, _ in bound_in(node))
 
 
@@ -128,28 +126,28 @@ class Names:
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self.first: dict[str, ast.AST] = {}
         """Where each local variable is bound first."""
-        for name, node in (found for each in tree.body for found in bound_in(each)):
+        for name, node in (binding for each in tree.body for binding in bound_in(each)):
             self.first.setdefault(name, node)
         self.local = frozenset(self.first)
         self.arguments = frozenset(_parameters(tree.args))
 
     def surely_bound(self, node: ast.AST) -> frozenset[str]:
         """Return the names that an expression binds whatever its values are."""
-        found: set[str] = set()
+        names: set[str] = set()
         match node:
             case ast.NamedExpr():
-                found.add(node.target.id)
-                found |= self.surely_bound(node.value)
+                names.add(node.target.id)
+                names |= self.surely_bound(node.value)
             case ast.BoolOp():
-                found |= self.surely_bound(node.values[0])
+                names |= self.surely_bound(node.values[0])
             case ast.IfExp():
-                found |= self.surely_bound(node.test)
+                names |= self.surely_bound(node.test)
             case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 pass
             case _:
                 for child in ast.iter_child_nodes(node):
-                    found |= self.surely_bound(child)
-        return frozenset(found)
+                    names |= self.surely_bound(child)
+        return frozenset(names)
 
     def is_harmless(self, node: ast.AST) -> bool:
         """Tell whether a container is used here in a way that neither changes it nor gives it away."""
@@ -244,7 +242,6 @@ class Outside:
         self._check_use(attribute, value, f"self.{attribute.attr}")
 
     def _check_method(self, node: ast.Attribute, value: Any) -> None:
-        """Look into a method that is called."""
         call = self._names.parents[node]
         if not (isinstance(call, ast.Call) and call.func is node):
             raise Unproven(node, f"self.{node.attr} is given away, which knows self")

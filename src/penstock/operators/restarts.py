@@ -6,7 +6,7 @@ nothing of what it had: so what is proven here is that
 
 - all waits are at the beginning of one loop: from its start, and from the start of `process`, nothing is popped,
   emitted, changed or looked at before them that may be different by then;
-- no local variable is bound before a wait and read after it, but for those that are made again, and are the same;
+- no local variable is bound before a wait and read after it, except those that are made again, and are the same;
 - neither `self` nor a global is changed.
 
 Functions that are called are taken for functions, as everywhere. What is not proven is refused.
@@ -72,7 +72,6 @@ class _Proof:
         """What came before in this round that a wait must not come after."""
 
     def prove(self) -> None:
-        """Raise what is in doubt."""
         self._outside.check()
         statements = self._tree.body
         first = next(

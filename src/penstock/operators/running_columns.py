@@ -3,7 +3,7 @@
 Rows are put together by their key, in order. A group's first value takes in what its key had before; the rest is a
 running sum, minimum or maximum of each group. Whole numbers are added over all groups at once. Floats are added in the
 order of their rows: the second rows of all groups, then the third ones, and what is left of the largest groups one
-group after the other. Where a column has what NumPy would do otherwise than Python, the aggregate is a loop.
+group after the other. Where NumPy would give another result than Python, the aggregate is a loop.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Members:
 
     @classmethod
     def by_code(cls, codes: Ints, count: int) -> Members:
-        """Return groups that are numbered: each row has the number of its own."""
+        """Group rows by their codes, from 0 to below `count`."""
         order = None if (codes[1:] >= codes[:-1]).all() else sorting(codes, count - 1)
         return cls(order, np.bincount(codes, minlength=count))
 
     @classmethod
     def by_number(cls, numbers: Ints) -> tuple[Members, Ints]:
-        """Return groups of equal numbers, and the number of each."""
+        """Group rows by equal numbers; also return the number of each group."""
         low = int(numbers.min())
         span = int(numbers.max()) - low
         if span >= 1 << 32:
@@ -103,19 +103,19 @@ class Members:
         return values.copy() if self.order is None else values[self.order]
 
     def unsorted(self, values: Array) -> Array:
-        """Return values of rows in order as those of the rows as they came."""
+        """Put values of sorted rows back in the order in which the rows came."""
         if self.order is None:
             return values
-        found = np.empty_like(values)
-        found[self.order] = values
-        return found
+        as_came = np.empty_like(values)
+        as_came[self.order] = values
+        return as_came
 
     @cached_property
     def _steps(self) -> tuple[Ints, Ints, list[int]]:
         """Where groups begin and end, the largest first, and how many have a second, third, ... row, while it pays."""
         largest = np.argsort(-self.sizes, kind="stable")
         starts = self.starts[largest]
-        # How many groups have more rows than the index; after so many steps none is worth one more.
+        # How many groups have more rows than the index; after `_MOST_STEPS` steps none is worth one more.
         longer = (self.count - np.cumsum(np.bincount(np.minimum(self.sizes, _MOST_STEPS))))[:_MOST_STEPS]
         taken = np.cumsum(longer)
         cost = _STEP * np.arange(len(longer)) + _MEMBER * taken + _CALL * longer + _REST * (self.rows - taken)
@@ -156,16 +156,16 @@ def running(
 ) -> tuple[pa.Array, Form, Parts]:
     """Return the results of an aggregate after each row, and the groups' new states, in a form that has them."""
     fold = None if isinstance(column, list) else _FOLDS.get((aggregate.step, form.name))
-    made = None if fold is None else fold(carried, column, members, kind)
-    if made is not None:
-        return made[0], form, made[1]
+    folded = None if fold is None else fold(carried, column, members, kind)
+    if folded is not None:
+        return folded[0], form, folded[1]
     states = [aggregate.start() if state is None else state for state in form.unpack(carried)]
     values = [None] * members.rows if column is None else column if isinstance(column, list) else column_values(column)
-    step, found = aggregate.step, []
+    step, after = aggregate.step, []
     for code, value in zip(members.codes.tolist(), values, strict=True):
         states[code] = state = step(states[code], value)
-        found.append(state)
-    results = column_of(results_of(aggregate, found), kind)
+        after.append(state)
+    results = column_of(results_of(aggregate, after), kind)
     kept, parts = form.packed(states)
     return results, kept, parts
 
@@ -189,8 +189,8 @@ def _there(members: Members, valid: Array | None, carried: Array) -> Array | Non
 
 def _made(members: Members, values: Array, there: Array | None, kind: pa.DataType) -> pa.Array:
     nulls = None if there is None else members.unsorted(there <= 0)
-    made = pa.array(members.unsorted(values), mask=nulls)
-    return made if made.type == kind else made.cast(kind)
+    column = pa.array(members.unsorted(values), mask=nulls)
+    return column if column.type == kind else column.cast(kind)
 
 
 def _after(members: Members, values: Array, there: Array | None) -> Parts:
@@ -198,56 +198,44 @@ def _after(members: Members, values: Array, there: Array | None) -> Parts:
     return values[last], np.ones(members.count, bool) if there is None else there[last] > 0
 
 
-def _sum_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
-    values, valid = numbers_of(column, 0, INT)
-    if not _fits(values, carried[0], members):
-        return None
-    there = _there(members, valid, carried[1])
-    sums = members.whole_sums(members.sorted(values), carried[0])
-    return _made(members, sums, there, kind), _after(members, sums, there)
-
-
-def _fits(values: Ints, carried: Ints, members: Members) -> bool:
-    """Tell whether no running sum of a group can leave int64."""
-    return farthest(values) * int(members.sizes.max()) + farthest(carried) < _LIMIT
-
-
-def _sum_floats(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
+def _sums(form: Form, carried: Array, column: pa.Array, members: Members) -> tuple[Array, Array | None] | None:
+    """Return the running sums of rows in order, and which values are there; None where a sum may leave int64."""
     # -0.0 is the number that changes no other: 0.0 would make 0.0 of -0.0. It stands for nulls and in new states.
-    values, valid = numbers_of(column, -0.0, FLOAT)
-    there = _there(members, valid, carried[1])
-    sums = _float_sums(members, values, carried[0])
-    return _made(members, sums, there, kind), _after(members, sums, there)
-
-
-def _float_sums(members: Members, values: Array, carried: Array) -> Array:
+    values, valid = numbers_of(column, -0.0 if form is FLOAT else 0, form)
+    if form is INT:
+        fits = farthest(values) * int(members.sizes.max()) + farthest(carried) < _LIMIT
+        return (members.whole_sums(members.sorted(values), carried), valid) if fits else None
     sums = members.sorted(values)
     with np.errstate(all="ignore"):
         sums[members.starts] = carried + sums[members.starts]
         members.accumulate(np.add, sums)
-    return sums
+    return sums, valid
 
 
-def _mean_ints(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
-    values, valid = numbers_of(column, 0, INT)
-    if not _fits(values, carried[0], members):
-        return None
-    sums = members.whole_sums(members.sorted(values), carried[0])
-    return _mean(members, sums, valid, carried[1]) if farthest(sums) < EXACT else None
+def _sum(form: Form) -> Callable[..., Found | None]:
+    def fold(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
+        running = _sums(form, carried[0], column, members)
+        if running is None:
+            return None
+        sums, there = running[0], _there(members, running[1], carried[1])
+        return _made(members, sums, there, kind), _after(members, sums, there)
+
+    return fold
 
 
-def _mean_floats(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found:
-    values, valid = numbers_of(column, -0.0, FLOAT)
-    return _mean(members, _float_sums(members, values, carried[0]), valid, carried[1])
+def _mean(form: Form) -> Callable[..., Found | None]:
+    def fold(carried: Parts, column: pa.Array, members: Members, kind: pa.DataType) -> Found | None:
+        running = _sums(form, carried[0], column, members)
+        if running is None or (form is INT and farthest(running[0]) >= EXACT):
+            return None
+        sums, valid = running
+        ones = np.ones(len(sums), np.int64) if valid is None else members.sorted(valid).astype(np.int64)
+        counts, last = members.whole_sums(ones, carried[1]), members.last
+        with np.errstate(all="ignore"):
+            means = sums / counts
+        return _made(members, means, None if valid is None else counts, pa.float64()), (sums[last], counts[last])
 
-
-def _mean(members: Members, sums: Array, valid: Array | None, carried: Ints) -> Found:
-    ones = np.ones(len(sums), np.int64) if valid is None else members.sorted(valid).astype(np.int64)
-    counts = members.whole_sums(ones, carried)
-    with np.errstate(all="ignore"):
-        means = sums / counts
-    last = members.last
-    return _made(members, means, None if valid is None else counts, pa.float64()), (sums[last], counts[last])
+    return fold
 
 
 def _best(operation: Any, form: Form, filler: float) -> Callable[..., Found | None]:
@@ -323,10 +311,10 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _FOLDS: dict[tuple[Any, str], Callable[..., Found | None]] = {
     (aggregates.count_step, "count"): _count,
     (aggregates.count_valid_step, "count"): _count_valid,
-    (aggregates.sum_step, INT.name): _sum_ints,
-    (aggregates.sum_step, FLOAT.name): _sum_floats,
-    (aggregates.mean_step, MEAN_INT.name): _mean_ints,
-    (aggregates.mean_step, MEAN_FLOAT.name): _mean_floats,
+    (aggregates.sum_step, INT.name): _sum(INT),
+    (aggregates.sum_step, FLOAT.name): _sum(FLOAT),
+    (aggregates.mean_step, MEAN_INT.name): _mean(INT),
+    (aggregates.mean_step, MEAN_FLOAT.name): _mean(FLOAT),
     (aggregates.min_step, INT.name): _best(np.minimum, INT, _HIGHEST),
     (aggregates.max_step, INT.name): _best(np.maximum, INT, _LOWEST),
     (aggregates.min_step, FLOAT.name): _best(np.minimum, FLOAT, np.inf),

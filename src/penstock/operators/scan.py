@@ -25,7 +25,7 @@ from penstock.rows.values import snapshot
 
 
 def state_maker(initial: Any) -> Callable[[], Any]:
-    """Return a function that makes the state of a new key, of a value or of such a function; it can be shipped."""
+    """Return a function, which pickles, that makes the state of a new key, from a value or a factory."""
     if callable(initial):
         factory: Callable[[], Any] = initial
         return factory
@@ -53,11 +53,11 @@ class Scan(Logic):
         pairs = zip(keys, rows, strict=True)
         fold_outputs(self.function, self.initial, self.returns, pairs, states, out, careful)
 
-    def flat_rows(self) -> FlatRows | None:
+    def flat_rows(self, for_columns: bool) -> FlatRows | None:
         returns = self.returns
-        if returns is None or returns.form not in ("record", "tuple"):
+        if returns is None or returns.form not in (("record", "tuple") if for_columns else ("record",)):
             return None
-        return None if returns.has_changeable or not len(returns.schema) else FlatRows(returns)
+        return None if returns.has_changeable or not len(returns.schema) else FlatRows(returns, for_columns)
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         result = self.function(self.initial() if state is None else state, row)
@@ -70,9 +70,6 @@ class Scan(Logic):
 
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns
-
-    def functions(self) -> list[Any]:
-        return [self.function, self.initial]
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class FlatScan(Logic):
         function, initial, get, extend, count = self.function, self.initial, states.get, out.extend, counts.append
         returns = self.returns
         detach: Callable[[Row], Row] | None = snapshot if returns is None else returns.detach
-        new_rows = getattr(function, "makes_new_rows", False)  # of Penstock's own: nobody has them, or will change them
+        new_rows = getattr(function, "makes_new_rows", False)  # Penstock's own: no one else holds or changes them
         if new_rows or (returns is not None and returns.form in ("scalar", "tuple") and not returns.has_changeable):
             detach = None
         plain = None if careful or returns is None or returns.has_changeable or returns.form != "record" else tuple
@@ -137,14 +134,10 @@ class FlatScan(Logic):
         return self.returns
 
     def taken(self) -> list[Any]:
-        return self.function.taken() if hasattr(self.function, "taken") else []  # a function of Penstock's own
-
-    def functions(self) -> list[Any]:
-        return [self.function, self.initial]
+        return self.function.taken() if hasattr(self.function, "taken") else []  # Penstock's own function
 
 
 def keep_first(seen: Any, row: Row) -> tuple[bool, tuple[Row, ...]]:
-    """Emit the first row of a key alone."""
     return True, () if seen else (row,)
 
 
@@ -177,9 +170,6 @@ class Reduce(Logic):
 
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return self.returns or inputs[0]
-
-    def functions(self) -> list[Any]:
-        return [self.function]
 
 
 @dataclass(frozen=True)
@@ -249,9 +239,6 @@ class Aggregate(Logic):
 
     def output_type(self, inputs: Sequence[RowType | None], time: TimeKind) -> RowType | None:
         return aggregate_type(self.aggregation, self.key, inputs[0], ())
-
-    def functions(self) -> list[Any]:
-        return self.aggregation.functions()
 
     def taken(self) -> list[TakenValues]:
         return self.aggregation.taken()

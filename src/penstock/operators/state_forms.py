@@ -19,8 +19,6 @@ Parts = tuple[npt.NDArray[Any], ...]
 
 @dataclass(frozen=True)
 class Form:
-    """One way to keep states."""
-
     name: str
     types: tuple[Any, ...]
     """The type of each array."""
@@ -38,7 +36,6 @@ class Form:
         return (OBJECTS, (value_list(states),)) if parts is None else (self, parts)
 
     def blanks(self, count: int) -> Parts:
-        """Return the arrays of so many new keys."""
         return tuple(
             value_list([value] * count) if kind is object else np.full(count, value, kind)
             for kind, value in zip(self.types, self.blank, strict=True)

@@ -23,7 +23,7 @@ SKIPPED = object()
 
 
 class Default(int):
-    """A number that nobody asked for: an engine may find a better one."""
+    """A number that the user did not give: an engine may find a better one."""
 
 
 DEFAULT_THREADS = Default(64)
@@ -33,9 +33,9 @@ DEFAULT_TASKS = Default(512)
 MOST_THREADS = 1024
 """Rows in flight of a plain function, at most: a thread takes memory and a place in the system's tables."""
 MOST_TASKS = 4096
-"""Rows in flight of an `async def` that an engine finds, at most; who asks for more gets them.
+"""Rows in flight of an `async def` that an engine finds, at most; a user who asks for more gets them.
 
-Each is a request to somebody, and most systems let a process have fewer connections open.
+Each is a request to a service, and most systems let a process have fewer connections open.
 """
 
 
@@ -164,7 +164,7 @@ def _as_list(items: Iterable[Row]) -> list[Row]:
 
 
 def refuse_row(items: Any) -> None:
-    """Refuse one row, where there should be a list of rows: its fields are none."""
+    """Refuse one row where a list of rows should be: its fields are no rows."""
     kind = type(items)
     if kind is list or kind is tuple:
         return
@@ -198,7 +198,6 @@ def rows_in_flight(
 
 
 def most_in_flight(asynchronous: bool) -> int:
-    """Return how many rows in flight an engine may find for a function."""
     return MOST_TASKS if asynchronous else MOST_THREADS
 
 
@@ -213,7 +212,6 @@ def rows_gather(operator: Operator) -> bool:
 
 
 def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
-    """Refuse a number of rows in flight that cannot be."""
     if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
         raise FlowError(f"operator {name!r}: in_flight={in_flight!r}; give a whole number of rows, 1 or more")
     if in_flight > MOST_THREADS and not asynchronous:
@@ -224,7 +222,7 @@ def check_in_flight(in_flight: Any, asynchronous: bool, name: str) -> None:
 
 
 def refuse_async(function: Any, name: str, what: str) -> None:
-    """Refuse an async def where nobody would wait for it: what it returns would count as true."""
+    """Refuse an async def where it would not be awaited: what it returns would count as true."""
     if is_async_function(function):
         raise FlowError(
             f"operator {name!r}: {what} cannot be async def; compute it in a map() with the async def before, which "
@@ -382,7 +380,6 @@ class FilterExpression(Columnar):
         return [(0, row)] if self.mask(self.input.encode([row]))[0].as_py() else []
 
     def mask(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return which rows stay."""
         return evaluate(rows, (("keep", self.expression),)).column(0).fill_null(False)
 
     def batch(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:

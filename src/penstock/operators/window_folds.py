@@ -1,6 +1,6 @@
 """What happens inside a window, whatever its kind: rows go in one by one, and something comes out at its close.
 
-The n rows with the largest values are one such fold, and also told of row by row as they change.
+The n rows with the largest values are one such fold, which can also be reported row by row as they change.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.operators.base import Key
 from penstock.operators.scan import aggregate_type, combined
 from penstock.operators.windows import Window
 from penstock.rows.records import Row, RowType, record_class, record_type
+from penstock.rows.values import PickledFields
 
 
 class Fold:
@@ -28,24 +29,18 @@ class Fold:
         raise NotImplementedError
 
     def close(self, state: Any, window: Window) -> list[Row]:
-        """Return the window's rows."""
         raise NotImplementedError
 
     def result_type(self, row: RowType | None, bounds: Sequence[pa.Field]) -> RowType | None:
-        """Tell the type of the window's rows."""
         raise NotImplementedError
 
     def taken(self) -> list[TakenValues]:
         """List what is computed of each row by expressions."""
         return []
 
-    def functions(self) -> list[Any]:
-        """List the user's functions."""
-        raise NotImplementedError
-
 
 def named(names: Sequence[str], fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """Return the fields that tell a window under the names that it was given."""
+    """Return the fields of the bounds of a window under the names that they have in its rows."""
     return [field.with_name(name) for name, field in zip(names, fields, strict=True)]
 
 
@@ -73,9 +68,6 @@ class AggregateFold(Fold):
     def taken(self) -> list[Any]:
         return self.aggregation.taken()
 
-    def functions(self) -> list[Any]:
-        return self.aggregation.functions()
-
 
 @dataclass(frozen=True)
 class ReduceFold(Fold):
@@ -92,9 +84,6 @@ class ReduceFold(Fold):
 
     def result_type(self, row: RowType | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return self.returns or row
-
-    def functions(self) -> list[Any]:
-        return [self.function]
 
 
 @dataclass(frozen=True)
@@ -117,17 +106,14 @@ class ApplyFold(Fold):
     def result_type(self, row: RowType | None, bounds: Sequence[pa.Field]) -> RowType | None:
         return self.returns
 
-    def functions(self) -> list[Any]:
-        return [self.function]
-
 
 RANK, LEFT = "rank", "left"
-Held = tuple[tuple[Any, Row], ...]
+Ranked = tuple[tuple[Any, Row], ...]
 """Rows and what they are ranked by, the first one first."""
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(PickledFields):
     """Keep the `count` rows with the largest values (or the smallest); of equal ones the earlier row is before."""
 
     count: int
@@ -135,7 +121,7 @@ class Ranking:
     row: RowType
     largest: bool
 
-    def enter(self, held: Held, row: Row) -> tuple[Held, int | None]:
+    def enter(self, held: Ranked, row: Row) -> tuple[Ranked, int | None]:
         """Put a row where it belongs; return the rows and its place, None where it has none. Nulls have none."""
         value = self.by.read(row)
         if value is None:
@@ -161,13 +147,10 @@ class Ranking:
     def _readers(self) -> list[Callable[[Row], Any]]:
         return [self.row.getter([name]) for name in self.row.names]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"count": self.count, "by": self.by, "row": self.row, "largest": self.largest}
-
 
 @dataclass(frozen=True)
 class RunningTop:
-    """Give a row for each one that enters: its fields, its rank, and the row that it put out, if any."""
+    """Give a row for each one that enters: its fields, its rank, and the row that it displaced, if any."""
 
     makes_new_rows: ClassVar[bool] = True
     """As tuples of their values, so that they need not be looked at."""
@@ -181,7 +164,7 @@ class RunningTop:
     def taken(self) -> list[TakenValues]:
         return [self.ranking.by]
 
-    def __call__(self, held: Held, row: Row) -> tuple[Held, list[tuple[Any, ...]]]:
+    def __call__(self, held: Ranked, row: Row) -> tuple[Ranked, list[tuple[Any, ...]]]:
         after, place = self.ranking.enter(held, row)
         if place is None:
             return held, []
@@ -215,6 +198,3 @@ class TopFold(Fold):
 
     def taken(self) -> list[TakenValues]:
         return [self.ranking.by]
-
-    def functions(self) -> list[Any]:
-        return self.ranking.by.functions()

@@ -50,9 +50,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Count:
-    """Windows of `size` rows."""
+    """Windows of `size` rows; a key that had no row for `ttl` is forgotten, with the rows of its last window."""
 
     size: int
+    ttl: Duration | None = None
 
 
 WindowSpec = Tumbling | Sliding | Session | Count
@@ -78,8 +79,6 @@ counts. A count window has its number for a start, and for an end the rows so fa
 
 @dataclass(frozen=True)
 class Windowed(Logic):
-    """Base of the window logics."""
-
     fold_: Fold
     key: Key | None
 
@@ -106,9 +105,6 @@ class Windowed(Logic):
     def due(self, end: Ticks) -> Ticks | None:
         """Return when a window's timer is due; None where it needs none."""
         return end
-
-    def functions(self) -> list[Any]:
-        return self.fold_.functions()
 
     def taken(self) -> list[Any]:
         return self.fold_.taken()
@@ -208,7 +204,7 @@ class SessionWindows(Windowed):
     needs_time = True
     gap: Ticks = 0
     one_at_a_time: bool = False
-    """Whether the watermark at a row is never behind its time. Of two sessions of a key, a mark has then closed the
+    """Whether the watermark at a row is never below its time. Of two sessions of a key, a mark has then closed the
     earlier one before the later one begins, so nothing is ever joined, and rows need not be kept."""
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
@@ -241,8 +237,8 @@ class SessionWindows(Windowed):
         for session in met:
             if session.rows is None:
                 raise PenstockError(
-                    "two sessions that did not keep their rows are to be one; give the source the slack that it had "
-                    "when they began, or start with a new checkpoint"
+                    "two sessions that did not keep their rows would have to be joined; give the source the slack that "
+                    "it had when they began, or start with a new checkpoint"
                 )
             held += session.rows
         rows, inside = [*sorted(held, key=lambda pair: pair[0]), (position, row)], None
@@ -307,8 +303,8 @@ class CountWindows(Windowed):
         return None, 0, number + 1, opened, context.time
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
-        if state is None or state[1] == 0 or state[3] != opened:
-            return state
+        if state is None or state[1] == 0 or state[3] != opened or fire < FOREVER:
+            return state  # nobody waits for it any more, or the timer is that of a time to live
         inside, _, number, _, time = state
         self.emit(context, inside, Window(context.key, number, None), max(time, context.time))
         return self.expire(state, fire, opened)
@@ -335,7 +331,7 @@ def window_logic(
 ) -> tuple[Windowed, Unit | None]:
     """Make the logic of a window specification, and tell the unit that its sizes were given in.
 
-    `in_time` says that the watermark at a row is never behind the row's time.
+    `in_time` says that the watermark at a row is never below the row's time.
     """
     if isinstance(spec, Count):
         if not isinstance(spec.size, int) or spec.size < 1:

@@ -2,7 +2,7 @@
 
 Order: `reorder` (outputs back into order), `parts` (a batch that is split by shard), `fanin` (several streams
 into one). Partitioned operators: `queues` (the hybrid queue and its baselines), `executor` (its rival). Idle workers:
-`parking`. What all of it stands on: `primitives` (the interface) and `threads` (for real); `testing.stepped_primitives`
+`parking`. What all of it stands on: `primitives` (the interface) and `threads` (for real); `testing.stepped`
 goes one step at a time, for the explorer.
 """
 

@@ -18,6 +18,9 @@ from penstock.order.primitives import EMPTY, Cell, Empty, Fifo, Primitives
 
 T = TypeVar("T")
 
+LOOK_IN_TURN, LOOK_AT_ONCE = 2, 8
+"""Tokens among which a worker looks for one of its own shards: where threads run one at a time, and where at once."""
+
 
 class ShardQueue(Protocol[T]):
     """What an engine asks of a partitioned operator's queue."""
@@ -44,12 +47,16 @@ class HybridQueue(Generic[T]):
     raising it further, delegate to that worker and go on. Outputs so come out nearly in arrival order,
     which keeps the reorder buffer short, and no worker waits for another.
 
-    Where the paper's worker takes the oldest token, one of ours that says who it is takes the second oldest if that is
-    of a shard which it had last, and the oldest is not: what one core has in its cache, and one thread has made,
-    costs another one more.
+    Where the paper's worker takes the oldest token, one of ours that says who it is looks among the oldest ones for one
+    of a shard that it had last: what one core has in its cache costs another one more. Without a GIL it costs far
+    more, for what one thread has made, such as the state of each key, another one may not free: it hands it back,
+    object by object, and both wait for each other. So there more of them are looked at.
     """
 
     def __init__(self, primitives: Primitives, shards: int) -> None:
+        self._look = LOOK_IN_TURN if primitives.takes_turns else LOOK_AT_ONCE
+        self._passes: dict[int, int] = {}
+        """How often each worker has passed older tokens by, one time after the other."""
         self._items: list[Fifo[T]] = [primitives.fifo(f"items[{shard}]") for shard in range(shards)]
         self._counts = [primitives.counter(f"count[{shard}]") for shard in range(shards)]
         self._homes: list[Cell[int | None]] = [primitives.cell(f"home[{shard}]", None) for shard in range(shards)]
@@ -67,10 +74,8 @@ class HybridQueue(Generic[T]):
         The count goes down only after an item is processed: were it to go down before, it could reach
         zero, and admit a second worker to the shard, while the last item is still being worked on.
         """
-        passed_by = False
         while True:
-            # Never twice in a row: the reorder buffer waits for what is passed by.
-            shard, passed_by = self._take(None if passed_by else worker)
+            shard = self._take(worker)
             if shard is EMPTY:
                 return
             if self._counts[shard].add(1) > 0:
@@ -92,20 +97,34 @@ class HybridQueue(Generic[T]):
         """Count the items that no worker has taken responsibility for."""
         return self._master.size()
 
-    def _take(self, worker: int | None) -> tuple[int | Empty, bool]:
-        """Take one of the two oldest tokens; also tell whether the oldest one was passed by.
+    def _take(self, worker: int | None) -> int | Empty:
+        """Take the oldest token, or one of the next ones if that is of a shard that the worker had last.
 
-        The other one is let go of. Nobody else need come for it, for this worker comes back.
+        The others are let go of. Nobody else need come for them, for this worker comes back. After as many times as it
+        looks at tokens it takes the oldest in any case: the reorder buffer waits for it.
         """
         oldest = self._master.pop()
-        if worker is None or oldest is EMPTY or self._homes[oldest].load() in (worker, None):
-            return oldest, False
-        second = self._master.pop()
-        if second is EMPTY:
-            return oldest, False
-        passes_by = self._homes[second].load() == worker
-        self._master.push_front(oldest if passes_by else second)
-        return (second if passes_by else oldest), passes_by
+        if worker is None or oldest is EMPTY:
+            return oldest
+        passes = self._passes.pop(worker, 0)
+        if passes == self._look - 1 or self._is_home(oldest, worker):
+            return oldest
+        older = [oldest]
+        while len(older) < self._look and (shard := self._master.pop()) is not EMPTY:
+            if self._is_home(shard, worker):
+                self._passes[worker] = passes + 1
+                self._put_back(older)
+                return shard
+            older.append(shard)
+        self._put_back(older[1:])
+        return oldest
+
+    def _is_home(self, shard: int, worker: int) -> bool:
+        return self._homes[shard].load() in (worker, None)
+
+    def _put_back(self, tokens: list[int]) -> None:
+        for shard in reversed(tokens):
+            self._master.push_front(shard)
 
     def _hand_back(self, shard: int) -> None:
         # Tokens are interchangeable, so those delegated here can simply go back. To the front: their items

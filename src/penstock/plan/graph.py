@@ -14,19 +14,19 @@ from penstock.rows.timing import TimeKind
 
 @dataclass(frozen=True)
 class Port:
-    """Name an output of a node, and how whoever reads it is to run."""
+    """An output of a node, with hints on how its reader is to run."""
 
     node: str
     index: int = 0
     threaded: bool = False
     """Whether the reader's input gets a thread of its own."""
     parallel: int | None = None
-    """How many replicas of the reader there are to be."""
+    """How many replicas the reader is to have."""
 
 
 @dataclass(frozen=True)
 class Naming:
-    """How an operator came by a name that the user did not give."""
+    """Where a name comes from that the user did not give."""
 
     base: str
     """What it is called where that name is free; where it is not, a number follows."""
@@ -51,27 +51,21 @@ class Node:
     naming: Naming | None = None
     """None where the user gave the name."""
     where: str = field(default="", compare=False)
-    """The file and line of the user's that made it."""
+    """The user's file and line that made it."""
 
 
 @dataclass(frozen=True)
 class SourceNode(Node):
-    """A source in its place."""
-
     operator: Source
 
 
 @dataclass(frozen=True)
 class KeyedNode(Node):
-    """An operator with state in its place."""
-
     operator: Keyed
 
 
 @dataclass(frozen=True)
 class SinkNode(Node):
-    """A sink in its place."""
-
     operator: Sink
 
 
@@ -112,17 +106,17 @@ class Graph:
 
     def below(self, name: str) -> set[str]:
         """Return the node and all nodes that its rows can reach."""
-        found, todo = {name}, [name]
+        reached, todo = {name}, [name]
         while todo:
             for edge in self.outgoing[todo.pop()]:
-                if edge.target not in found:
-                    found.add(edge.target)
+                if edge.target not in reached:
+                    reached.add(edge.target)
                     todo.append(edge.target)
-        return found
+        return reached
 
 
 def marks_keep_up(nodes: Mapping[str, Node], port: Port) -> bool:
-    """Tell whether the watermark at each row of a stream is surely not behind the row's own time.
+    """Tell whether the watermark at each row of a stream is surely not below the row's own time.
 
     It is not where the rows come from one source of one part without slack, by operators without memory alone.
     """

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
 
+import pyarrow as pa
+
 from penstock.errors import FlowError
 from penstock.flow import Flow
 from penstock.flow.hints import check_hints
@@ -25,12 +27,12 @@ class Plan:
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """Return the operators, each after those that it reads."""
+        """The operators, each after those that it reads."""
         return self.graph.nodes
 
     @property
     def shards(self) -> int:
-        """Return how many shards the keys of each keyed operator are cut into."""
+        """How many shards the keys of each keyed operator are cut into."""
         return next(iter(self.nodes.values())).shards
 
     @cached_property
@@ -39,7 +41,7 @@ class Plan:
 
     @cached_property
     def sources(self) -> list[SourceNode]:
-        """Return the sources in the order in which they were declared."""
+        """The sources in the order in which they were declared."""
         nodes = (self.nodes[name] for name in self.graph.declared)
         return [node for node in nodes if isinstance(node, SourceNode)]
 
@@ -64,25 +66,24 @@ class Plan:
 
     @cached_property
     def readers(self) -> Counter[Port]:
-        """Return how many inputs read each output."""
         return Counter(port for node in self.nodes.values() for port in node.inputs)
 
     @cached_property
     def timed(self) -> frozenset[str]:
-        """Return the operators whose rows need their event time further down."""
+        """The operators whose rows need their event time further down."""
         return frozenset(
             name for name in self.nodes if any(takes_marks(self.nodes[other]) for other in self.graph.below(name))
         )
 
     @cached_property
     def by_arrival(self) -> frozenset[str]:
-        """Return the sources and operators that go by the time of day at which rows arrive."""
+        """The sources and operators that go by the time of day at which rows arrive."""
         nodes = (node for node in self.nodes.values() if isinstance(node, (SourceNode, KeyedNode)))
         return frozenset(node.name for node in nodes if node.operator.by_arrival)
 
     @cached_property
     def clocked(self) -> list[SourceNode]:
-        """Return the sources where the time of day enters: something goes by it that their rows reach."""
+        """The sources where the time of day enters: something goes by it that their rows reach."""
         return [node for node in self.sources if self.graph.below(node.name) & self.by_arrival]
 
     def only(self, sinks: Collection[str]) -> Plan:
@@ -150,3 +151,24 @@ def _check_order_by(plan: Plan) -> None:
             f"{widths[without]}; give all sources of a flow as many, or none, so that their rows have one "
             f"order"
         )
+    first, *others = plan.sources
+    for node in others:
+        for name, other in zip(first.operator.order_by, node.operator.order_by, strict=True):
+            kinds = [_order_kind(source, field) for source, field in ((first, name), (node, other))]
+            if len(set(kinds)) > 1:
+                raise FlowError(
+                    f"order_by={name!r} of source {first.name!r} is of {kinds[0]} and order_by={other!r} of source "
+                    f"{node.name!r} of {kinds[1]}, which have no order together; declare them alike with schema=, or "
+                    f"convert one where it is written"
+                )
+
+
+def _order_kind(node: SourceNode, name: str) -> str:
+    """Name the values that those of an order_by field can be compared with."""
+    assert node.types[0] is not None  # or else order_by was refused
+    kind = node.types[0].schema.field(name).type
+    if pa.types.is_timestamp(kind):
+        return "times without a zone" if kind.tz is None else "times with a zone"
+    if pa.types.is_date(kind):
+        return "dates"
+    return "fractions" if pa.types.is_floating(kind) else "whole numbers"

@@ -78,7 +78,7 @@ class Layout:
 
     @property
     def base(self) -> int:
-        """Return the components of a source row's position: its order_by values, then its place among all sources."""
+        """The components of a source row's position: its order_by values, then its place among all sources."""
         return self.order + (1 if self.own == 1 else 1 + self.own)
 
     def places(self, number: int, own: list[Ints]) -> list[Ints]:
@@ -87,6 +87,7 @@ class Layout:
         It stands after the order_by values. The lowest bit is 1 for rows; a mark just before a row has 0. Where
         sources take turns the place is the row's number, and comes first; otherwise the number of the source does.
         """
+        assert len(own) <= self.own, f"a place of {len(own)} numbers, where {self.own} are the most"
         turns = self.sequence == "turns"
         if self.own == 1 and turns:
             return [(own[0] << np.int64(_TURN_BITS + 1)) + (2 * number + 1)]
@@ -157,7 +158,7 @@ def layout(graph: Graph) -> Layout:
             out += 1
         elif isinstance(operator, Keyed) and operator.logic.emits == "timed":
             out += timed_width(width)
-        edges, routes = incoming[name], partial(_routes, graph, shapes, fanouts, behind=width - base)
+        edges, routes = incoming[name], partial(_routes, graph, shapes, fanouts, length=width - base)
         ports = [
             routes([edge for edge in edges if edge.port == port])
             for port in range(len(node.inputs) if isinstance(operator, Keyed) and operator.logic.waits else 0)
@@ -174,11 +175,11 @@ def _routes(
     fanouts: frozenset[str],
     edges: list[Edge],
     *,
-    behind: int,
+    length: int,
     clock: bool = False,
 ) -> tuple[MarkRoute, ...]:
     """Merge the routes of all input ports: of equal marks the one that arrives last counts."""
-    found: dict[tuple[str, Ticks], tuple[int, ...]] = {}
+    arriving: dict[tuple[str, Ticks], tuple[int, ...]] = {}
     for edge in edges:
         above = shapes[edge.source.node]
         operator = graph.nodes[edge.source.node].operator
@@ -187,10 +188,10 @@ def _routes(
             path = (*route.path, *[LAST] * (above.out_width - above.width))
             if edge.source.node in fanouts:
                 path = (*path, edge.index)
-            path = (*path, *[LAST] * (behind - len(path)))
+            path = (*path, *[LAST] * (length - len(path)))
             arrives = (route.source, route.delay + delay)
-            found[arrives] = max(found.get(arrives, ()), path)
-    return tuple(MarkRoute(source, delay, path) for (source, delay), path in found.items())
+            arriving[arrives] = max(arriving.get(arrives, ()), path)
+    return tuple(MarkRoute(source, delay, path) for (source, delay), path in arriving.items())
 
 
 def _meets_again(graph: Graph, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,36 +13,55 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import RowTypeError
+from penstock.rows.flat_rows import FlatRows
 from penstock.rows.records import Row, RowType
+from penstock.rows.values import MISFITS
 
 Ints = npt.NDArray[np.int64]
 
 
 class Unread(NamedTuple):
-    """Rows as an operator made them, which nobody has read yet: most are written as columns and never are."""
+    """Rows as an operator made them, not read yet: most are written as columns and never are."""
 
     rows: list[Row]
+    """Their values alone, if these are `FlatRows`."""
     loose: bool
     """Whether some may be bare tuples that stand for records."""
     order: Ints | None = None
     """Where each row of the chunk is in `rows`, if they are in another order: columns are reordered faster."""
 
+    @property
+    def flat(self) -> FlatRows | None:
+        return self.rows if isinstance(self.rows, FlatRows) and self.rows.width else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of `rows` are in the chunk."""
+        count = len(self.rows) if self.flat is None else self.flat.count
+        return self.order is None or len(self.order) == count
+
     def read(self, row_type: RowType | None) -> list[Row]:
         """Return the rows in order, and as what they stand for."""
-        rows = self.rows if self.order is None else [self.rows[i] for i in self.order.tolist()]
-        if not self.loose:
+        rows = self.rows if self.flat is None else self.flat.rows()
+        rows = rows if self.order is None else [rows[i] for i in self.order.tolist()]
+        if not self.loose or self.flat is not None:
             return rows
         assert row_type is not None
         return row_type.records(rows)
 
+    def encode(self, row_type: RowType) -> pa.RecordBatch:
+        """Make columns of all rows; raises one of `MISFITS`, or `RowTypeError`, where a value does not fit."""
+        columns = row_type.encode(self.rows) if self.flat is None else self.flat.columns()
+        return columns if self.order is None else columns.take(pa.array(self.order))
+
     def select(self, index: Ints) -> Unread:
-        if self.order is not None:
-            return self._replace(order=self.order[index])
+        if self.order is not None or self.flat is not None:
+            return self._replace(order=index if self.order is None else self.order[index])
         return self._replace(rows=[self.rows[i] for i in index.tolist()])
 
     def slice(self, start: int, stop: int) -> Unread:
-        if self.order is not None:
-            return self._replace(order=self.order[start:stop])
+        if self.order is not None or self.flat is not None:
+            return self.select(np.arange(start, stop))
         return self._replace(rows=self.rows[start:stop])
 
 
@@ -51,11 +70,11 @@ class Chunk:
     """Rows of one stream. Either form of the rows is made from the other when it is first asked for.
 
     Where a stream has several readers they share the chunk, each in its own thread. So what is made replaces *one*
-    reference, by something of equal meaning: whoever reads it has the one or the other, and never a mixture.
+    reference, by something of equal meaning: a reader has the one or the other, and never a mixture.
     """
 
     positions: list[Ints]
-    """One array a component of the position."""
+    """One array per component of the position."""
     times: Ints | None
     type: RowType | None
     columns: pa.RecordBatch | None = None
@@ -76,14 +95,14 @@ class Chunk:
             rows = self.rows = rows.read(self.type)
         return rows
 
-    def iterate_rows(self) -> tuple[Iterator[Row], Callable[[], int]]:
+    def iterate_rows(self, known: Mapping[str, list[Any]] | None = None) -> tuple[Iterator[Row], Callable[[], int]]:
         """Return the rows for one pass, without keeping them if they are not there yet; see `RowType.iterate`."""
         if self.rows is not None:
             rows: Any = iter(self.get_rows())
             return rows, rows.__length_hint__
         assert self.type is not None
         assert self.columns is not None
-        return self.type.iterate(self.columns)
+        return self.type.iterate(self.columns, known)
 
     def get_columns(self) -> pa.RecordBatch:
         """Return the rows as columns; raises `RowTypeError` where a value does not fit the declared type."""
@@ -91,13 +110,19 @@ class Chunk:
         if columns is not None:
             return columns
         assert self.type is not None
-        if isinstance(rows, Unread) and (rows.order is None or len(rows.order) == len(rows.rows)):
-            with contextlib.suppress(RowTypeError):  # found again below, by its place in the chunk
-                columns = self.type.encode(rows.rows)
-                columns = self.columns = columns if rows.order is None else columns.take(pa.array(rows.order))
+        if isinstance(rows, Unread) and rows.is_whole:
+            with contextlib.suppress(RowTypeError, *MISFITS):  # found again below, by its place in the chunk
+                columns = self.columns = rows.encode(self.type)
                 return columns
         columns = self.columns = self.type.encode(self.get_rows())
         return columns
+
+    def arrives_as_is(self) -> bool:
+        """Tell whether columns would give back the same rows; False may be wrong where only some rows are here."""
+        assert self.type is not None
+        if isinstance(self.rows, Unread) and self.rows.flat is not None:
+            return self.rows.flat.arrive_as_is()
+        return self.type.all_arrive_as_is(self.get_rows())
 
     def select(self, index: Ints) -> Chunk:
         """Return the rows with these numbers, in this order."""

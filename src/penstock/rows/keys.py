@@ -65,7 +65,6 @@ def as_key(value: Any) -> Any:
 
 
 def as_keys(values: list[Any]) -> list[Any]:
-    """Return the key that each of some values is."""
     return values if _AS_THEY_ARE.issuperset(map(type, values)) else list(map(as_key, values))
 
 
@@ -137,8 +136,8 @@ def _hash_decimal(value: Decimal) -> int:
 
 
 def _digest(tag: bytes, data: bytes, cached_as: str | None = None) -> int:
-    if cached_as is not None and (found := _cache.get(cached_as)) is not None:
-        return found
+    if cached_as is not None and (known := _cache.get(cached_as)) is not None:
+        return known
     result = int.from_bytes(blake2b(data, digest_size=8, person=tag).digest(), "little")
     if cached_as is not None:
         if len(_cache) >= _CACHE_LIMIT:
@@ -151,7 +150,7 @@ _ALWAYS_KEYS = frozenset({int, str, bytes, bool, type(None)})
 
 
 def check_keys(values: Sequence[Any]) -> None:
-    """Raise what `hash_values` does for values that are no keys, without hashing those of which all are."""
+    """Raise what `hash_values` raises for values that are no keys, without hashing those of common types."""
     if not _ALWAYS_KEYS.issuperset(map(type, values)):
         hash_values(values)
 
@@ -194,5 +193,4 @@ def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
 
 
 def hash_shards(columns: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
-    """Return the shard of each key, of so many, by its hash."""
     return (hash_columns(columns) % np.uint64(count)).astype(np.int64)

@@ -43,13 +43,13 @@ class Ranges:
     def __len__(self) -> int:
         return len(self.bounds) + 1
 
-    def shards(self, found: Number, count: int) -> Number:
-        """Return the shard of a range, of so many, or of each of an array of ranges.
+    def shards(self, place: Number, count: int) -> Number:
+        """Return the shard, out of `count`, of a range or of each of an array of ranges.
 
         Ranges are spread evenly and stay in order; those that are more than the shards share one with neighbours. The
         shard is the middle one of a range's part of them all, so that tables of tasks, cut in other places, fit too.
         """
-        return (2 * found + 1) * count // (2 * len(self))
+        return (2 * place + 1) * count // (2 * len(self))
 
     def of_value(self, key: Any) -> int:
         try:
@@ -87,10 +87,10 @@ class Ranges:
         if edges is None:
             encoded = column.dictionary_encode()
             column, known = encoded.indices, self.of_values(encoded.dictionary.to_pylist())
-            found = known[_numbers(column)] if len(known) else np.zeros(len(column), np.int64)
+            ranges = known[_numbers(column)] if len(known) else np.zeros(len(column), np.int64)
         else:
-            found = _search(edges, _numbers(column).astype(edges.dtype, copy=False))
-        return np.where(column.is_null().to_numpy(zero_copy_only=False), 0, found) if column.null_count else found
+            ranges = _search(edges, _numbers(column).astype(edges.dtype, copy=False))
+        return np.where(column.is_null().to_numpy(zero_copy_only=False), 0, ranges) if column.null_count else ranges
 
 
 def make_ranges(bounds: Any, row: RowType | None, names: Sequence[str], operator: str) -> Ranges | None:
@@ -100,12 +100,12 @@ def make_ranges(bounds: Any, row: RowType | None, names: Sequence[str], operator
     where = f"operator {operator!r}: key_by(ranges=...)"
     if isinstance(bounds, (str, bytes, Mapping)) or not isinstance(bounds, Iterable):
         raise FlowError(f"{where} takes a list of bounds, for example ranges=[10, 20] for three ranges, not {bounds!r}")
-    made = tuple(_plain(bound) for bound in bounds)
-    if not made:
+    plain = tuple(_plain(bound) for bound in bounds)
+    if not plain:
         raise FlowError(f"{where} has no bounds; give at least one, or leave ranges= out to spread keys by their hash")
-    for bound in made:
+    for bound in plain:
         _check_bound(bound, row, names, where)
-    for low, high in pairwise(made):
+    for low, high in pairwise(plain):
         try:
             rises = low < high
         except TypeError:
@@ -114,7 +114,7 @@ def make_ranges(bounds: Any, row: RowType | None, names: Sequence[str], operator
             raise FlowError(
                 f"{where} needs bounds that ascend, but {low!r} comes before {high!r}; sort them, each once"
             )
-    return Ranges(made)
+    return Ranges(plain)
 
 
 def _plain(bound: Any) -> Any:
@@ -122,7 +122,6 @@ def _plain(bound: Any) -> Any:
 
 
 def _check_bound(bound: Any, row: RowType | None, names: Sequence[str], where: str) -> None:
-    """Refuse a bound that is no key."""
     parts = bound if isinstance(bound, tuple) else (bound,)
     if any(part is None or is_nan(part) for part in parts):
         raise FlowError(f"{where} has the bound {bound!r}; nulls are in the first range and NaN in the last as it is")
@@ -159,7 +158,7 @@ def _is_of(value: Any, kind: pa.DataType) -> bool:
 
 
 def order_place(value: Any) -> tuple[Any, ...]:
-    """Return what stands for a value among others: nulls first, NaNs last."""
+    """Return what a value sorts by: nulls first, NaNs last."""
     if value is None:
         return (0,)
     if is_nan(value):
@@ -168,7 +167,6 @@ def order_place(value: Any) -> tuple[Any, ...]:
 
 
 def is_nan(value: Any) -> bool:
-    """Tell whether a value is a number that is none."""
     return math.isnan(value) if isinstance(value, float) else isinstance(value, Decimal) and value.is_nan()
 
 
@@ -190,7 +188,7 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
 def _edges(bounds: tuple[Any, ...], kind: pa.DataType) -> npt.NDArray[Any] | None:
     """Return numbers that cut a column of a type exactly where the bounds do; None where there are none.
 
-    NumPy by itself would compare an integer with a float as floats, which large integers do not survive.
+    NumPy would compare an integer with a float as floats, which changes large integers.
     """
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
         fits = all(isinstance(bound, _NUMBERS) for bound in bounds)
@@ -211,12 +209,10 @@ def _edges(bounds: tuple[Any, ...], kind: pa.DataType) -> npt.NDArray[Any] | Non
 
 
 def _least_integer(bound: Any) -> Any:
-    """Return the least integer that is not below a bound."""
     return bound if bound in (math.inf, -math.inf) else math.ceil(bound)
 
 
 def _least_float(bound: Any) -> float:
-    """Return the least float that is not below a bound."""
     try:
         near = float(bound)
     except OverflowError:

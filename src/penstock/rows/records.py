@@ -15,8 +15,8 @@ import sys
 import types
 import typing
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import chain, repeat, starmap
 from operator import attrgetter, itemgetter
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.errors import MissingFieldError, RowTypeError, UnknownFieldError
-from penstock.rows.values import MISFITS, column_of, column_values, comes_back, snapshot
+from penstock.rows.values import MISFITS, column_of, column_values, come_back, snapshot
 
 Row = Any
 Form = Literal["record", "tuple", "dataclass", "dict", "scalar"]
@@ -41,7 +41,6 @@ _SCALARS: dict[Any, pa.DataType] = {
     dt.timedelta: pa.duration("us"),
 }
 _BARE = (*_SCALARS, type(None))
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TAKING_TURNS = getattr(sys, "_is_gil_enabled", lambda: True)()
 _SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.datetime)}
 
@@ -121,6 +120,12 @@ class RowType:
     cls: type | None = None
     optional: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
     """Fields that a row may leave out, and that are null then: of sources, and where the type says so."""
+    defaults: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, kw_only=True)
+    """What a row of a source gets for a field without a value."""
+    may_lack: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, kw_only=True)
+    """Fields that were declared to be optional, or with a default: a file need not have their columns."""
+    required: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, kw_only=True)
+    """Fields that must have a value, where a source asks for that."""
 
     @property
     def names(self) -> list[str]:
@@ -129,28 +134,35 @@ class RowType:
     def decode(self, columns: pa.RecordBatch | pa.Table) -> list[Row]:
         return list(self.iterate(columns)[0])
 
-    def iterate(self, columns: pa.RecordBatch | pa.Table) -> tuple[Iterator[Row], Callable[[], int]]:
-        """Make the rows of a record batch one by one: they need not all be there at once.
+    def iterate(
+        self, columns: pa.RecordBatch | pa.Table, known: Mapping[str, list[Any]] | None = None
+    ) -> tuple[Iterator[Row], Callable[[], int]]:
+        """Make the rows of a record batch one by one: they need not all be there at once; of some fields the values
+        may be known.
 
-        Also return what tells how many are still to come, for who seldom wants to know: to count costs every row.
+        Also return what tells how many are still to come, for callers that seldom ask: counting would cost every row.
         """
-        lists = [column_values(columns.column(i)) for i in range(len(self.schema))]
+        known = known or {}
+        lists = [
+            known[name] if name in known else column_values(columns.column(i)) for i, name in enumerate(self._names)
+        ]
         first: Any = iter(lists[0] if lists else [()] * columns.num_rows)
         rows = first if self.form == "scalar" else self._rows(zip(first, *lists[1:], strict=True) if lists else first)
         return rows, first.__length_hint__
 
     def _rows(self, values: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
-        """Make rows of their values in order of the fields."""
         if self.form == "dict":
             names = self.schema.names
             return (dict(zip(names, row, strict=True)) for row in values)
         if self.form == "dataclass":
             assert self.cls is not None
+            if any(field.kw_only for field in dataclasses.fields(self.cls)):
+                return (self.cls(**dict(zip(self.schema.names, row, strict=True))) for row in values)
             return starmap(self.cls, values)
         return self._as_tuples(values)
 
     def _as_tuples(self, values: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
-        """Make rows that are tuples, as fast as their class lets it be done; a named tuple's own way is in Python."""
+        """Make rows that are tuples as fast as their class allows; a named tuple's own `__new__` is in Python."""
         cls = self.row_class
         if cls.__new__ is tuple.__new__ and cls.__init__ is object.__init__:
             return map(cls, values)
@@ -176,9 +188,10 @@ class RowType:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def lenient(self) -> RowType:
-        """Return the type with fields that may be left out: sources have rows as they come."""
-        return dataclasses.replace(self, optional=frozenset(self.schema.names))
+    def lenient(self, *, strict: bool = False) -> RowType:
+        """Return the type with fields that may be left out: sources have rows as they come, unless asked for more."""
+        required = self.required if strict else frozenset[str]()
+        return dataclasses.replace(self, optional=frozenset(self.schema.names), required=required)
 
     def normalize(self, row: Row) -> Row:
         """Give a dict or dataclass that a function returned the record form that its schema declares."""
@@ -202,12 +215,12 @@ class RowType:
 
     @cached_property
     def has_changeable(self) -> bool:
-        """Tell whether there are fields whose values can be changed in place: lists and the like, a bytearray."""
+        """Whether there are fields whose values can be changed in place: lists and the like, a bytearray."""
         return any(pa.types.is_nested(field.type) or "binary" in str(field.type) for field in self.schema)
 
     @property
     def can_change(self) -> bool:
-        """Tell whether rows, or what is in them, can be changed in place."""
+        """Whether rows, or what is in them, can be changed in place."""
         return self.has_changeable or self.form in ("dict", "dataclass")
 
     def reader(self, cls: type) -> Callable[[Row], tuple[Any, ...]] | None:
@@ -234,6 +247,10 @@ class RowType:
         """Tell whether each object of a class is a tuple of the values, in order; of bare tuples the length tells."""
         return cls is tuple or (issubclass(cls, tuple) and getattr(cls, "_fields", None) == self._names)
 
+    def is_record(self, cls: type | None) -> bool:
+        """Tell whether each object of a class stands for a record as it is, and can stay."""
+        return cls is not None and cls is not tuple and self.is_values(cls)
+
     def records(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Make records of bare tuples that have a value for each field; records stay as they are."""
         return list(self._as_tuples(rows))
@@ -248,7 +265,7 @@ class RowType:
         return tuple(_SAME_BACK.get(field.type) for field in self.schema)
 
     def _arrives_as_is(self, row: Any) -> bool:
-        """Tell whether the columns would give back the same row: then the slow way can be spared."""
+        """Tell whether the columns would give back the same row: then the slow way can be skipped."""
         if self.form not in ("record", "tuple") or type(row) is not self.row_class:
             return False
         if tuple(map(type, row)) != self._python_types:
@@ -262,19 +279,20 @@ class RowType:
                 return False
         return True
 
-    def all_arrive_as_is(self, rows: Sequence[Row]) -> bool:
+    def all_arrive_as_is(self, rows: list[Row]) -> bool:
         """Tell whether columns would give back the same rows, looking at them column by column."""
-        width = len(self._python_types)
+        kinds = self._python_types
         if self.form == "scalar":
-            return comes_back(rows, self._python_types[0])
-        if self.form in ("record", "tuple") and width and _all_of(self.row_class, rows):
-            # Much faster than `zip(*rows)`; rows of other lengths are no rows of this class, or their types tell.
-            flat = list(chain.from_iterable(rows))
-        else:
+            return come_back(rows, kinds)
+        if self.form not in ("record", "tuple") or not kinds or not _all_of(self.row_class, rows):
             return False
-        return len(flat) == width * len(rows) and all(
-            comes_back(flat[number::width], kind) for number, kind in enumerate(self._python_types)
-        )
+        # Much faster than `zip(*rows)`; rows of other lengths are no rows of this class, or their types tell.
+        flat = list(chain.from_iterable(rows))
+        return len(flat) == len(kinds) * len(rows) and self.values_arrive_as_is(flat)
+
+    def values_arrive_as_is(self, flat: list[Any]) -> bool:
+        """Tell whether columns would give back the same values, which are those of one row after the other."""
+        return come_back(flat, self._python_types)
 
     def getter(self, names: Sequence[str]) -> Callable[[Row], Any]:
         """Return a function that reads one field, or a tuple of several, from a row."""
@@ -284,15 +302,15 @@ class RowType:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is cached is made anew: classes must stay the same.
-        return RowType, (self.schema, self.form, self.cls, self.optional)
+        return partial(RowType, **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}), ()
 
     @cached_property
     def row_class(self) -> Any:
-        """Return the class of the rows, for the forms that are tuples."""
+        """The class of the rows, for the forms that are tuples."""
         return self.cls if self.cls is not None else record_class(tuple(self.schema.names))
 
     def _columns(self, rows: Sequence[Row]) -> list[Sequence[Any]]:
-        """Transpose rows into one sequence of values a field."""
+        """Transpose rows into one sequence of values per field."""
         width = len(self.schema)
         if self.form == "scalar":
             return [rows]
@@ -358,7 +376,6 @@ class RowType:
 
 
 def _all_of(kind: type, rows: Sequence[Row]) -> bool:
-    """Tell whether all rows are of a class."""
     if _TAKING_TURNS:
         return list(map(type, rows)).count(kind) == len(rows)
     # In bytecode, not by `map`: threads that run at once would all count references to the class.

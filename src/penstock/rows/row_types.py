@@ -7,13 +7,14 @@ import types
 import typing
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import FlowError, RowTypeError
 from penstock.rows.records import Form, Record, Row, RowType, arrow_type, record_type
-from penstock.rows.values import MISFITS
+from penstock.rows.values import MISFITS, column_of
 
 if typing.TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -54,13 +55,13 @@ class ArrowSchema(typing.Protocol):
 
 
 Schema: typing.TypeAlias = type[OutT] | Mapping[str, Any] | ArrowSchema | RowType
-"""What may be declared of rows: their class, fields with their types, or a schema of Arrow's."""
+"""What may be declared of rows: their class, fields with their types, or an Arrow schema."""
 Returned: typing.TypeAlias = typing.Union[Mapping[str, Any], OutT]  # noqa: UP007
 """What functions return for a row: the row, or a dict of its fields, which does not tell a checker what the row is."""
 Several: typing.TypeAlias = Iterable[OutT] | AsyncIterable[OutT] | Awaitable[Iterable[OutT]]
 """What functions return that give any number of rows for one."""
 UNSET: Any = None
-"""The default of an argument whose type is to be found by others."""
+"""The default of an argument whose type other arguments tell."""
 
 
 def row_type(declared: Any, operator: str) -> RowType | None:
@@ -68,12 +69,15 @@ def row_type(declared: Any, operator: str) -> RowType | None:
     if declared is None or isinstance(declared, RowType):
         return declared
     if isinstance(declared, pa.Schema):
-        return record_type(declared)
+        required = frozenset(field.name for field in declared if not field.nullable)
+        return dataclasses.replace(record_type(declared), required=required)
     if isinstance(declared, dict):
         fields = {name: kind if isinstance(kind, pa.DataType) else arrow_type(kind) for name, kind in declared.items()}
         for name, kind in fields.items():
             _refuse_field(name, kind, declared[name], operator)
-        return record_type(pa.schema(list(fields.items())))
+        may_lack = frozenset(name for name, kind in declared.items() if _allows_none(kind))
+        made = record_type(pa.schema(list(fields.items())))
+        return dataclasses.replace(made, may_lack=may_lack, required=frozenset(fields) - may_lack)
     if isinstance(declared, type) or typing.get_origin(declared) is not None:
         _refuse_fields(declared, operator)
         return type_from_annotation(declared)
@@ -110,7 +114,10 @@ def type_from_annotation(annotation: Any) -> RowType | None:
     ):
         return _class_type(annotation)
     kind = arrow_type(annotation)
-    return None if kind is None else RowType(pa.schema([pa.field("value", kind)]), "scalar")
+    if kind is None:
+        return None
+    required = frozenset[str]() if _allows_none(annotation) else frozenset(["value"])
+    return RowType(pa.schema([pa.field("value", kind)]), "scalar", required=required)
 
 
 def _class_type(cls: type) -> RowType | None:
@@ -128,7 +135,63 @@ def _class_type(cls: type) -> RowType | None:
     if any(kind is None for kind in kinds):
         return None
     schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
-    return RowType(schema, typing.cast(Form, form), cls, _optional(cls) if form == "dict" else frozenset())
+    optional = _optional(cls) if form == "dict" else frozenset[str]()
+    may_lack = frozenset(
+        name for name in names if name in optional | _makers(cls).keys() or _allows_none(hints.get(name))
+    )
+    return RowType(
+        schema,
+        typing.cast(Form, form),
+        cls,
+        optional,
+        may_lack=may_lack,
+        required=frozenset(names) - may_lack,
+    )
+
+
+def _makers(cls: Any) -> dict[str, Callable[[], Any]]:
+    """Return what makes the defaults of a class's fields; a TypedDict has none."""
+    if not dataclasses.is_dataclass(cls):
+        return {name: repeat(value).__next__ for name, value in getattr(cls, "_field_defaults", {}).items()}
+    return {
+        field.name: repeat(field.default).__next__
+        if field.default_factory is dataclasses.MISSING
+        else field.default_factory
+        for field in dataclasses.fields(cls)
+        if not (field.default is dataclasses.MISSING is field.default_factory)
+    }
+
+
+def source_type(row: RowType, source: str, *, strict: bool) -> RowType:
+    """Return the type of a source's rows: what they may leave out, and what they get instead."""
+    if row.form == "dataclass" and row.cls is not None:
+        computed = [field.name for field in dataclasses.fields(row.cls) if not field.init]
+        if computed:
+            raise FlowError(
+                f"source {source!r}: the field {computed[0]!r} of {row.cls.__name__} cannot be given (init=False), so "
+                f"no row could be made of what is read; make it a property"
+            )
+    found = []
+    for name, make in _makers(row.cls).items():
+        value, kind = None, row.schema.field(name).type
+        try:
+            value, again = make(), make()
+            column_of([value], kind)
+        except Exception as error:
+            raise FlowError(
+                f"source {source!r}: the default of the field {name!r} does not fit its type, {kind}: "
+                f"{str(error).splitlines()[0]}"
+            ) from None
+        # What is another one each time would differ when a run is repeated: the field is null then.
+        if value is not None and (again is value or again == value):
+            found.append((name, value))
+    return dataclasses.replace(row.lenient(strict=strict), defaults=tuple(found))
+
+
+def _allows_none(annotation: Any) -> bool:
+    if typing.get_origin(annotation) in (typing.Annotated, typing.NotRequired, typing.Required):
+        return _allows_none(typing.get_args(annotation)[0])
+    return type(None) in typing.get_args(annotation)
 
 
 def _optional(cls: Any) -> frozenset[str]:
@@ -139,7 +202,6 @@ def _optional(cls: Any) -> frozenset[str]:
 
 
 def return_annotation(function: Callable[..., Any]) -> Any:
-    """Return what a function is annotated to return, or None."""
     target: Any = function if not isinstance(function, partial) else function.func
     if not isinstance(target, (types.FunctionType, types.MethodType, type)):
         target = type(target).__call__  # an object that can be called
@@ -165,7 +227,7 @@ def infer_row_type(rows: Sequence[Row]) -> RowType | None:
 
 
 def _fits(row: RowType, values: Sequence[Row]) -> bool:
-    """Tell whether bare values fit their type: a Python integer may be larger than any of Arrow's."""
+    """Tell whether bare values fit their type: a Python integer may be too large for Arrow."""
     try:
         row.encode(values)
     except RowTypeError:

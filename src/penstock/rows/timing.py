@@ -93,7 +93,7 @@ def signed_ticks(duration: Duration, operator: str, option: str) -> tuple[Ticks,
 
 
 def same_unit(duration: Duration, kind: Unit, operator: str, option: str) -> Ticks:
-    """Read a duration that must have the unit of another; nothing has every unit."""
+    """Read a duration that must have the unit of another; 0 fits every unit."""
     amount, unit = ticks(duration, operator, option)
     if unit != kind and amount != 0:
         raise FlowError(
@@ -147,7 +147,7 @@ def column_ticks(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def kind_of(data_type: pa.DataType) -> TimeKind | None:
-    """Tell whether a field can hold event time."""
+    """Return what the times in a field are; None where it can hold none."""
     if pa.types.is_timestamp(data_type):
         return "naive timestamp" if data_type.tz is None else "timestamp"
     if pa.types.is_date(data_type):

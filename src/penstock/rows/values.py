@@ -1,13 +1,15 @@
-"""Python values as a column of Arrow's and back, exactly or not at all; and values as they are at one moment."""
+"""Python values as an Arrow column and back, exactly or not at all; and values as they are at one moment."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime as dt
 import marshal
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from itertools import repeat
 from operator import add, attrgetter, index
 from typing import Any
@@ -19,13 +21,31 @@ import pyarrow as pa
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
-_MARSHALLED = np.dtype([("kind", "u1"), ("number", "<i4")])
+_MARSHALLED: dict[type | None, tuple[str, str]] = {int: ("i", "<i4"), float: ("g", "<f8")}
 
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
+class PickledFields:
+    """Base of dataclasses with cached properties: they pickle their fields, and what is cached is made anew."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def row_fields(row: Any) -> dict[str, Any] | None:
+    """Return the fields of a row of any form, a dict as it is; None for a value without any."""
+    if isinstance(row, dict):
+        return row
+    if hasattr(row, "_fields"):
+        return dict(zip(row._fields, row, strict=True))
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    return dict(row) if isinstance(row, Mapping) else None
+
+
 def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Make a column, refusing what would lose something: Arrow by itself makes the integer 1 of 1.5."""
+    """Make a column, refusing what would lose something: by default Arrow makes the integer 1 of 1.5."""
     if pa.types.is_integer(kind):
         return _integers(values, kind)
     leaf = kind
@@ -45,10 +65,18 @@ def _integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return whole if kind == pa.int64() else whole.cast(kind)
 
 
-def comes_back(values: Sequence[Any], kind: type | None) -> bool:
-    """Tell whether a column would give back the same values."""
-    if kind is int and _are_short(values):
+def come_back(values: list[Any], kinds: tuple[type | None, ...]) -> bool:
+    """Tell whether columns of these kinds would give back the same values: those of one row after the other."""
+    width = len(kinds)
+    if width > 1 and _are_numbers(values, kinds):
         return True
+    columns = [values] if width == 1 else [values[number::width] for number in range(width)]
+    return all(
+        _are_numbers(each, (kind,)) or _comes_back(each, kind) for each, kind in zip(columns, kinds, strict=True)
+    )
+
+
+def _comes_back(values: list[Any], kind: type | None) -> bool:
     if kind is None or list(map(type, values)).count(kind) != len(values):
         return False
     if kind is dt.datetime:  # of zones that are equal, only one comes back
@@ -61,20 +89,35 @@ def comes_back(values: Sequence[Any], kind: type | None) -> bool:
     return kind is not str or all(map(str.isascii, values))
 
 
-def _are_short(values: Any) -> bool:
-    """Tell whether all values are integers, none of a subclass, of 32 bits: with one look at each, by `marshal`.
+def _are_numbers(values: list[Any], kinds: tuple[type | None, ...]) -> bool:
+    """Tell whether all values are floats, or integers of 32 bits, as said, and none of a subclass: by `marshal`.
 
-    It writes a list as five bytes, then each such integer as its kind and four bytes, and everything else otherwise.
+    It looks once at each: it writes a list as five bytes, then each such value as its kind and so many bytes, and
+    everything else otherwise.
     """
-    if not values or type(values[0]) is not int or values[0].bit_length() > 31:
-        return False  # most columns are alike from the first value on
+    written_as = _written_as(kinds)
+    if written_as is None or not values:
+        return False
+    first = values[: len(kinds)]  # most columns are alike from there on
+    if tuple(map(type, first)) != kinds or any(type(v) is int and v.bit_length() > 31 for v in first):
+        return False
     try:
         written = marshal.dumps(values, 2)
     except ValueError:
         return False
-    if len(written) != 5 + _MARSHALLED.itemsize * len(values):
+    if len(written) * len(kinds) != 5 * len(kinds) + written_as.itemsize * len(values):
         return False
-    return bool((np.frombuffer(written, _MARSHALLED, offset=5)["kind"] == ord("i")).all())
+    found = np.frombuffer(written, written_as, offset=5)
+    return all((found[f"kind{n}"] == ord(_MARSHALLED[kind][0])).all() for n, kind in enumerate(kinds))
+
+
+@cache
+def _written_as(kinds: tuple[type | None, ...]) -> np.dtype[Any] | None:
+    """Return how the numbers of a row are written, None where not all kinds are numbers."""
+    if not _MARSHALLED.keys() >= set(kinds):
+        return None
+    fields = [((f"kind{n}", "u1"), (f"value{n}", _MARSHALLED[kind][1])) for n, kind in enumerate(kinds)]
+    return np.dtype([field for pair in fields for field in pair])
 
 
 def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

@@ -81,7 +81,6 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
             _, old = _stages.popitem(last=False)
             for calling in old.callings.values():
                 calling.close()
-        _settle()
     context = TaskContext.get()
     number = context.partitionId() if context is not None else 0
     levels = range(stages.last + 1) if spec.solo else [level]
@@ -107,39 +106,31 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
             gc.enable()
 
 
-@cache  # once: what comes later may go again
-def _settle() -> None:
-    """Put aside what is loaded by now, for it stays.
-
-    PySpark collects cycles behind each task, and looks at every object of every module for that: longer than a small
-    task takes, and the worker is not free before.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 class PutAside:
-    """Keep the cycle collector from looking at the state of all keys after each task.
+    """Keep the cycle collector from looking at what stays: modules, flows, and the states of many keys.
 
-    A dict that got one new state is looked at as a whole: some 0.1 us for each key that it has, twice in each epoch.
-    What is put aside is not looked at; should it become rubbish in a cycle, it goes when all is looked at, which is
-    every now and then.
+    PySpark collects cycles after each task, and looks at every object for that: with what a flow imports as it goes on,
+    longer than a small task takes, and the worker is not free before. A dict that got one new state is looked at as a
+    whole: some 0.1 us for each key that it has. What is put aside is not looked at. Should it become rubbish in a
+    cycle, it goes when all is looked at: ever more seldom, or every now and then where states are put aside, too.
     """
 
     MANY, EVERY = 100_000, 64
-    """From so many keys on; all is looked at after so many tasks."""
+    """From so many keys on states are put aside after each task; all is looked at after so many."""
 
     def __init__(self) -> None:
-        self._tasks = 0
+        self._tasks, self._next = 0, 1
 
     def after_task(self, keys: int) -> None:
         """Put aside what is there by now; `keys` have states that are objects."""
-        if keys < self.MANY:
-            return
         self._tasks += 1
-        if self._tasks % self.EVERY == 0:
-            gc.unfreeze()  # PySpark looks at all behind the task
-        else:
+        if self._tasks >= self._next or (keys >= self.MANY and self._tasks % self.EVERY == 0):
+            while self._next <= self._tasks:
+                self._next *= 4
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        elif keys >= self.MANY:
             gc.collect(1)  # what the task left is young
             gc.freeze()
 

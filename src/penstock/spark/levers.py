@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.elastic.base import Action
+from penstock.elastic.climb import GRAIN, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.epoch_rows import EpochRows, IntakeStatistics
 from penstock.elastic.epoch_tasks import EpochStatistics, EpochTasks
 from penstock.elastic.epochs import (
@@ -16,7 +17,6 @@ from penstock.elastic.epochs import (
     PaceStatistics,
     WorkStatistics,
 )
-from penstock.elastic.levels import GRAIN, WaitingConcurrency, WaitingStatistics
 from penstock.elastic.pilot import Lever, NextEpoch, Period
 from penstock.elastic.shard_balance import HotKey, ShardKeys, ShardStatistics, calm_balance, imbalance
 from penstock.operators.stateless import PerRow, most_in_flight
@@ -37,8 +37,10 @@ FIRST_ROWS = 100_000
 LEAST_ROWS = 100
 WARM_EPOCHS = 4
 """The first epochs wait for the JVM's compiler and for Python workers to start: their times say nothing."""
-LEAST_GAIN = 0.01
-"""Seconds of an epoch that the busiest task must exceed the mean by before shards move."""
+LEAST_WORK = 0.01
+"""Seconds that an operator's shards must take in an epoch to be shared out by what they took."""
+LEAST_GAIN = 0.002
+"""Seconds of an epoch that the busiest task must exceed the mean by before shards move: less may be noise."""
 BALANCE = calm_balance(LEAST_GAIN)
 
 
@@ -235,7 +237,7 @@ class ShardsLever(Lever):
     @property
     def is_heavy(self) -> bool:
         """Whether the operator has work that is worth sharing out by what its shards took."""
-        return sum(self._loads.loads) > LEAST_GAIN
+        return sum(self._loads.loads) > LEAST_WORK
 
     def observe(self, done: FlowStats) -> None:
         self._loads.add(done.operators[self.operator].shards)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
-from typing import IO, Any, Protocol
+from functools import partial, reduce
+from typing import IO, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -155,6 +155,12 @@ def threads_of(master: str) -> int:
     return 1 if found is None else (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
 
 
+Job: TypeAlias = tuple[Any, list[Any]]
+"""The RDD to collect, and the shuffles before it."""
+Following: TypeAlias = tuple[Any, Callable[[], Job]]
+"""What an epoch is for (the flow, and the tasks of each level), and what makes it."""
+
+
 class ByteShuffles:
     """Run epochs over RDDs of bytes.
 
@@ -179,6 +185,8 @@ class ByteShuffles:
         self._functions: dict[tuple[bytes, int, bool, int], Any] = {}
         self._first: dict[tuple[bytes, bool, int], Any] = {}
         """The level that reads, made for a flow, as the last one or not, and a number of tasks."""
+        self._ahead: tuple[Any, Job] | None = None
+        """The next epoch, with what it is for."""
         self._sweeper = ThreadPoolExecutor(1, "penstock-sweep")
         self._swept: Future[None] = Future()
         self._swept.set_result(None)
@@ -190,28 +198,12 @@ class ByteShuffles:
     ) -> Iterable[tuple[int, Any]]:
         assert not frames, "rows of a DataFrame need a DataFrame"
         self._swept.result()
-        last = 0 if spec.solo else len(spec.tasks) - 1
-        made, shuffles = None, []
-        for level in range(last + 1):
-            tasks = 1 if spec.solo else spec.tasks[level] if level else len(spec.splits)
-            first = self._first.get((packed, last == 0, tasks)) if level == 0 else None
-            if first is None or level == last:
-                # A call into the JVM each, a fraction of a millisecond: whoever opens Spark's page can read it.
-                self._context.setLocalProperty(STAGE, solo_label(labels) if spec.solo else labels[level])
-            if first is None:
-                functions = [self._function(packed, level, level == last, timings, task) for task in range(tasks)]
-                made = self._union(
-                    [self._python_rdd(self._input(made, n, tasks), f, False, False) for n, f in enumerate(functions)]
-                )
-                made = made if level == last else self._pairs(made).asJavaPairRDD()
-            if level == 0:
-                # What nothing is before is the same in each epoch; after a shuffle all is new.
-                made = self._first[packed, last == 0, tasks] = made if first is None else first
-            if level < last:
-                assert made is not None
-                shuffles.append(made.partitionBy(self._by_number(spec.tasks[level + 1], 0)))
-                made = self._values_of(shuffles[-1]).rdd()
-        assert made is not None
+        tasks = (1,) if spec.solo else (len(spec.splits), *spec.tasks[1:])
+        named = [solo_label(labels)] if spec.solo else labels
+        make, last = partial(self._job, packed, tasks, timings, named), len(tasks) - 1
+        ahead, self._ahead = self._ahead, None
+        made, shuffles = make() if ahead is None or ahead[0] != (packed, tasks) else ahead[1]
+        self._context.setLocalProperty(STAGE, named[last])
         shared = self._shared() if last else None
         packed_spec = pickle.dumps(replace(spec, shared=shared))
         # Rows from the driver may be in it. Properties are copied for each task and logged; a file is not.
@@ -225,7 +217,26 @@ class ByteShuffles:
                 self._context.setLocalProperty(STAGE, None)
             if file is not None:
                 file.close()
-            self._sweep_aside(shuffles, shared)
+            self._sweep_aside(shuffles, shared, ((packed, tasks), make))
+
+    def _job(self, packed: bytes, tasks: tuple[int, ...], timings: Any, labels: list[str]) -> Job:
+        """Make the RDDs of an epoch with so many tasks on each level: some fifty calls into the JVM."""
+        made, shuffles, last = self._first.get((packed, len(tasks) == 1, tasks[0])), [], len(tasks) - 1
+        for level in range(last + 1):
+            if level or made is None:
+                self._context.setLocalProperty(STAGE, labels[level])
+                each = range(tasks[level])
+                functions = [self._function(packed, level, level == last, timings, task) for task in each]
+                inputs = [self._input(made, task, tasks[level]) for task in each]
+                made = self._union([self._python_rdd(inputs[n], functions[n], False, False) for n in each])
+                made = made if level == last else self._pairs(made).asJavaPairRDD()
+            if level == 0:
+                # What nothing is before is the same in each epoch; after a shuffle all is new.
+                self._first[packed, last == 0, tasks[0]] = made
+            if level < last:
+                shuffles.append(made.partitionBy(self._by_number(tasks[level + 1], 0)))
+                made = self._values_of(shuffles[-1]).rdd()
+        return made, shuffles
 
     def close(self) -> None:
         """Wait until what the last epoch left is gone, and end the thread: whoever keeps a run does not keep that."""
@@ -237,19 +248,22 @@ class ByteShuffles:
             return tempfile.mkdtemp(prefix="penstock-", dir=self._directory)
         return None
 
-    def _sweep_aside(self, shuffles: list[Any], shared: str | None) -> None:
-        """Have the files of an epoch removed: nobody is to wait for that."""
+    def _sweep_aside(self, shuffles: list[Any], shared: str | None, following: Following | None = None) -> None:
+        """Have the files of an epoch removed, and the next one like it prepared: nobody is to wait for that."""
         try:
-            self._swept = self._sweeper.submit(self._sweep, shuffles, shared)
+            self._swept = self._sweeper.submit(self._sweep, shuffles, shared, following)
         except RuntimeError:  # closed, or the main thread has ended, and pools with it, and another one runs the flow
             self._sweep(shuffles, shared)
 
-    def _sweep(self, shuffles: list[Any], shared: str | None) -> None:
-        """Remove the files of an epoch.
+    def _sweep(self, shuffles: list[Any], shared: str | None, following: Following | None = None) -> None:
+        """Remove the files of an epoch, once what is `following` is prepared.
 
         Those of shuffles would stay until the JVM happens to collect what refers to them. One by one: Spark's own way
         goes through each task of each level for each of the next.
         """
+        if following is not None:
+            with suppress(Exception):  # the next epoch says what is wrong
+                self._ahead = (following[0], following[1]())
         if shared is not None:
             shutil.rmtree(shared, ignore_errors=True)
         with suppress(Exception):  # a Spark that is gone has nothing to clean

@@ -6,7 +6,7 @@ there is never changed. A driver that takes over writes an entry first, in which
 the name under which the driver before it would commit, which therefore cannot any more.
 
 An epoch's intent is written before anything of it is delivered, so that a crash can run the same epoch again. Names of
-intents and of state files carry the fence, so that what an old driver still writes is in nobody's way; everything that
+intents and of state files carry the fence, so that what an old driver still writes does no harm; everything that
 no entry that is kept names is rubbish.
 """
 
@@ -55,7 +55,6 @@ class ShardIndex:
         return sum(sum(sizes) for sizes in self.sizes.values())
 
     def files(self) -> list[str]:
-        """Return the names of all files, sorted."""
         return sorted({name for chain in self.chains.values() for name in chain})
 
     def to_json(self) -> Json:
@@ -138,8 +137,6 @@ _LOGGED = {each.name for each in fields(Position)} - {"entry", "fence", "base", 
 
 
 class Checkpoint:
-    """The place of one run."""
-
     def __init__(self, path: str, store: Store | None = None) -> None:
         self.path = path
         self.store = store or open_store(path)
@@ -154,16 +151,16 @@ class Checkpoint:
         """Return the description; make it where the checkpoint is new."""
         entries = self.entries()
         try:
-            found = self.description()
+            description = self.description()
         except DamagedError:
             raise self._lost_description() from None
-        if found is None:
+        if description is None:
             if entries:
                 raise self._lost_description()
             self.store.write_new("flow.json", {**identity, "id": uuid.uuid4().hex})
-            found = self.description()
-        assert found is not None
-        return found
+            description = self.description()
+        assert description is not None
+        return description
 
     def _lost_description(self) -> CheckpointError:
         return CheckpointError(
@@ -205,23 +202,23 @@ class Checkpoint:
 
     def epochs(self) -> dict[int, Json]:
         """Return the committed epochs whose state can be read, ascending, each with its entry of the log."""
-        found: dict[int, Json] = {}
+        readable: dict[int, Json] = {}
         for body in self.history(self.latest().entry, whole=False):
             epoch = body["epoch"]
-            if epoch < 1 or epoch <= max(found, default=epoch) - RETAIN:
+            if epoch < 1 or epoch <= max(readable, default=epoch) - RETAIN:
                 break
-            found.setdefault(epoch, body)
-        return dict(sorted(found.items()))
+            readable.setdefault(epoch, body)
+        return dict(sorted(readable.items()))
 
     def offsets(self, position: Position) -> list[Json]:
         """Return the committed offsets that are needed to restore the sources, oldest first."""
         if position.epoch == 0:
             return []
-        found: list[Json] = []
+        logged: list[Json] = []
         for body in self.history(position.entry, position.fence):
-            found.append(body["offsets"])
+            logged.append(body["offsets"])
             if body["offsets_full"]:
-                return list(reversed(found))
+                return list(reversed(logged))
         raise CheckpointError(
             f"{self.path}: an entry of the log (epochs/) that is needed to know what was read is missing; restore it "
             f"from a copy, or start with a new checkpoint"
@@ -351,7 +348,7 @@ class Checkpoint:
         """Remove what no entry that is kept names, of this driver and of those before it.
 
         `check` raises where another driver has taken over. What cannot be read ends the cleaning, before or after it
-        has removed rubbish; what is damaged keeps all files of state, because nobody knows which it names.
+        has removed rubbish; what is damaged keeps all files of state, because it is not known which it names.
         """
         check()
         needed, named = self._needed(position)

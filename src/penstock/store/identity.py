@@ -26,7 +26,7 @@ def identity_of(plan: Plan) -> Json:
         "shards": plan.shards,
         "sources": {node.name: _describe_source(node) for node in plan.sources},
         "operators": {node.name: {**_describe(node), "place": _place(plan, node)} for node in plan.keyed},
-        "sinks": {node.name: found for node in plan.sinks if (found := _describe_sink(plan, node)) is not None},
+        "sinks": {node.name: described for node in plan.sinks if (described := _describe_sink(plan, node)) is not None},
     }
 
 

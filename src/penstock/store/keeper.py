@@ -10,7 +10,7 @@
     clean     remove what no entry names any more
 
 The fence is compared by the put itself: an older driver's name for its next entry is taken. Whatever a driver does
-before it has put its entry is seen by nobody but the sinks that are called at least once. So the intent, too, has time
+before it has put its entry is seen only by the sinks that are called at least once. So the intent, too, has time
 until then: it is brought down to the disk while the epoch's job runs, and an epoch that dies before may be cut anew.
 """
 
@@ -68,7 +68,6 @@ class Keeper:
 
     @property
     def fence(self) -> int:
-        """Return this driver's number."""
         return self.lease.fence
 
     def acquire(self) -> None:
@@ -98,7 +97,7 @@ class Keeper:
         named = named_directories(position.waiting, position.staged)
         publication.publish(position.staged)
         if publication.drop_visible(position.waiting, position.epoch):
-            # Without an entry readers would look for what is gone; after it nobody will make it visible again.
+            # Without an entry readers would look for what is gone; after it nothing will make it visible again.
             self._sync(publication.unsynced(None, ()))
             self.checkpoint.commit(position, self.fence, {}, False, {})
         self.roll(position, None)
@@ -109,7 +108,6 @@ class Keeper:
         return position
 
     def offsets(self, position: Position) -> list[Json]:
-        """Return the committed offsets that are needed to restore the sources, oldest first."""
         try:
             return self.checkpoint.offsets(position)
         except CheckpointError:
@@ -215,7 +213,7 @@ class Keeper:
         """Have a directory of files written, unless it was before: `write` is called with where.
 
         Of several drivers the first to put its note counts, and each writes to a place with its own number: what one
-        that was thought dead still writes is in nobody's way.
+        that was thought dead still writes does no harm.
         """
         store, (directory, last) = self.checkpoint.store, _split(name)
         if store.exists(f"{name}/_SUCCESS"):

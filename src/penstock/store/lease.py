@@ -78,25 +78,25 @@ class Lease:
             self._renewer.start()
 
     def holder(self) -> dict[str, Any] | None:
-        """Return what the driver that has the lease says of itself; None where nobody alive has it."""
+        """Return what the driver that has the lease says of itself; None where no driver that lives has it."""
         for _ in range(ATTEMPTS):
             numbers = self._numbers()
             if not numbers:
                 return None
             name = self._name(numbers[-1])
             try:
-                found = self._store.read(name)
+                body = self._store.read(name)
             except DamagedError:
                 raise CheckpointError(
                     f"{self._store.path(name)} is damaged, so that nobody can tell whether a driver lives; make sure "
                     f"that none does, and remove the file"
                 ) from None
-            if found is not None:  # else a driver with a higher number has removed it in between
-                return found if self._alive(found) else None
+            if body is not None:  # else a driver with a higher number has removed it in between
+                return body if self._alive(body) else None
         raise LeaseError(f"the lease of {self._store.root} changes hands all the time; stop the other drivers")
 
     def is_mine(self) -> bool:
-        """Tell whether nobody has taken over."""
+        """Tell whether no other driver has taken over."""
         return bool(self.fence) and self._numbers()[-1:] == [self.fence]
 
     def check(self) -> None:
@@ -105,7 +105,6 @@ class Lease:
             raise self.lost()
 
     def lost(self) -> LeaseError:
-        """Return the refusal to go on."""
         return LeaseError(
             f"another driver has taken over the checkpoint {self._store.root}, because this one was not seen for "
             f"{self._expire:.0f} s; this one stops without writing anything more"

@@ -1,7 +1,7 @@
 """Objects below one place, by name: put, put if absent, get, list, delete, publish.
 
 What is *absent* is an answer (None, False, an empty list); what *failed* is not: it is tried again for a while and
-then raised as `StorageError`, so that nobody can take the one for the other. Puts appear whole or not at all.
+then raised as `StorageError`, so that one is never taken for the other. Puts appear whole or not at all.
 
 Documents are small objects of JSON with a checksum: one that is damaged is neither absent nor to be trusted.
 """
@@ -28,7 +28,7 @@ from penstock.errors import FINAL_FIXES, CheckpointError, StorageError
 PATIENCE_SECONDS = 30.0
 """How long a failing operation is tried again."""
 GRACE_SECONDS = 3600.0
-"""An unfinished file is nobody's once it is that old."""
+"""An unfinished file belongs to no driver once it is that old."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _REACHABLE = (
     "nothing that was committed is lost: see that the place can be reached and written, and start again with the same "
@@ -81,7 +81,7 @@ class Store(ABC):
         """Write an object if there is none; tell whether this content is what is kept under the name.
 
         Of several who try, one succeeds. A write that took effect and was reported as failed is found by its content,
-        which must therefore be nobody else's.
+        which must therefore be its own.
         """
         if self._attempt("writing", name, lambda: self._put_new(name, content)):
             return True
@@ -115,12 +115,12 @@ class Store(ABC):
 
     def partitions(self, directory: str = "") -> list[str]:
         """Return the names in the directory of a sink, and the paths of what is in those of partitions."""
-        found = []
+        paths = []
         for name in self.names(directory.rstrip("/")):
-            found.append(f"{directory}{name}")
+            paths.append(f"{directory}{name}")
             if "=" in name and not name.startswith("epoch="):
-                found += self.partitions(f"{directory}{name}/")
-        return found
+                paths += self.partitions(f"{directory}{name}/")
+        return paths
 
     def exists(self, name: str) -> bool:
         """Tell whether there is an object or a directory of this name."""
@@ -149,7 +149,7 @@ class Store(ABC):
         """Bring the names in a directory down to the disk, where needed: of what others wrote, or was published."""
 
     def sweep(self, directory: str) -> None:  # noqa: B027
-        """Remove unfinished files that nobody will come to give their names."""
+        """Remove unfinished files that no driver will finish."""
 
     def unfinished(self, directory: str) -> list[str]:
         """Return the files of a directory that were never finished."""

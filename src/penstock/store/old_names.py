@@ -21,12 +21,22 @@ MOVED: dict[str, str] = {
 }
 """Modules by the names that they had once; with a dot at the end, all of a package. A name stays here for as long as
 there may be checkpoints that hold it."""
+_STOCKS = "penstock.lab.workloads.stock_exchange"
+MOVED |= {
+    f"{_STOCKS}.{old}": f"{_STOCKS}.{new}"
+    for new, names in {
+        "statistics": "moving_average volume_weighted_price composite_index candles volatility top_movers",
+        "events": "price_alarm circuit_breaker large_trade spread wash_trade",
+    }.items()
+    for old in names.split()
+}
 
 
 def current(module: str) -> str:
-    """Return what a module is called now."""
+    """Return what a module is called now, however often it was moved."""
     packages = (old for old in MOVED if old.endswith(".") and module.startswith(old))
-    return MOVED.get(module) or next((MOVED[old] + module.removeprefix(old) for old in packages), module)
+    now = MOVED.get(module) or next((MOVED[old] + module.removeprefix(old) for old in packages), module)
+    return now if now == module else current(now)
 
 
 class _Unpickler(pickle.Unpickler):

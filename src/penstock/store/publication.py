@@ -12,7 +12,6 @@ there is one; `used` are the directories of which nothing is needed any more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.clock import waiting_time
@@ -30,6 +29,7 @@ from penstock.store.rolling import (
     published_name,
     roll_name,
     staged_name,
+    visible,
 )
 
 OWNER = f"{OWN}/owner.json"
@@ -37,7 +37,6 @@ NOTE = "_roll.json"
 """What appears file by file, in the directory in which its parts were joined; written once it is committed."""
 AT_ONCE = Target("", 1, 1, 0.0)
 """For sinks that are gone from the flow."""
-_VISIBLE = re.compile(rf"epoch=(\d{{9}})(?:/.*)?|(?!{OWN}/).+=.*/part-(\d{{9}})-\d{{5}}\.\w+")
 _NOTHING: Json = {"source": "", "target": "", "names": [], "moves": [], "used": []}
 
 SinkFiles = tuple[Json, list[PartFile]]
@@ -94,7 +93,7 @@ class Publication:
         """Forget what waits for a sink and is visible: the entry that said so was damaged. Tell whether some was."""
         dropped = False
         paths = {sink: target.path for sink, target in self._targets.items()}
-        for sink, path in {**paths, **{sink: found["path"] for sink, found in waiting.items()}}.items():
+        for sink, path in {**paths, **{sink: kept["path"] for sink, kept in waiting.items()}}.items():
             store = self._store(path)
             self._finish(store, waiting[sink]["parts"][0][0] if sink in waiting else committed + 1)
             last = last_visible(store)
@@ -123,7 +122,7 @@ class Publication:
 
     def has_due(self, waiting: Mapping[str, Json], ahead: float | None) -> bool:
         """Tell whether something that waits should appear; see `stage`."""
-        return any(ahead is None or self._roll_of(sink).is_due(found, ahead) for sink, found in waiting.items())
+        return any(ahead is None or self._roll_of(sink).is_due(kept, ahead) for sink, kept in waiting.items())
 
     def interval(self) -> float:
         """Return how long ago this was last asked: about as far ahead as the next epoch is."""
@@ -136,21 +135,21 @@ class Publication:
         The next chance is so many seconds `ahead`; None for everything.
         """
         rolls: dict[str, Json] = {}
-        for sink, found in list(waiting.items()):
+        for sink, kept in list(waiting.items()):
             if self._ahead.get(sink) == epoch:
                 del waiting[sink]  # this very epoch is visible, with all that waited for it
-            elif ahead is None or self._roll_of(sink).is_due(found, ahead):
-                rolls[sink] = self._make_roll(sink, found, fence)
+            elif ahead is None or self._roll_of(sink).is_due(kept, ahead):
+                rolls[sink] = self._make_roll(sink, kept, fence)
                 del waiting[sink]
         self._ahead = {sink: last for sink, last in self._ahead.items() if last > epoch}
         return {"rolls": rolls} if rolls else None
 
-    def _make_roll(self, sink: str, found: Json, fence: int) -> Json:
-        files = self._roll_of(sink).roll(found, fence)
-        store, (first, last) = self._store(found["path"]), (found["parts"][0][0], found["parts"][-1][0])
-        used = sorted({staged_name(epoch, by) for epoch, by, _ in found["parts"]})
+    def _make_roll(self, sink: str, kept: Json, fence: int) -> Json:
+        files = self._roll_of(sink).roll(kept, fence)
+        store, (first, last) = self._store(kept["path"]), (kept["parts"][0][0], kept["parts"][-1][0])
+        used = sorted({staged_name(epoch, by) for epoch, by, _ in kept["parts"]})
         source, target = roll_name(first, fence), published_name(last)
-        roll = {"path": found["path"], "epoch": last, **_NOTHING}
+        roll = {"path": kept["path"], "epoch": last, **_NOTHING}
         if any(each.label for _, _, each in files) or not store.renames:
             moves = [[where, _final_name(name, each.label, last)] for where, name, each in files]
             return {**roll, "moves": moves, "used": [*used, source]}
@@ -162,8 +161,8 @@ class Publication:
 
     def begin(self, waiting: Mapping[str, Json], fence: int) -> None:
         """Join what waits so far, while something else is done."""
-        for sink, found in waiting.items():
-            self._roll_of(sink).begin(found, fence)
+        for sink, kept in waiting.items():
+            self._roll_of(sink).begin(kept, fence)
 
     # What appears -----------------------------------------------------------------------------------------------------
 
@@ -206,20 +205,22 @@ class Publication:
         Tasks wrote these: `added` has the path, the directory and the names. Where an earlier epoch was to be published
         is not looked up once there is a newer entry.
         """
-        found = dict(self._published)
+        directories = dict(self._published)
         self._published.clear()
         for path, directory, names in added:
-            found |= {(path, each): self._store(path) for each in _around(f"{directory}/{name}" for name in names)}
+            directories |= {
+                (path, each): self._store(path) for each in _around(f"{directory}/{name}" for name in names)
+            }
         for roll in rolls_of(staged).values():
             joined = [source for source, _ in roll["moves"] if "-roll." in source]
             joined += [f"{roll['source']}/{name}" for name in roll["names"]]
-            found |= {(roll["path"], each): self._store(roll["path"]) for each in _around(joined)}
-        return [(store, directory) for (_, directory), store in found.items()]
+            directories |= {(roll["path"], each): self._store(roll["path"]) for each in _around(joined)}
+        return [(store, directory) for (_, directory), store in directories.items()]
 
     def used(self) -> list[tuple[Store, str]]:
         """Return what may go once what was published is on the disk: it is this driver's to remove then."""
-        found, self._used = self._used, []
-        return found
+        used, self._used = self._used, []
+        return used
 
     def retain(self, committed: int, check: Callable[[], None]) -> None:
         """Remove the oldest files of sinks that keep only so much. `check` raises where another has taken over."""
@@ -242,8 +243,8 @@ def rolls_of(staged: Json | None) -> dict[str, Json]:
     if staged is None:
         return {}
     if "parts" not in staged:
-        found: dict[str, Json] = staged["rolls"]
-        return found
+        rolls: dict[str, Json] = staged["rolls"]
+        return rolls
     epoch, source = staged["epoch"], staged_name(staged["epoch"], staged["fence"])
     roll = {**_NOTHING, "epoch": epoch, "source": source, "target": published_name(epoch)}
     return {sink: {**roll, "path": path, "names": names} for sink, (path, names) in staged["parts"].items()}
@@ -251,8 +252,7 @@ def rolls_of(staged: Json | None) -> dict[str, Json]:
 
 def last_visible(store: Store) -> int:
     """Return the last epoch whose rows are visible in a sink's directory; 0 where there is none."""
-    found = map(_VISIBLE.fullmatch, store.partitions())
-    return max((int(each[1] or each[2]) for each in found if each is not None), default=0)
+    return max((each.epoch for each in map(visible, store.partitions()) if each is not None), default=0)
 
 
 def _final_name(name: str, label: str, epoch: int) -> str:
@@ -292,18 +292,18 @@ def clear_staging(store: Store, directory: str, fence: int, kept: Collection[str
 
 def named_directories(waiting: Mapping[str, Json], staged: Json | None) -> set[str]:
     """Return the paths of the staging directories that an entry of the log needs."""
-    found = {
+    directories = {
         f"{kept['path']}/{staged_name(epoch, fence)}" for kept in waiting.values() for epoch, fence, _ in kept["parts"]
     }
     depth = STAGING.count("/") + 2
     for roll in rolls_of(staged).values():
         names = [roll["source"], *roll["used"], *(source for source, _ in roll["moves"])]
-        found |= {f"{roll['path']}/{'/'.join(name.split('/')[:depth])}" for name in names}
-    return found
+        directories |= {f"{roll['path']}/{'/'.join(name.split('/')[:depth])}" for name in names}
+    return directories
 
 
 def _fence(name: str) -> int:
-    """Return the fence in the name of a staging directory; another name is nobody's to remove."""
+    """Return the fence in the name of a staging directory; a directory with another name is left alone."""
     last = name.rpartition(".")[2]
     return int(last) if name.startswith("epoch=") and last.isdigit() else 1 << 62
 

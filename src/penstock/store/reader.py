@@ -79,11 +79,11 @@ def compare(checkpoint: str, operator: str, before: int, after: int | None = Non
 def operators(checkpoint: str, epoch: int | None = None) -> list[OperatorState]:
     """Return the operators with state, with the number of their keys and the bytes that they take on disk."""
     number, body = _manifest(checkpoint, epoch)
-    found = []
+    states = []
     for name, index in body["state"].items():
         shards = ShardIndex.from_json(index)
-        found.append(OperatorState(name, number, sum(shards.keys.values()), shards.bytes(), len(shards.chains)))
-    return found
+        states.append(OperatorState(name, number, sum(shards.keys.values()), shards.bytes(), len(shards.chains)))
+    return states
 
 
 def values(checkpoint: str, operator: str, epoch: int | None = None) -> dict[Any, Any]:
@@ -113,18 +113,18 @@ def read(checkpoint: str, operator: str, epoch: int | None = None) -> pa.Table:
 
 def listed(checkpoint: str, operator: str, epoch: int | None = None) -> list[dict[str, Any]]:
     """Return the rows of `read` for people: tuples are tuples, whose parts need no names outside of a table."""
-    found = values(checkpoint, operator, epoch)
-    keys = _in_order(list(found))
-    rows = _table(found).to_pylist()
+    states = values(checkpoint, operator, epoch)
+    keys = _in_order(list(states))
+    rows = _table(states).to_pylist()
     return [
-        {"key": _tupled(row["key"], key), "value": _tupled(row["value"], found[key])}
+        {"key": _tupled(row["key"], key), "value": _tupled(row["value"], states[key])}
         for key, row in zip(keys, rows, strict=True)
     ]
 
 
-def _table(found: dict[Any, Any]) -> pa.Table:
-    keys = _in_order(list(found))
-    return pa.table({"key": _column(keys), "value": _column([_plain(found[key]) for key in keys])})
+def _table(states: dict[Any, Any]) -> pa.Table:
+    keys = _in_order(list(states))
+    return pa.table({"key": _column(keys), "value": _column([_plain(states[key]) for key in keys])})
 
 
 def _in_order(keys: list[Any]) -> list[Any]:
@@ -158,14 +158,13 @@ def _manifest(checkpoint: str, epoch: int | None) -> tuple[int, dict[str, Any]]:
 
 
 def _epochs(checkpoint: str) -> dict[int, dict[str, Any]]:
-    found = Checkpoint(checkpoint).epochs()
-    if not found:
+    readable = Checkpoint(checkpoint).epochs()
+    if not readable:
         raise CheckpointError(f"{checkpoint} is no checkpoint, or has no committed epoch yet")
-    return found
+    return readable
 
 
 def _plain(value: Any) -> Any:
-    """Turn tuples and records into what Arrow can hold."""
     fields = getattr(value, "_fields", None)
     if fields:
         return dict(zip(fields, map(_plain, value), strict=True))

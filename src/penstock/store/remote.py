@@ -1,6 +1,6 @@
 """Stores that are reached by a URI: object stores through `obstore`, which can put if absent, others as engines say.
 
-Only the driver needs this: tasks write objects whose names nobody else uses, through `pyarrow.fs`.
+Only the driver needs this: tasks write objects whose names no other task uses, through `pyarrow.fs`.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class ObjectStore(Store):
     def _list(self, directory: str) -> list[str]:
         import obstore
 
-        found = obstore.list_with_delimiter(self._store, directory or None)
-        paths = [item["path"] for item in found["objects"]] + list(found["common_prefixes"])
+        listed = obstore.list_with_delimiter(self._store, directory or None)
+        paths = [item["path"] for item in listed["objects"]] + list(listed["common_prefixes"])
         # pyarrow marks directories by empty objects of their name, which are nothing that is in them.
         inside = [path.strip("/") for path in paths if path.strip("/") != directory.strip("/")]
         return [path.rpartition("/")[2] for path in inside]
@@ -101,10 +101,10 @@ class ObjectStore(Store):
         """Return the paths of all objects: a request per thousand, where one per partition would take minutes."""
         import obstore
 
-        found = self._attempt(
+        paths = self._attempt(
             "listing", directory, lambda: [item["path"] for batch in obstore.list(self._store) for item in batch]
         )
-        return [path for path in found if path.startswith(directory)]
+        return [path for path in paths if path.startswith(directory)]
 
     def _exists(self, name: str) -> bool:
         import obstore

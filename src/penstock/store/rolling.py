@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.connectors.directory import Directory, Retain
 from penstock.connectors.paths import list_files, locate
@@ -36,8 +36,29 @@ log = logging.getLogger(__name__)
 
 File = tuple[str, int, float]
 """Name below the sink's directory, bytes, and when it was written, in seconds since 1970."""
-_DIRECTORY = re.compile(r"(epoch=(\d{9}))/[^/]+")
-_FILE = re.compile(r"(.+=.*/part-(\d{9})-\d{5}\.\w+)")
+_VISIBLE = re.compile(rf"(epoch=(\d{{9}}))(?:/[^/]+?(?:\.(\w+))?)?|(?!{OWN}/)((.+=.*)/part-(\d{{9}})-\d{{5}}\.(\w+))")
+
+
+class Visible(NamedTuple):
+    """What the name of a visible file says."""
+
+    unit: str
+    """What appeared with it, and goes with it: its directory, or itself in a partition."""
+    epoch: int
+    """The last one whose rows are in the file."""
+    label: str
+    """The directory of the partition; "" without any."""
+    format: str
+
+
+def visible(name: str) -> Visible | None:
+    """Read a name below a sink's directory; None for a file that is no epoch's. The directory alone will do, too."""
+    match = _VISIBLE.fullmatch(name)
+    if match is None:
+        return None
+    if match[1]:
+        return Visible(match[1], int(match[2]), "", match[3] or "")
+    return Visible(match[4], int(match[6]), match[5], match[7])
 
 
 @dataclass(frozen=True)
@@ -272,9 +293,9 @@ class Retention:
         """Return what goes, oldest first: nothing of the newest epoch, and nothing that this run did not commit."""
         units: dict[str, Unit] = {}
         for name, size, written in self.files():
-            found = _DIRECTORY.fullmatch(name) or _FILE.fullmatch(name)
-            if found is not None and int(found[2]) <= committed:
-                unit = units.setdefault(found[1], Unit(found[1], int(found[2])))
+            says = visible(name)
+            if says is not None and says.epoch <= committed:
+                unit = units.setdefault(says.unit, Unit(says.unit, says.epoch))
                 unit.files, unit.bytes, unit.written = unit.files + 1, unit.bytes + size, max(unit.written, written)
         ordered = sorted(units.values(), key=lambda unit: (unit.epoch, unit.name))
         files, size = sum(unit.files for unit in ordered), sum(unit.bytes for unit in ordered)
@@ -302,7 +323,7 @@ def retention_of(sink: str, writer: Directory) -> Retention | None:
     root = locate(writer.path)[1].rstrip("/")
 
     def files() -> list[File]:
-        found = list_files(writer.path)
-        return [(locate(each.path)[1][len(root) + 1 :], each.size, each.modified / 1e9) for each in found]
+        listed = list_files(writer.path)
+        return [(locate(each.path)[1][len(root) + 1 :], each.size, each.modified / 1e9) for each in listed]
 
     return Retention(sink, writer.path, writer.retain, files)

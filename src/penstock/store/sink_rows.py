@@ -30,12 +30,10 @@ from penstock.rows.records import RowType
 from penstock.store.checkpoint import Checkpoint, Position
 from penstock.store.objects import DamagedError, Json, Store, open_store
 from penstock.store.publication import owner_of, rolls_of
-from penstock.store.rolling import staged_name
+from penstock.store.rolling import staged_name, visible
 
 LOOKS = 20
 """How often a reader looks again because files came and went."""
-_DIRECTORY = re.compile(r"()epoch=(\d{9})/[^/]+\.(\w+)")
-_FILE = re.compile(r"(.+=.*)/part-(\d{9})-\d{5}\.(\w+)")
 
 
 @dataclass
@@ -80,20 +78,20 @@ def _list(path: str) -> Listing:
     units: dict[str, dict[int, SinkUnit]] = {}
     root = locate(path)[1].rstrip("/")
     form = (owner or {}).get("format")
-    visible = set()
+    shown = set()
     # After the log was read: what it says is to appear may have appeared by now, and is then found here.
-    for found in retried(lambda: list_files(path), f"sink {path}: listing", path):
-        name = locate(found.path)[1][len(root) + 1 :]
-        match = _DIRECTORY.fullmatch(name) or _FILE.fullmatch(name)
-        if match is not None:
-            visible.add(name)
-            form = form or match[3]
-            _unit(units, match[1], int(match[2])).paths.append(found.path)
+    for file in retried(lambda: list_files(path), f"sink {path}: listing", path):
+        name = locate(file.path)[1][len(root) + 1 :]
+        says = visible(name)
+        if says is not None and says.format:
+            shown.add(name)
+            form = form or says.format
+            _unit(units, says.label, says.epoch).paths.append(file.path)
     waiting: Json | None = None
     if position is not None:
         roll = rolls_of(position.staged).get(str(sink), {"path": None})
         if roll["path"] == path:
-            _add_roll(store, units, roll, visible)
+            _add_roll(store, units, roll, shown)
         waiting = position.waiting.get(str(sink))
         if waiting is not None and waiting["path"] == path:
             first = waiting["parts"][0][0]
@@ -120,12 +118,12 @@ def _unit(units: dict[str, dict[int, SinkUnit]], label: str, epoch: int) -> Sink
     return units.setdefault(label, {}).setdefault(epoch, SinkUnit(epoch))
 
 
-def _add_roll(store: Store, units: dict[str, dict[int, SinkUnit]], roll: Json, visible: set[str]) -> None:
+def _add_roll(store: Store, units: dict[str, dict[int, SinkUnit]], roll: Json, shown: set[str]) -> None:
     """Add what was committed to appear and has not yet, from where it is."""
     moved = {target: source for source, target in roll["moves"]}
     appears = {f"{roll['target']}/{name}": f"{roll['source']}/{name}" for name in roll["names"]} or moved
     for target, source in appears.items():
-        if target not in visible:
+        if target not in shown:
             label = "" if target.startswith("epoch=") else target.rpartition("/")[0]
             before = moved.get(source)  # it gets the name of the directory that appears first
             where = source if before is None or not store.exists(before) else before

@@ -37,6 +37,8 @@ from penstock.store.old_names import unpickled
 _MAGIC = b"PSTK1\n"
 _BUFFER = 1 << 20
 """Bytes that are written at once: the blocks of many shards are small."""
+_KEPT_FILES = 64
+"""Files that a reader keeps, mapped where they are on a local disk."""
 
 
 @dataclass(frozen=True)
@@ -149,14 +151,14 @@ class FileReader:
     Those on a local disk are mapped: their pages are the system's, and the same for all processes.
     """
 
-    def __init__(self, root: str, keep: int = 64) -> None:
-        self._root, self._keep = root, keep
+    def __init__(self, root: str) -> None:
+        self._root = root
         self._files: OrderedDict[str, dict[tuple[str, int], tuple[bool, memoryview]]] = OrderedDict()
 
     def block(self, name: str, operator: str, shard: int) -> tuple[bool, memoryview]:
         if name not in self._files:
             self._files[name] = read_file(self._root, name)
-            while len(self._files) > self._keep:
+            while len(self._files) > _KEPT_FILES:
                 self._files.popitem(last=False)
         return self._files[name][operator, shard]
 
@@ -197,7 +199,6 @@ def put_table(store: Store, fence: int, table: pa.Table, known: str | None) -> s
 
 
 def is_kept(name: str, table: pa.Table) -> bool:
-    """Tell whether a table has the content that is kept under a name."""
     return _is(name, _serialized(table))
 
 
@@ -221,7 +222,7 @@ def _is(name: str, content: bytes | memoryview) -> bool:
 
 
 def _hash(*pieces: bytes | memoryview) -> str:
-    found = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for piece in pieces:
-        found.update(piece)
-    return found.hexdigest()
+        digest.update(piece)
+    return digest.hexdigest()

@@ -6,9 +6,7 @@ flow under every cut, restart, replay and refusal that an engine may inflict, an
 Penstock tests its own protocols with.
 """
 
-from penstock.testing.exact import assert_in_order, assert_same
-from penstock.testing.flows import run_list
-from penstock.testing.script import Script
+from penstock.testing.kit import Script, assert_in_order, assert_same, run_list
 from penstock.testing.torture import torture
 
 __all__ = ["Script", "assert_in_order", "assert_same", "run_list", "torture"]

@@ -69,7 +69,6 @@ class Stepped:
         self._perform = perform
 
     def refresh(self) -> None:
-        """Bring the comparable value up to date."""
         self.key = comparable(self.value)
 
     def read(self, name: str, look: Callable[[], Any], enabled: Callable[[], bool] | None = None) -> Any:
@@ -156,7 +155,7 @@ class SteppedTryLock(Stepped):
 
     def _give(self) -> None:
         if self._permits is not None:
-            assert self.value > 0, f"{self.name} was released by somebody who did not hold it"
+            assert self.value > 0, f"{self.name} was released by a thread that did not hold it"
             self.value -= 1
 
 

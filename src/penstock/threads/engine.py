@@ -31,11 +31,10 @@ from penstock.threads.batch import Header
 from penstock.threads.brakes import Brakes
 from penstock.threads.element import Element
 from penstock.threads.ingress import Cut, Cutter
-from penstock.threads.interpreter import fewer_collections, warn_of_gil
+from penstock.threads.interpreter import fewer_collections, warn_of_gil, weakly
 from penstock.threads.levers import (
-    CALM_POLLS,
+    FED_POLLS,
     FIRST_ROWS,
-    PIECES,
     BindingLever,
     CoresLever,
     FirstBatches,
@@ -43,6 +42,8 @@ from penstock.threads.levers import (
     ReplicasLever,
     batch_lever,
     in_flight_lever,
+    most_small,
+    pieces,
     pool_lever,
     waiting_operators,
     workers_lever,
@@ -113,7 +114,8 @@ class LocalEngine(Engine):
         self._lingers = self._gathers or bool(waiting)
         """Whether batches may be here for long without anybody working on them."""
         columns = any(map(by_columns, plan.keyed))
-        self._sizing = FirstBatches(self.set_batch_rows, waiting, columns) if options.batch_rows is None else None
+        own_size = options.batch_rows is None
+        self._sizing = FirstBatches(weakly(self.set_batch_rows), waiting, columns) if own_size else None
         self._cutter = Cutter(plan, options.batch_rows or FIRST_ROWS, tell_ends=options.end)
         # All sources from the start: a worker that reports goes through it while rows are read.
         self._backlogs: dict[str, int | None] = dict.fromkeys(node.name for node in plan.sources)
@@ -124,7 +126,7 @@ class LocalEngine(Engine):
         self._waited = 0.0
         self._rows_out: dict[str, int] = {}
         self._epochs = 0
-        self.element = Element(plan, self._publish, options.settings, clock=clock)
+        self.element = Element(plan, weakly(self._publish), options.settings, clock=clock)
         self._tables = LocalTables(self.element, plan, monotonic)
         self._told = self.statistics()
         self._next_report = self._told.at + REPORT_SECONDS
@@ -137,13 +139,14 @@ class LocalEngine(Engine):
         """What is found for single operators, by their names."""
         self._own_replicas: set[str] = set()
         """The operators whose replicas somebody has set."""
-        self.pilot = PilotThread(self.statistics, self._levers(), period=options.period)
+        self.pilot = PilotThread(weakly(self.statistics), self._levers(), period=options.period)
         if self._sizing is not None:
             self.pilot.begin(self._sizing)
 
     def _levers(self) -> list[Lever]:
         """Return what finds settings while the flow runs, in the order of its turns."""
         steer, target, found = self._options.steer, self._options.latency, list[Lever]()
+        ask = weakly(self.between_batches)
         # Whoever sets the number of workers comes first: all others wait until it has settled.
         if self._options.elastic:
             found.append(
@@ -155,12 +158,13 @@ class LocalEngine(Engine):
             found.append(BindingLever(self.element, self._options.binding.controller))
         if "cores" in steer:
             assert target is not None
-            found.append(CoresLever(self.element, self.between_batches, target, left_alone=self._own_replicas))
+            found.append(CoresLever(self.element, ask, target, left_alone=self._own_replicas))
         elif "replicas" in steer:
-            found.append(ReplicasLever(self.element, self.between_batches, left_alone=self._own_replicas))
+            found.append(ReplicasLever(self.element, ask, left_alone=self._own_replicas))
         found += self._steer_operators()
         if "batches" in steer:
-            found.append(batch_lever(self.set_batch_rows, self._batch_rows, target, self._size_no_more))
+            rows = weakly(self.set_batch_rows), weakly(self._batch_rows)
+            found.append(batch_lever(*rows, target, weakly(self._size_no_more)))
         return found
 
     def _steer_operators(self) -> list[Lever]:
@@ -173,7 +177,7 @@ class LocalEngine(Engine):
         self._steered = {name: lever for name, lever in self._steered.items() if name in there}
         for name in new:
             self._steered[name] = (
-                PartitionsLever(self.element, self.between_batches, name, self._options.name_keys)
+                PartitionsLever(self.element, weakly(self.between_batches), name, self._options.name_keys)
                 if name in keyed
                 else in_flight_lever(self.element, name)
             )
@@ -252,6 +256,7 @@ class LocalEngine(Engine):
         if self.element.error is not None:
             raise self.element.error
         self._tell()
+        self._listener = lambda stats: None  # who has this engine, and would be kept by it
 
     def _feeds(self) -> dict[str, Feed]:
         return {node.name: node.operator.reader.feed(node.name, monotonic, aligned=True) for node in self._plan.sources}
@@ -263,7 +268,7 @@ class LocalEngine(Engine):
 
     def _loop(self, feeds: dict[str, Feed]) -> None:
         open_sources = list(feeds)
-        (idle, longest), calm = IDLE_SECONDS, 0
+        (idle, longest), fed = IDLE_SECONDS, FED_POLLS
         while open_sources and not self._stop.is_set():
             self._make_changes()
             self._tables.refresh()
@@ -275,8 +280,8 @@ class LocalEngine(Engine):
             ]
             slices = self._poll({name: feeds[name] for name in asked})
             ended = [name for name in asked if name not in slices and feeds[name].exhausted()]
-            calm = CALM_POLLS if asked and not slices else max(0, calm - 1)
-            self._cutter.pieces = PIECES if calm and self._options.batch_rows is None else 1
+            fed = 0 if asked and not slices else fed + 1
+            self._cutter.pieces = pieces(fed) if self._options.batch_rows is None else 1
             rows, taken = 0, bool(slices)
             for cut in self._cuts(slices, ended, open_sources):
                 rows, taken = rows + cut.count, True
@@ -289,7 +294,7 @@ class LocalEngine(Engine):
                 continue
             if rows < self._cutter.batch_rows and not self._gathers:
                 # Rows that come meanwhile go together: many small batches in a queue would make all of them late.
-                self.element.await_fewer_than(max(1, self.element.model.active))
+                self.element.await_fewer_than(most_small(self.element.model.active, self._cutter.size))
             if not taken and not ended:
                 self._outputs.tick()
                 began = perf_counter()

@@ -87,7 +87,8 @@ class Cutter:
         """The time of day that was told last."""
 
     @property
-    def _size(self) -> int:
+    def size(self) -> int:
+        """Rows of the next batch, at most."""
         rows = max(1, self.batch_rows // self.pieces)
         return min(rows, self.most_rows or rows)
 
@@ -221,7 +222,7 @@ class Cutter:
                 for port, chunk, parts in chunks:
                     start = 0
                     while start < len(chunk):
-                        stop = min(start + self._size, len(chunk))
+                        stop = min(start + self.size, len(chunk))
                         some = None if parts is None else parts[start:stop]
                         given = [Given(name, port, chunk.slice(start, stop), some)]
                         failure = self._failure(given)
@@ -349,7 +350,7 @@ class Cutter:
         starts = np.cumsum([0, *(len(each.chunk) for each in given)])
         start = 0
         while start < len(order):
-            stop = min(start + self._size, len(order))
+            stop = min(start + self.size, len(order))
             taken = np.sort(order[start:stop])
             some = []
             for number, each in enumerate(given):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import gc
 import importlib.machinery
 import logging
+import math
 import subprocess
 import sys
 import sysconfig
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import ParamSpec, TypeVar
 
 from penstock.clock import perf_counter
 from penstock.order.threads import gil_enabled
 
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PROBE = """
 import importlib, sys
@@ -74,10 +79,31 @@ def first_with_gil(names: Sequence[str]) -> str | None:
     return made.stdout.strip() or None
 
 
-COLLECT_EVERY = 100_000
+def weakly(method: Callable[P, T]) -> Callable[P, T]:
+    """Return a method that does not keep its object, for what this object keeps: both go when nobody else has it.
+
+    What a flow came to goes with its engine then, and not when the collector next looks at all objects.
+    """
+    found = weakref.WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        kept = found()
+        assert kept is not None
+        return kept(*args, **kwargs)
+
+    return call
+
+
+COLLECT_EVERY = 20_000
 """Objects that may be made before the cycle collector looks for cycles, while a flow runs; at least."""
+COLLECT_ALL_EVERY = 100_000
+"""The same where it looks at all objects, and not at the young ones alone."""
 MOST_SHARE = 0.02
 """The part of the time that looking may take where there are next to no cycles."""
+MOST_STEPS = 16.0
+"""How many times as many objects may be made as before the look."""
+MOST_OBJECTS = 2**25
+"""The interpreter counts with 32 bits, and up to forty times as many."""
 MANY_CYCLES = 0.1
 """Cycles are many from this part of the objects on that were made since the last look."""
 
@@ -85,21 +111,45 @@ MANY_CYCLES = 0.1
 def next_look(every: int, least: int, found: int, took: float, since: float) -> int:
     """Return how many objects may be made until the collector looks again.
 
-    Twice as many as the last time if it found next to nothing and took long: what is there is in use, and where rows
-    are kept it is more each time. Without a GIL the collector looks at all objects, and nobody runs meanwhile.
+    If it found next to nothing, so many that what it took would have been the share that it may take: what is there is
+    in use, and where rows are kept it is more each time. Without a GIL the collector looks at all objects, and nobody
+    runs meanwhile, so that each worker that there is waits as long.
     """
     if found > MANY_CYCLES * every:
         return least
-    return min(2 * every, 2**30) if took > MOST_SHARE * since else every
+    steps = took / (MOST_SHARE * since) if since > 0 else MOST_STEPS
+    return min(math.ceil(every * min(max(1.0, steps), MOST_STEPS)), MOST_OBJECTS)
+
+
+def pass_over() -> bool:
+    """Have young objects count as old ones, which the collector looks at by far less often, without a look at them.
+
+    False where it was told never to look at some objects: it would at these, too.
+    """
+    if gc.get_freeze_count():
+        return False
+    gc.freeze()
+    gc.unfreeze()
+    return True
 
 
 class _Looks:
-    """Follow what the collector does, and say when it is to look again."""
+    """Follow what the collector does, and say when it is to look again.
+
+    To look less often is not to look at fewer objects: what is kept is looked at once in any case, as long as it is
+    young. So where looks take long for nothing the next young objects are passed over. Cycles among them stay until
+    Python looks at all objects: they are few, for most of what the last look saw was kept.
+    """
 
     def __init__(self) -> None:
         self.before = gc.get_threshold()
-        self._least, self._began, self._ended = max(self.before[0], COLLECT_EVERY), 0.0, perf_counter()
-        self._over = False
+        self._began, self._ended = 0.0, perf_counter()
+        self._over = self._passing = False
+        # Without a GIL there are no young objects, and from 3.14 on a look is at some old ones, too.
+        self._generations = gil_enabled() and sys.version_info < (3, 14)
+        self._least = max(self.before[0], COLLECT_EVERY if self._generations else COLLECT_ALL_EVERY)
+        self._every, self._left = self._least, 0
+        """Objects from look to look, and how many times it is not to look until then."""
 
     def begin(self) -> None:
         if self.before[0] > 0:  # otherwise it never looks
@@ -110,17 +160,26 @@ class _Looks:
         if self.before[0] > 0:
             self._over = True
             gc.callbacks.remove(self.seen)
+            if self._generations and self._every > self._least:
+                pass_over()  # it would look at all that is young as soon as it may
             gc.set_threshold(*self.before)
 
     def seen(self, phase: str, info: Mapping[str, int]) -> None:
         now = perf_counter()
         if phase == "start":
-            self._began = now
+            self._began, self._passing = now, self._left > 0 and info["generation"] < 2 and pass_over()
+            self._left -= self._passing
             return
-        every = gc.get_threshold()[0]
-        wanted = next_look(every, self._least, info["collected"], now - self._began, now - self._ended)
-        gc.set_threshold(wanted, *self.before[1:])
+        if self._passing:
+            return
+        seen = self._least if self._generations else self._every  # the others were passed over, and had as many cycles
+        found = info["collected"] * self._every // seen
+        self._every = next_look(self._every, self._least, found, now - self._began, now - self._ended)
         self._ended = now
+        if self._generations:
+            self._left = self._every // self._least - 1
+        else:
+            gc.set_threshold(self._every, *self.before[1:])
         if self._over:  # meanwhile: without a GIL another thread may have ended the last flow
             gc.set_threshold(*self.before)
 

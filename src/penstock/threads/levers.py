@@ -8,9 +8,9 @@ from typing import Any
 
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize, BatchWork, WorkDone
+from penstock.elastic.climb import GRAIN, WaitingConcurrency
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.elastic.costs import Calm
-from penstock.elastic.levels import GRAIN, WaitingConcurrency
 from penstock.elastic.levers import SETTLED_PERIODS, BatchLever, InFlightLever, PoolLever, WorkersLever
 from penstock.elastic.pilot import Lever, Period
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, new_places, own_rebinding
@@ -20,6 +20,7 @@ from penstock.elastic.thread_level import ThreadLevel, ThreadStatistics
 from penstock.elastic.utilization_pool import UtilizationPool
 from penstock.kernels.shards import HotKeys
 from penstock.operators.stateless import Default, PerRow, most_in_flight
+from penstock.order.threads import gil_enabled
 from penstock.plan.plan import Plan
 from penstock.statistics import FlowStats, OperatorStats
 from penstock.threads.element import Element
@@ -52,11 +53,17 @@ WORK_SECONDS = 0.04
 MOST_COLUMN_ROWS = 32_768
 COLUMN_SECONDS = 0.05
 """The same where rows are taken by columns: a key is looked up once in a batch. Larger ones leave the cache."""
+MOST_SHARING = 2
+"""Workers for which batches are larger, where they run at once: a part of a batch costs as much however small it is."""
 PIECES = 32
 """Batches that are made of one while the flow keeps up: about a millisecond of work each, or a row."""
 CALM_POLLS = 4
 """How often sources may have rows, one time after the other, before the flow counts as one that does not keep up: rows
 that came together after a hiccup need not wait for each other either."""
+FED_POLLS = CALM_POLLS + PIECES.bit_length() - 1
+"""How often they have had rows when batches are whole."""
+ROWS_AHEAD = 8
+"""Batches of one row in flight for each worker, at most: some wait for their keys, and so few are soon worked off."""
 FIRST_LOOK = 4
 """Batches before the first look; then it is twice as many each time."""
 
@@ -121,6 +128,23 @@ def in_flight_lever(element: Element, operator: str) -> InFlightLever:
     return InFlightLever(
         operator, set_rows, WaitingConcurrency(initial=rows, largest_guess=rows, high=most, grain=GRAIN)
     )
+
+
+def pieces(fed: int) -> int:
+    """Return how many batches to make of one, after so many polls in a row that brought rows.
+
+    Half as many each time once the flow does not keep up: where it soon does again, few rows have waited for others.
+    """
+    return max(1, PIECES >> max(0, fed - CALM_POLLS))
+
+
+def most_small(workers: int, rows: int) -> int:
+    """Return how many batches of `rows` that are not full may be in flight: one for each worker.
+
+    Where a row is a batch it gains nothing from waiting for others, and those of a key that has a worker must not keep
+    the next one from a worker that has none.
+    """
+    return ROWS_AHEAD * workers if workers > 1 and rows == 1 else max(1, workers)
 
 
 def machine_usage() -> Callable[[], float]:
@@ -188,6 +212,7 @@ class FirstBatches(Lever):
         return WorkDone(
             max((each.rows_in for each in done.values()), default=0),
             sum(each.wall for name, each in done.items() if name not in self._waiting),
+            1 if gil_enabled() else min(MOST_SHARING, max(1, len(period.now.workers))),
         )
 
 

@@ -17,13 +17,17 @@ LAST, TASKS = threading.local(), {}
 """The row that was last asked for in each thread, or task, and how often: all attempts of a row are made in one."""
 
 
-def count_attempt(row: Any, fails: int) -> None:
-    """Fail at the first attempts of a row, so many."""
+def count_attempt(row: Any, fails: int, retries: int | None = None) -> None:
+    """Fail at the first attempts of a row, so many.
+
+    With `retries` the row is forgotten at its last attempt: the same object may come again as another row.
+    """
     LAST.count = LAST.count + 1 if getattr(LAST, "row", None) is row else 1
     LAST.row = row
+    if LAST.count > fails or LAST.count == (None if retries is None else 1 + retries):
+        LAST.row = None
     if LAST.count <= fails:
         raise ConnectionError(f"attempt {LAST.count}")
-    LAST.row = None
 
 
 def flaky(row: Any) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.flow.pipes import count_window
 from penstock.operators import aggregates as agg
 from penstock.operators.process import Process, ProcessContext
 
@@ -97,3 +98,9 @@ def the_first_of_rows_that_are_alike(s: Sources) -> None:
     stream.distinct("k", "v").sink("for ever")
     stream.distinct("k", within=9).sink("within")
     stream.distinct().sink("whole rows")
+
+
+@case(SPARSE)
+def count_windows_that_are_forgotten(s: Sources) -> None:
+    windows = s(time="t", slack=2).key_by("k").window(count_window(3, ttl=6))
+    windows.aggregate(n=agg.count(), v=agg.sum("v")).sink("out")

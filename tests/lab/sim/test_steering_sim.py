@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.elastic.baselines import GreedyRebinding
 from penstock.elastic.batch_size import BatchSize
+from penstock.elastic.climb import WaitingConcurrency
 from penstock.elastic.decisions import replay
-from penstock.elastic.levels import WaitingConcurrency
 from penstock.elastic.pilot import Period
 from penstock.elastic.rebinding import Rebinding
 from penstock.elastic.replicas import Replicas
 from penstock.elastic.thread_level import ThreadLevel
 from penstock.elastic.utilization_pool import UtilizationPool
+from penstock.lab.baselines import GreedyRebinding
 from penstock.lab.sim.graphs import Graph, Operator, data_parallel, pipeline
 from penstock.lab.sim.machine import CSTREAM_HOST, Machine, Synchronization
 from penstock.lab.sim.pe import PE

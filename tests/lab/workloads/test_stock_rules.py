@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.lab.workloads.stock_exchange.circuit_breaker import hold_to_band
+from penstock.lab.workloads.stock_exchange.events import Watch, find_round_trip, hold_to_band, watch_gap
 from penstock.lab.workloads.stock_exchange.orders import MINUTE
-from penstock.lab.workloads.stock_exchange.price_alarm import Watch
-from penstock.lab.workloads.stock_exchange.spread import watch_gap
 from penstock.lab.workloads.stock_exchange.transactor import Trade, empty_book, execute
-from penstock.lab.workloads.stock_exchange.wash_trade import find_round_trip
 
 
 def executed(*orders: tuple[bool, int, int]) -> tuple[list[tuple[int, ...]], Any]:

@@ -63,7 +63,7 @@ def demonstrate(seconds: float, rate: int | None, out: Path, java: str) -> int:
     load = Load(out / "readings", list(schedule(seconds, core)))
     flow = make_flow(out / "readings", out)
     rates = ", ".join(f"{share * core:,.0f}" for share in SHARES)
-    print(f"Penstock {ps.__version__}: {SENSORS:,} sensors, {rates} readings a second, {seconds / 4:g} s each.")
+    print(f"Penstock {ps.__version__}: {SENSORS:,} sensors, {rates} readings per second, {seconds / 4:g} s each.")
     print(f"{HOT} of them send half of all readings, and every few seconds it is {HOT} others.")
     print("Each reading is scored by plain Python with its sensor's state; unusual ones are counted in windows.")
     print(f"Nothing is set: Penstock finds the tasks and moves the keys. Starting Spark (Java {java}) ...", flush=True)
@@ -96,7 +96,7 @@ def demonstrate(seconds: float, rate: int | None, out: Path, java: str) -> int:
 
 
 def _has_screen() -> bool:
-    """Tell whether somebody looks: a browser is opened only then."""
+    """Tell whether there is a screen: a browser is opened only then."""
     return sys.stdout.isatty() and (sys.platform != "linux" or bool(os.environ.get("DISPLAY")))
 
 

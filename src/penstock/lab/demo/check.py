@@ -62,7 +62,6 @@ def _plain(table: pa.Table) -> list[dict[str, object]]:
 
 
 def compare(sink: str, written: list[Row], expected: list[Row]) -> Verdict:
-    """Compare two sequences row by row."""
     for number, (got, wanted) in enumerate(zip(written, expected, strict=False)):
         if tuple(got) != tuple(wanted):
             return Verdict(sink, len(written), f"row {number:,} is {tuple(got)}, and should be {tuple(wanted)}")

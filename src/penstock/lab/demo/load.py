@@ -21,7 +21,7 @@ _PROBED = 4_000
 
 
 def one_core(clock: Callable[[], float] = time.process_time) -> float:
-    """Return how many readings a second one core of this machine tracks."""
+    """Return how many readings per second one core of this machine tracks."""
     kind = row_type(SCHEMA, "readings")
     assert kind is not None
     rows = kind.decode(readings(0, _PROBED).cast(kind.schema))
@@ -62,6 +62,5 @@ class Load(threading.Thread):
             self.written += count
 
     def stop(self) -> None:
-        """Write no more files."""
         self._stopped.set()
         self.join()

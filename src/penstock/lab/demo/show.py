@@ -1,4 +1,4 @@
-"""Print what the demonstration does: a line a second, each decision with its reason, and a table at the end."""
+"""Print what the demonstration does: a line per second, each decision with its reason, and a table at the end."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ class Show:
         )
 
     def summary(self, verdicts: list[Verdict], now: float, check_seconds: float) -> str:
-        """Make the table at the end."""
         progress, last = self.progress, self.progress.last
         spent = now - self._began
         lines = [

@@ -14,11 +14,9 @@ class PolicyChooser:
     """Ask a policy, with a view of each operator that could run."""
 
     def __init__(self, policy: Policy, *, seed: int = 0) -> None:
-        """Prepare to ask a policy; the seed is for those that draw lots."""
         self._policy = policy
         self._random = Random(seed)
 
     def choose(self, pe: PE, worker: int, candidates: Sequence[int]) -> int:
-        """Return the operator that the policy picks."""
         moment = Moment(pe.measured.look(), worker, self._random, pe.time_slice)
         return candidates[self._policy.choose([pe.ports.operators[number] for number in candidates], moment)]

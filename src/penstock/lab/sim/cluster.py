@@ -33,7 +33,7 @@ class ReassignmentCosts:
     upstream_range: tuple[int, int] = (1, 256)
     """The upstream executors at which these hold; the text gives none, so one and the cluster's cores."""
     bandwidth: float = 125e6
-    """Bytes a second of a node's link: 1 Gbps (section 5). Within a node state is shared and stays."""
+    """Bytes per second of a node's link: 1 Gbps (section 5). Within a node state is shared and stays."""
 
     def global_sync(self, upstream: int) -> float:
         """Return the time to stop, drain and restart so many upstream executors: linear between the ends."""
@@ -53,7 +53,7 @@ class ClusterSettings:
     tuple_bytes: int = 128
     shard_bytes: int = 32 * 1024
     rate: float = 300_000.0
-    """Tuples a second offered; more than 256 cores can take at 1 ms each, so the queues are never empty."""
+    """Tuples per second offered; more than 256 cores can take at 1 ms each, so the queues are never empty."""
     batch_seconds: float = 0.05
     queue_tuples: float = 128.0
     """Tuples that may wait for one task before the source is held back."""
@@ -63,7 +63,6 @@ class ClusterSettings:
 
     @property
     def cores(self) -> int:
-        """Return the number of cores of the cluster."""
         return self.nodes * self.cores_per_node
 
     @property
@@ -84,7 +83,7 @@ class Cluster:
     """Hold the shards, the tasks that serve them, and what was measured."""
 
     def __init__(self, settings: ClusterSettings, popularity: ShardPopularity, homes: list[int], seed: int) -> None:
-        """Set up without tasks; whoever drives the cluster starts them. `homes` is each executor's node."""
+        """Set up without tasks; the approach that drives the cluster starts them. `homes` is each executor's node."""
         self.settings, self.popularity, self.homes = settings, popularity, homes
         self.events = Events()
         self._random = np.random.default_rng(seed)
@@ -139,7 +138,7 @@ class Cluster:
         return np.asarray(done * self.settings.seconds_per_tuple)
 
     def demand(self) -> Vector:
-        """Return the tuples a second offered for each shard within the last second.
+        """Return the tuples per second offered for each shard within the last second.
 
         Back-pressure hides the load that it keeps out, but the source knows what it was kept from sending.
         """
@@ -154,7 +153,6 @@ class Cluster:
         return len(self.window) == self.window.maxlen
 
     def run(self, seconds: float) -> None:
-        """Let virtual time pass."""
         self.events.run(self.events.now + seconds)
 
     def _batch(self) -> None:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.elastic.baselines import ResourceCentric
 from penstock.elastic.decisions import Decision, Recorded
 from penstock.elastic.shard_balance import ShardStatistics, moves
+from penstock.lab.baselines import ResourceCentric
 from penstock.lab.sim.cluster import Cluster, ClusterSettings
 from penstock.lab.sim.executor_centric import BALANCE_SECONDS
 from penstock.lab.sim.keys import KeySpace, ShardPopularity
@@ -56,7 +56,6 @@ class StaticApproach:
         return [core % settings.nodes for core in range(settings.cores)]
 
     def start(self, cluster: Cluster) -> None:
-        """Place the shards."""
         _one_executor_a_core(cluster)
 
 
@@ -108,8 +107,6 @@ class ResourceCentricApproach(StaticApproach):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Report one run."""
-
     approach: str
     shuffles_per_minute: float
     throughput: float

@@ -9,7 +9,6 @@ class Events:
     """Run callbacks in the order of their time; of one time, in the order in which they were scheduled."""
 
     def __init__(self) -> None:
-        """Begin at time zero."""
         self.now = 0.0
         self._heap: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._count = 0

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.elastic.assignment import Assignment, AssignmentStatistics, ExecutorPlace
-from penstock.elastic.baselines import NaiveAssignment
 from penstock.elastic.core_allocation import AllocationStatistics, CoreAllocation, ExecutorLoad
 from penstock.elastic.decisions import Decision, Recorded
 from penstock.elastic.shard_balance import ShardBalance, ShardStatistics, moves
+from penstock.lab.assignment import Assignment, AssignmentStatistics, ExecutorPlace
+from penstock.lab.baselines import NaiveAssignment
 from penstock.lab.sim.cluster import Cluster, ClusterSettings
 from penstock.lab.sim.keys import Vector, sum_by
 

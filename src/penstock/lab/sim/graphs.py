@@ -14,7 +14,7 @@ class Operator:
     """Seconds of waiting for each tuple, off the core."""
     selectivity: float = 1.0
     permits: int | None = 1
-    """How many workers may run it at once: 1 if it has state, one a shard if keyed, None if it has none."""
+    """How many workers may run it at once: 1 if it has state, one per shard if keyed, None if it has none."""
     split: bool = False
     """Send each batch to one output in turn instead of to all of them."""
     locked: bool = False
@@ -25,7 +25,7 @@ class Operator:
     batches: int | None = None
     """For a source: how many batches it makes in all; None never ends."""
     rate: float | None = None
-    """For a source: tuples a second that it makes at most; None makes as many as there is room for."""
+    """For a source: tuples per second that it makes at most; None makes as many as there is room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def reverse_tree(depth: int, branches: int, cost: float) -> Graph:
 
 
 def with_rate(graph: Graph, rate: float) -> Graph:
-    """Return the graph with sources that make so many tuples a second in all."""
+    """Return the graph with sources that make so many tuples per second in all."""
     sources = sum(operator.source for operator in graph.operators)
     operators = tuple(
         replace(operator, rate=rate / sources) if operator.source else operator for operator in graph.operators

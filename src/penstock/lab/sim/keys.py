@@ -10,7 +10,6 @@ Indices = npt.NDArray[np.int64]
 
 
 def sum_by(index: Indices, values: Vector, size: int) -> Vector:
-    """Return the sum of the values of each index."""
     return np.asarray(np.bincount(index, weights=values, minlength=size), dtype=np.float64)
 
 

@@ -31,8 +31,6 @@ class Synchronization:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Hold the cores and their speed."""
-
     name: str
     cores: int
     """Logical processors."""

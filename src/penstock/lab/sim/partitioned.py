@@ -3,8 +3,8 @@
 Workers ask the queue of `order` for items, as in the engine; each takes its time; outputs leave through the reorder
 buffer. Items of one shard come one after the other, so skewed shards show how the queues differ: the shared queue
 stops at a head whose shard is busy, the partitioned one stays with a shard while others grow old, and the hybrid one
-leaves the item to whoever has its shard and goes on. Looking at a queue costs nothing here: what is compared is the
-order in which each hands out work, not the price of its locks.
+leaves the item to the worker that has its shard and goes on. Looking at a queue costs nothing here: what is compared
+is the order in which each hands out work, not the price of its locks.
 """
 
 import random

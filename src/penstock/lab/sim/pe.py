@@ -3,7 +3,7 @@
 One event stands for all batches that a worker drained with one claim. What a claim, a passed tuple and a
 contended lock cost comes from the machine, and grows with the threads that share it. A worker claims no more
 than there is room for below, which is how back-pressure travels; the engine's drain of a full queue by
-whoever pushes has the same effect. Operators that several workers may run at once send their outputs through
+the pusher has the same effect. Operators that several workers may run at once send their outputs through
 the shipped reorder buffer.
 
 Workers are either all alike and take operators from one list, the least recently run first or as a chooser
@@ -142,7 +142,6 @@ class PE:
         self.rows = rows
 
     def set_in_flight(self, operator: int, rows: int) -> None:
-        """Set how many rows of an operator wait at once."""
         self.in_flight[operator] = rows
 
     def bind(self, operator: int, worker: int) -> None:
@@ -155,7 +154,6 @@ class PE:
             self._list(operator)
 
     def run(self, seconds: float) -> None:
-        """Let virtual time pass."""
         self.events.run(self.events.now + seconds)
 
     # Finding work.
@@ -190,7 +188,6 @@ class PE:
         return -1, 0
 
     def _choose(self, worker: int) -> tuple[int, int]:
-        """Return the chooser's choice among all operators that may be claimed."""
         candidates = []
         for _ in range(len(self._free)):
             operator = self._free.popleft()
@@ -387,7 +384,7 @@ class PE:
             self.ports.put(to, Batch(batch.rows, batch.number, batch.born))
             self._list(to)
 
-    # Sources, and whoever waits for room.
+    # Sources, and what waits for room.
 
     def _let_go_on(self, port: int) -> None:
         if self.operators[port].source and self._waits_for_intake[port]:

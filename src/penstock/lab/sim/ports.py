@@ -14,7 +14,6 @@ class Batch:
     __slots__ = ("born", "number", "rows", "targets")
 
     def __init__(self, rows: float, number: int, born: float) -> None:
-        """Make a batch that goes nowhere yet."""
         self.rows = rows
         self.number = number
         self.born = born
@@ -58,7 +57,6 @@ class Ports:
         self._full_since: list[float | None] = [None] * count
 
     def room(self, port: int) -> int:
-        """Return how many batches more a queue has room for."""
         room = self._capacity - len(self.queues[port])
         return room if self._locked[port] else room - self._reserved[port]
 
@@ -76,7 +74,6 @@ class Ports:
         self._note_full(port)
 
     def take(self, port: int, count: int) -> list[Batch]:
-        """Remove the oldest batches."""
         queue = self.queues[port]
         batches = [queue.popleft() for _ in range(count)]
         for batch in batches if self._seen else ():

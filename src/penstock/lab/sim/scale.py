@@ -57,17 +57,14 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Return a name for reports."""
         return f"{self.machine.name}/{self.shape.name}/{self.flops}"
 
     @property
     def rows(self) -> int:
-        """Return the tuples a batch."""
         return _ROWS if self.flops < _EXPENSIVE else _ROWS_OF_EXPENSIVE
 
     @property
     def period(self) -> float:
-        """Return the seconds of a period."""
         each = self.flops / self.machine.flops + self.machine.synchronization.tuple_passing
         return each * self.rows * self.shape.batches[self.shape.costs.index(self.flops)]
 
@@ -77,20 +74,18 @@ class Experiment:
         return PE(graph, self.machine, level=level, rows=self.rows, filled=self.shape.filled)
 
     def static(self, level: int, periods: int = 6) -> float:
-        """Return the throughput at a fixed level."""
         return static_throughput(self.pe(level), period=self.period, warmup=3, periods=periods)
 
     def elastic(
-        self, controller: Controller[Any, Any], *, periods: int, noise: float, seed: int, initial: int = 1
+        self, controller: Controller[Any, Any], *, periods: int, noise: float, seed: int
     ) -> tuple[Journey, float]:
         """Let a controller find the level; return what it did, and the throughput where it ended."""
-        pe = self.pe(initial)
+        pe = self.pe(1)
         journey = steer(pe, [thread_lever(pe, controller)], period=self.period, periods=periods, noise=noise, seed=seed)
         return journey, static_throughput(pe, period=self.period, warmup=1, periods=6)
 
 
 def experiments(operators: int = 1_000) -> tuple[Experiment, ...]:
-    """Return all graphs at all costs on both machines."""
     return tuple(
         Experiment(shape, machine, flops, operators)
         for machine in (XEON, POWER8)

@@ -12,8 +12,8 @@ from typing import Any
 
 from penstock.elastic.base import Action, Controller
 from penstock.elastic.batch_size import BatchSize
+from penstock.elastic.climb import WaitingConcurrency
 from penstock.elastic.decisions import Decision
-from penstock.elastic.levels import WaitingConcurrency
 from penstock.elastic.levers import BatchLever, InFlightLever, PoolLever, WorkersLever, pooled
 from penstock.elastic.pilot import Lever, Period, Pilot
 from penstock.elastic.rebinding import BindingStatistics, OperatorLoad, new_places
@@ -91,17 +91,14 @@ def thread_lever(pe: PE, controller: Controller[Any, Any]) -> Lever:
 
 
 def pool_lever(pe: PE, controller: UtilizationPool) -> Lever:
-    """Steer the number of workers by their utilization."""
     return PoolLever(pe, controller)
 
 
 def waiting_lever(pe: PE, controller: WaitingConcurrency, operator: int) -> Lever:
-    """Steer how many rows of one operator wait at once."""
     return InFlightLever(str(operator), lambda rows: pe.set_in_flight(operator, rows), controller)
 
 
 def batch_lever(pe: PE, controller: BatchSize) -> Lever:
-    """Steer how many rows a batch takes."""
     return BatchLever(pe.set_rows, lambda: pe.rows, controller)
 
 
@@ -166,7 +163,7 @@ class BoundLever(_OwnLever):
 
 
 def static_throughput(pe: PE, *, period: float, warmup: int, periods: int) -> float:
-    """Return the throughput of a PE that nobody steers, after a warm-up."""
+    """Return the throughput of a PE that is not steered, after a warm-up."""
     pe.run(warmup * period)
     before = sum(pe.processed)
     pe.run(periods * period)

@@ -56,7 +56,6 @@ def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
 
 
 def find(name: str) -> Callable[..., Any]:
-    """Return the function that makes a workload's flow."""
     if name not in WORKLOADS:
         raise FlowError(f"there is no workload {name!r}; there are {', '.join(sorted(WORKLOADS))}")
     module, _, function = WORKLOADS[name].partition(":")

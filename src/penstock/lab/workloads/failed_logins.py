@@ -33,8 +33,6 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
 class LogLine(NamedTuple):
-    """A line of the log."""
-
     at: dt.datetime
     host: str
     service: str
@@ -67,7 +65,6 @@ class Parse:
     year: int
 
     def __call__(self, line: ps.Record) -> LogLine:
-        """Read one line, with an old time stamp or a new one."""
         found = _LINE.match(line.value)
         if found is None:
             raise ValueError("this is no line of syslog's")
@@ -86,7 +83,6 @@ def is_failed_login(line: LogLine) -> bool:
 
 
 def parse_failure(line: LogLine) -> Failure:
-    """Read who tried."""
     fields = dict(_FIELD.findall(line.message))
     return Failure(line.at, *(fields.get(name, "") for name in ("uid", "euid", "tty", "rhost", "user")))
 
@@ -103,7 +99,6 @@ def login_failures(lines: ps.Stream, year: int) -> tuple[ps.Stream, ps.Stream]:
 
 
 def repeated(failures: ps.Stream) -> ps.Stream:
-    """Find the hosts that fail again and again."""
     tries = ps.step("failed", lambda failure: True, times=TRIES)
     return failures.key_by("rhost").pattern(tries, within=WITHIN, time="at", combine=suspect)
 

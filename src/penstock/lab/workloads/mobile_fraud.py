@@ -116,7 +116,6 @@ def mobile_fraud(
 
 
 def calls(rows: int, seed: int = 0) -> pa.Table:
-    """Make the first calls of a seed."""
     return Calls(seed=seed)(0, rows)
 
 

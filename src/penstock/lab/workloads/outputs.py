@@ -7,10 +7,7 @@ import os
 from penstock import write
 from penstock.connectors.writer import Writer
 
-SHOWN = 5
-"""How many rows of a sink are printed an epoch."""
 
-
-def writer(out: str, name: str) -> Writer:
-    """Write the rows of a sink to a directory of its own in `out`; print some of them where there is no `out`."""
-    return write.parquet(os.path.join(out, name)) if out else write.console(SHOWN)
+def writer(out: str, name: str, shown: int = 5) -> Writer:
+    """Write a sink's rows to a directory of its own in `out`; without `out` print so many of each batch or epoch."""
+    return write.parquet(os.path.join(out, name)) if out else write.console(shown)

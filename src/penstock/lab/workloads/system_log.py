@@ -27,7 +27,6 @@ FAILURE = (
 
 
 def write_log(path: str | Path, rows: int, seed: int = 0, year: int = 2026) -> None:
-    """Write lines to a file."""
     lines = LogLines(seed, year)(0, rows)["value"].to_pylist()
     Path(path).write_text("".join(f"{line}\n" for line in lines))
 

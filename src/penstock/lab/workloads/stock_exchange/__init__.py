@@ -1,1 +1,1 @@
-"""The stock exchange: `orders` makes the input, `transactor` trades, `flow` joins; every other file is one query."""
+"""The stock exchange: `orders` makes the input, `transactor` trades, `statistics` and `events` ask, `flow` joins."""

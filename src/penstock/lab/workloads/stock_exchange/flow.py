@@ -7,19 +7,17 @@ from typing import Annotated
 import penstock as ps
 from penstock.annotated import Amount, Limits, Rate, checked
 from penstock.lab.workloads.outputs import writer
-from penstock.lab.workloads.stock_exchange.candles import candles
-from penstock.lab.workloads.stock_exchange.circuit_breaker import circuit_breaker
-from penstock.lab.workloads.stock_exchange.composite_index import composite_index
-from penstock.lab.workloads.stock_exchange.large_trade import large_trade
-from penstock.lab.workloads.stock_exchange.moving_average import moving_average
+from penstock.lab.workloads.stock_exchange.events import circuit_breaker, large_trade, price_alarm, spread, wash_trade
 from penstock.lab.workloads.stock_exchange.orders import MOST_STOCKS, SCHEMA, Orders
-from penstock.lab.workloads.stock_exchange.price_alarm import price_alarm
-from penstock.lab.workloads.stock_exchange.spread import spread
-from penstock.lab.workloads.stock_exchange.top_movers import top_movers
+from penstock.lab.workloads.stock_exchange.statistics import (
+    candles,
+    composite_index,
+    moving_average,
+    top_movers,
+    volatility,
+    volume_weighted_price,
+)
 from penstock.lab.workloads.stock_exchange.transactor import transactor
-from penstock.lab.workloads.stock_exchange.volatility import volatility
-from penstock.lab.workloads.stock_exchange.volume_weighted_price import volume_weighted_price
-from penstock.lab.workloads.stock_exchange.wash_trade import wash_trade
 
 SHARES = 1_000_000
 """How many shares of each stock there are, for the index."""

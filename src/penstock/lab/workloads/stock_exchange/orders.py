@@ -41,7 +41,6 @@ PIECE = 1 << 16
 
 
 def orders(rows: int, seed: int = 0) -> pa.Table:
-    """Make the first orders of a seed."""
     made = Orders(seed=seed)
     pieces = [made(start, min(start + PIECE, rows)) for start in range(0, rows, PIECE)]
     return pa.concat_tables(pieces) if pieces else SCHEMA.empty_table()
@@ -122,7 +121,7 @@ def _quantity(noise: Numbers) -> Ints:
 
 
 def _references(number: Ints, seed: int) -> pa.Array:
-    """Write the sender's own reference: 44 hexadecimal digits that nobody here reads."""
+    """Write the sender's own reference: 44 hexadecimal digits that are not read here."""
     draws = np.stack([scatter(number, seed, salt) for salt in (8, 9, 10)], axis=1)
     digits = _HEX[draws.view(np.uint8).reshape(len(number), 24)[:, :22]]
     ends = np.arange(0, 44 * len(number) + 1, 44, dtype=np.int32)

@@ -19,7 +19,7 @@ Book = tuple[list[Waiting], list[Waiting]]
 
 
 class Trade(NamedTuple):
-    """A transaction, and what the book offers behind the order that made it."""
+    """A transaction, and what the book offers after the order that made it."""
 
     at: int
     stock: int
@@ -35,7 +35,6 @@ class Trade(NamedTuple):
 
 
 def empty_book() -> Book:
-    """Begin a stock."""
     return [], []
 
 
@@ -79,5 +78,4 @@ def _take(side: list[Waiting], shares: int) -> int:
 
 
 def transactor(orders: ps.Stream) -> ps.Stream:
-    """Turn orders into trades."""
     return orders.key_by("stock").flat_scan(execute, empty_book)

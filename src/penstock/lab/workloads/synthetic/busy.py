@@ -44,13 +44,12 @@ class Kernel:
         self._values = self._values[: max(1, round(self.LARGEST * min(1.0, microseconds / whole)))].copy()
 
     def __call__(self) -> None:
-        """Do the work of one row."""
         for _ in range(self._calls):
             np.sin(self._values)
 
 
 class Loop:
-    """Spend Python time on a row: whoever runs it holds the GIL."""
+    """Spend Python time on a row: the worker that runs it holds the GIL."""
 
     def __init__(self, microseconds: float) -> None:
         self.microseconds = microseconds
@@ -58,19 +57,17 @@ class Loop:
         self._turns = max(1, round(self._turns * microseconds / _clocked(self)))
 
     def __call__(self) -> None:
-        """Do the work of one row."""
         for _ in range(self._turns):
             pass
 
 
 class Sleep:
-    """Sleep for a row, and keep whoever runs it."""
+    """Sleep for a row, and keep the worker that runs it."""
 
     def __init__(self, microseconds: float) -> None:
         self.microseconds = microseconds
 
     def __call__(self) -> None:
-        """Wait for one row."""
         time.sleep(self.microseconds / 1e6)
 
 
@@ -81,7 +78,6 @@ class Wait:
         self.microseconds = microseconds
 
     async def __call__(self) -> None:
-        """Wait for one row."""
         await asyncio.sleep(self.microseconds / 1e6)
 
 

@@ -41,7 +41,6 @@ class Generator:
     seed: int
 
     def __call__(self, start: int, stop: int) -> pa.Table:
-        """Make the rows [start, stop)."""
         rows = np.arange(start, stop, dtype=np.int64)
         parts = np.rint(PARTS * (1 + self.spread * normals(rows, self.seed, 3))).clip(min=0).astype(np.int64)
         cells = np.arange(start * self.tuple_bytes, stop * self.tuple_bytes, dtype=np.int64)
@@ -64,7 +63,6 @@ class Calculator:
     state_bytes: int
 
     def __call__(self, state: Any, row: Any) -> tuple[Any, tuple[int, int, int, int]]:
-        """Take one row of a key."""
         for _ in range(row.parts):
             self.work()
         seen, kept = state or (0, bytes(self.state_bytes))

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-MASK = (1 << 64) - 1
+from penstock.lab.workloads.scatter import GOLDEN, MASK, mixed
+
 Numbers = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
 
 
-def mixed(bits: Any) -> Any:
-    """Mix 64 bits (the finalizer of SplitMix64): one int, or an array of uint64."""
-    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK
-    return bits ^ (bits >> 31)
-
-
 def stream_seed(seed: int, stream: int) -> int:
     """Return where one stream of draws begins; streams of one seed are independent."""
-    return int(mixed((mixed(seed & MASK) + 0x9E3779B97F4A7C15 * (stream + 1)) & MASK))
+    return int(mixed((mixed(seed & MASK) + GOLDEN * (stream + 1)) & MASK))
 
 
 def uniform(row: int, seed: int, stream: int = 0) -> float:
-    """Draw from [0, 1) for one row."""
     return float((mixed((row + stream_seed(seed, stream)) & MASK) >> 11) / (1 << 53))
 
 
@@ -59,7 +50,6 @@ class ZipfKeys:
         self._cumulative = np.cumsum(weights) / weights.sum()
 
     def __call__(self, rows: Numbers) -> Numbers:
-        """Return the keys of rows with these numbers."""
         ranks = np.searchsorted(self._cumulative, uniforms(rows, self._seed, 0), side="right").clip(max=self._keys - 1)
         if not self._shuffle_rows:
             return np.asarray(self._dealt(0)[ranks], dtype=np.int64)

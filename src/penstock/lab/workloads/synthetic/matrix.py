@@ -50,7 +50,6 @@ class Vectors:
     seed: int
 
     def __call__(self, start: int, stop: int) -> pa.Table:
-        """Make the rows [start, stop)."""
         rows = np.arange(start, stop, dtype=np.int64)
         cells = np.arange(start * self.size, stop * self.size, dtype=np.int64)
         values = (uniforms(cells, self.seed, 7) * PRIME).astype(np.int64)
@@ -69,11 +68,9 @@ class Multiply:
 
     @cached_property
     def matrix(self) -> Vector:
-        """Make the matrix where it is used."""
         return square(self.seed, self.size)
 
     def __call__(self, row: Any) -> list[tuple[int, int, list[int]]]:
-        """Take one row."""
         values = powered(self.matrix, np.array(row.values), self.repeats).tolist()
         return [(row.serial, row.key, values)] * copies(row.serial, self.selectivity, self.seed)
 
@@ -89,11 +86,9 @@ class Accumulate:
 
     @cached_property
     def matrix(self) -> Vector:
-        """Make the matrix where it is used."""
         return square(self.seed, self.size)
 
     def __call__(self, state: Any, row: Any) -> tuple[Any, tuple[int, int, int, int]]:
-        """Take one row of a key."""
         seen, kept = state or (0, np.zeros(self.state_size, dtype=np.int64))
         vector = powered(self.matrix, np.array(row.values), self.repeats)
         at = seen * self.size % self.state_size

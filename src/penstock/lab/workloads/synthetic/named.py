@@ -54,7 +54,7 @@ def named(
 
 pipeline = named(
     graph,
-    "Run busy operators one behind the other (Streams, C-Stream).",
+    "Run busy operators one after the other (Streams, C-Stream).",
     settled={"shape": "pipeline", "width": 1},
     depth=12,
 )

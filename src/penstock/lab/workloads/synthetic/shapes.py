@@ -45,7 +45,7 @@ def graph(
 ) -> Flow:
     """Build a graph of busy operators, each of which costs so many microseconds a row; its sink is `out`.
 
-    `width` is the number of operators side by side, or of branches in a tree; `depth` the number one behind the
+    `width` is the number of operators side by side, or of branches in a tree; `depth` the number one after the
     other, or of levels. A pipeline has no width, and a data-parallel graph no depth. `selectivity` is how many rows
     each operator makes of one, on average. Without a `source` (any reader of rows with a `serial`) there are `rows`
     rows, made as fast as they are taken, or without end if None. `sink` is a writer; by default rows stay in memory.

@@ -27,7 +27,7 @@ MAKERS: dict[str, Callable[[float, int], Iterable[pa.Table]]] = {
 def prepare(data: str, scale: float, seed: int, *names: str) -> dict[str, str]:
     """Return the directories of tables; make those that are absent.
 
-    Tables that somebody else put there are taken as they are, whatever the scale and the seed.
+    Tables that others put there are taken as they are, whatever the scale and the seed.
     """
     for name in names:
         directory = Path(data) / name

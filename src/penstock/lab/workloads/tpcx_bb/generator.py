@@ -1,4 +1,4 @@
-"""Make web clicks and store sales in the order of their time, a million rows a second, at any scale factor.
+"""Make web clicks and store sales in the order of their time, a million rows per second, at any scale factor.
 
 Everything is made block by block by whole columns (NumPy), from a seed and the block's number, so memory does not grow
 with the scale. Users and items are skewed by a power law; visits and sales follow the hours of a day. A visit of the

@@ -35,7 +35,6 @@ class WithCategory:
     """The first day."""
 
     def __call__(self, sales: pa.RecordBatch) -> pa.RecordBatch:
-        """Take a batch of sales of known items."""
         category = self.categories.take(pc.index_in(sales["ss_item_sk"], value_set=self.items))
         x, y = pc.subtract(sales["ss_sold_date_sk"], self.first), sales["ss_net_paid"]
         return pa.RecordBatch.from_arrays([category, x, y, pc.multiply(x.cast(pa.float64()), y)], list(SALE))

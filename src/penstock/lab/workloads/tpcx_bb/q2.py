@@ -31,7 +31,6 @@ class ViewedWith:
     item: int
 
     def __call__(self, session: Any) -> list[tuple[int]]:
-        """Take one session."""
         return [(other,) for other in session.items if other != self.item] if self.item in session.items else []
 
 

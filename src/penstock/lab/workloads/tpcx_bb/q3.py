@@ -36,7 +36,6 @@ class LastViews:
     viewable: frozenset[int]
 
     def __call__(self, last: Views, click: Any) -> tuple[Views, list[tuple[int, int]]]:
-        """Take one click."""
         at, _, item, sale = click
         seen = (*last, (at, item))[-self.views :]
         if sale is None or self.purchased not in (0, item):
@@ -52,7 +51,6 @@ class TopViewed:
     top: Top
 
     def __call__(self, window: ps.Window, rows: list[Any]) -> dict[str, Any]:
-        """Take what was viewed before the purchases of the window."""
         counts = Counter(row.lastviewed_item for row in rows)
         largest = self.top.largest(counts.values(), counts.keys())
         bounds = {"window_start": window.start, "window_end": window.end}

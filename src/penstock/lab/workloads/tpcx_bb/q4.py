@@ -1,7 +1,7 @@
 """TPCx-BB Q4: how many pages people visit in sessions in which they fill a cart and do not check out.
 
 A cart is filled on pages of the type "dynamic" and checked out on pages of the type "order": it is abandoned where the
-last dynamic page of a session comes behind its last order page. Operators, as in the paper's table 1: clicks -> pages
+last dynamic page of a session comes after its last order page. Operators, as in the paper's table 1: clicks -> pages
 with their type (stateless) -> sessions of a user (partitioned) -> abandoned ones (stateless) -> average (stateful).
 """
 

@@ -126,7 +126,6 @@ def item_prices(scale: float, seed: int) -> npt.NDArray[np.float64]:
 
 
 def item(scale: float, seed: int) -> pa.Table:
-    """Make the table of items."""
     numbers = np.arange(1, sizes(scale).items + 1)
     categories = item_categories(scale, seed)
     return pa.table(

@@ -25,7 +25,6 @@ class Top:
     least: int = 1
 
     def __call__(self, window: ps.Window, rows: list[Any]) -> dict[str, Any]:
-        """Take the counts of a window, when it closes."""
         counts, *values = (map(attrgetter(field), rows) for field in ("count", *self.fields))
         return {"window_start": window.start, "window_end": window.end, "top": self.largest(counts, *values)}
 
@@ -37,7 +36,7 @@ class Top:
         return [dict(zip(names, (*entry[1:], -entry[0]), strict=True)) for entry in entries if -entry[0] >= self.least]
 
     def schema(self, *keys: str) -> pa.Schema:
-        """Return the schema of such a row, behind the fields of a key."""
+        """Return the schema of such a row, after the fields of a key."""
         entry = pa.struct([(name, pa.int64()) for name in (*self.fields, "cnt")])
         bounds = [(name, pa.int64()) for name in (*keys, "window_start", "window_end")]
         return pa.schema([*bounds, ("top", pa.list_(entry))])

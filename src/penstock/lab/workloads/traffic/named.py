@@ -6,13 +6,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from penstock import write
 from penstock.annotated import Count, checked
 from penstock.connectors.files import Files
 from penstock.errors import FlowError
 from penstock.flow import Flow
+from penstock.lab.workloads.outputs import writer
 from penstock.lab.workloads.traffic import car_following, queries, sumo, trace
 
 SIMULATORS = {"model": car_following.frames, "sumo": sumo.frames}
@@ -34,11 +33,10 @@ def traffic(
     directory = Path(data) if data else _default_directory(simulator, vehicles, ticks, load, seed)
     make_trace(directory, vehicles, ticks, load, simulator, seed)
     reader = Files(str(directory), "parquet", trace.SCHEMA, by_name=True)
-    return queries.build(reader, replicas, lambda name: _writer(out, name))
+    return queries.build(reader, replicas, lambda name: writer(out, name, 2))
 
 
 def make_trace(directory: Path, vehicles: int, ticks: int, load: str, simulator: str, seed: int) -> None:
-    """Simulate and write the trace, unless it is there."""
     if directory.exists():
         return
     if simulator not in SIMULATORS:
@@ -53,8 +51,3 @@ def make_trace(directory: Path, vehicles: int, ticks: int, load: str, simulator:
 
 def _default_directory(*parts: object) -> Path:
     return Path(tempfile.gettempdir()) / "penstock-traffic" / "-".join(map(str, parts))
-
-
-def _writer(out: str, name: str) -> Any:
-    """Write Parquet to a directory for each query; without one show a few rows of each batch."""
-    return write.parquet(os.path.join(out, name)) if out else write.console(limit=2)

@@ -64,7 +64,6 @@ class Trace:
 
 
 def trace_of(flow: Flow, reader: Any) -> Trace:
-    """Bring the rows of a trace in."""
     rows = flow.source("trace", reader, time="time", schema=SCHEMA)
     return Trace(
         rows.filter(pc.field("id") != END, name="vehicles"),
@@ -145,7 +144,6 @@ class Ranked:
     k: int
 
     def __call__(self, batch: pa.RecordBatch) -> Partial:
-        """Take a batch."""
         time, number, speed = (batch[name].to_numpy() for name in ("time", "id", "speed"))
         first = tick_starts(time)
         bounds = itertools.pairwise([*first.tolist(), len(time)])
@@ -166,7 +164,6 @@ class TopOf:
     k: int
 
     def __call__(self, window: Window, rows: list[Any]) -> Fastest:
-        """Take the partial results of one tick."""
         best = sorted((-row.speed, row.id) for row in rows)[: self.k]
         return Fastest(window.start, [number for _, number in best], [-speed for speed, _ in best])
 

@@ -25,7 +25,7 @@ ROAD = 200
 """Metres from junction to junction."""
 VEHICLES_A_ROAD = 8
 TRIPS = 4
-"""Trips for each vehicle that is to be on the road: whoever arrives is replaced by the next one that waits."""
+"""Trips for each vehicle that is to be on the road: each that arrives is replaced by the next one that waits."""
 COLUMNS = ("x", "y", "speed", "acceleration", "lane")
 
 

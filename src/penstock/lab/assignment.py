@@ -30,13 +30,12 @@ class ExecutorPlace:
     allocated: int
     state_bytes: float
     data_rate: float
-    """Bytes a second, in and out."""
+    """Bytes per second, in and out."""
     cores: tuple[int, ...]
     """Cores held on each node."""
 
     @property
     def intensity(self) -> float:
-        """Return the bytes a second for each allocated core."""
         return self.data_rate / max(1, self.allocated)
 
 

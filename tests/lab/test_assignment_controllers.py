@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic.assignment import Assignment, AssignmentStatistics, ExecutorPlace, apply, assign, moved_bytes
-from penstock.elastic.baselines import NaiveAssignment
+from penstock.lab.assignment import Assignment, AssignmentStatistics, ExecutorPlace, apply, assign, moved_bytes
+from penstock.lab.baselines import NaiveAssignment
 
 KB = 1024.0
 

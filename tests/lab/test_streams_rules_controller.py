@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic.baselines import StreamsRules
 from penstock.elastic.thread_level import ThreadStatistics
+from penstock.lab.baselines import StreamsRules
 
 
 def levels(curve: list[float], periods: int = 30, cpu: float = 0.0) -> list[int]:

@@ -1,4 +1,7 @@
-"""What the papers compare with, and what stands for doing nothing: for benches, the simulator and `penstock.lab`."""
+"""The rules that the papers compare with, as published: for `penstock.lab`, the simulator and benches.
+
+A log that one of them wrote is replayed only where `penstock.lab` was imported (`decisions.register`).
+"""
 
 from __future__ import annotations
 
@@ -7,48 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.elastic.assignment import AssignmentStatistics, CorePlan, CoreStep, as_actions, moved_bytes
 from penstock.elastic.base import Action, Actions, NoState, clamp
+from penstock.elastic.decisions import register
+from penstock.elastic.noise import LevelRecord
 from penstock.elastic.rebinding import BindingStatistics
-from penstock.elastic.search import LevelRecord, ordered
+from penstock.elastic.search import ordered
 from penstock.elastic.shard_balance import ShardBalance, ShardState, ShardStatistics
 from penstock.elastic.thread_level import ThreadStatistics
-
-
-@dataclass(frozen=True, slots=True)
-class Static:
-    name: ClassVar[str] = "static"
-
-    def start(self) -> NoState:
-        return NoState()
-
-    def step(self, state: NoState, statistics: object) -> tuple[NoState, Actions]:
-        return state, ()
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRobinState:
-    """Say whether the one binding has been made."""
-
-    bound: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRobinBinding:
-    name: ClassVar[str] = "round_robin_binding"
-
-    def start(self) -> RoundRobinState:
-        return RoundRobinState()
-
-    def step(self, state: RoundRobinState, statistics: BindingStatistics) -> tuple[RoundRobinState, Actions]:
-        if state.bound:
-            return state, ()
-        actions = tuple(
-            Action("binding", operator.name, operator.worker, i % statistics.workers, f"operator {i} in turn")
-            for i, operator in enumerate(statistics.operators)
-            if operator.worker != i % statistics.workers
-        )
-        return RoundRobinState(bound=True), actions
+from penstock.lab.assignment import Assignment, AssignmentStatistics, CorePlan, CoreStep, as_actions, moved_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +80,6 @@ class ResourceCentric:
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """Remember the node whose turn it is."""
-
     node: int = 0
 
 
@@ -235,3 +202,6 @@ def _power_above(level: int) -> int:
 
 def _power_below(level: int) -> int:
     return 1 << ((level - 1).bit_length() - 1)
+
+
+register(Assignment, GreedyRebinding, NaiveAssignment, ResourceCentric, StreamsRules)
