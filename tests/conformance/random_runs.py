@@ -53,8 +53,11 @@ class Grown:
                 continue
             path.mkdir()
             count = len(origin.files(path))
-            # On Spark the rest comes with the first epoch, so that there must be one.
-            first = max(count // 2, drawn.engine == "spark") if origin.follows else count
+            # On Spark the rest comes with the first epoch, so that there must be one; which of the files of one time
+            # are in a batch is Spark's own choice, which it makes anew with every file that comes.
+            some = max(count // 2, drawn.engine == "spark")
+            stays = not origin.follows or (drawn.engine == "spark" and origin.tie > 1)
+            first = count if stays else some
             for file in range(count):
                 if file < first:
                     origin.write(path, file)

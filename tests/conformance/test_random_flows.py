@@ -23,9 +23,9 @@ FIRST = int(os.environ.get(SEED) or random.SystemRandom().randrange(1 << 32))
 """Where the draws of this run begin."""
 
 
-def hold(count: int, first: int, block: int = 0, *, shrinks: bool = True, session: Any = None, **options: Any) -> None:
+def hold(count: int, first: int, block: int = 0, *, session: Any = None, **options: Any) -> None:
     """Draw so many flows, from a seed, and hold each to what is meant."""
-    phases = [Phase.generate, Phase.shrink] if shrinks else [Phase.generate]
+    phases = [Phase.generate, Phase.shrink]
 
     @seed(first + block)
     @settings(max_examples=count, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck))
