@@ -36,6 +36,7 @@ def flow() -> ps.Flow:
         ({"threads": 2}, "on=ps.Spark(threads=2))"),
         ({"quantum": "1 ms", "page": 0}, "on=ps.Threads(quantum='1 ms'))"),
         ({"engine": "threads", "tasks": 2}, "'tasks'; write on=ps.Spark(tasks=...)"),
+        ({"engine": "threads", "epoch_rows": 5}, "'epoch_rows'; write on=ps.Spark(epoch_rows=...)"),
         ({"replica": 2}, "'replica'; did you mean 'replicas'?"),
         ({"engine": "storm"}, "on=ps.Spark())"),
     ],

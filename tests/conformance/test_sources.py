@@ -296,11 +296,12 @@ class TestParts:
         assert found["late"] == []
 
     @pytest.mark.parametrize("engine", sorted(ENGINES))
-    def test_a_part_that_is_idle_holds_nobody_back_and_is_late_when_it_speaks_again(self, engine):
-        epochs = by_part(6, 10)
-        for epoch in epochs[1:5]:
+    def test_a_part_that_is_idle_holds_nobody_back_and_counts_again_when_it_speaks(self, engine):
+        epochs = by_part(8, 10)
+        for epoch in (*epochs[1:5], epochs[6]):
             epoch.pop(7)
         epochs[5][7] = [{"t": 12, "k": 7, "v": 1}, {"t": 55, "k": 7, "v": 2}]
+        epochs[7][7] = [{"t": 57, "k": 7, "v": 3}]  # the others are at 79, and waited for it
         now = [0.0]
 
         class Timed(PartFeed):

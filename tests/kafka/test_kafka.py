@@ -116,6 +116,37 @@ def test_partitions_that_come_later(spark: Any, kafka: Broker, tmp_path: Path) -
         assert [v for v in found if v in mine] == list(mine)
 
 
+def test_messages_that_are_no_records_are_dead_letters(spark: Any, kafka: Broker, tmp_path: Path) -> None:
+    """Where the schema of `from_json` has the column for them; each partition keeps its order and its watermark."""
+    kafka.create("corrupt", 2)
+    sent: list[tuple[int, Any]] = [(n % 2, {"t": n, "v": n}) for n in range(20)]
+    sent[6:6] = [(0, "no record"), (1, [1, 2]), (0, None), (1, {"t": "soon", "v": 1}), (0, {"t": None, "v": 3})]
+    kafka.write("corrupt", sent)
+    text, schema = F.col("value").cast("string"), "t long, v long, _corrupt_record string"
+    frame = read(spark, kafka, "corrupt", maxOffsetsPerTrigger=8).select(F.from_json(text, schema).alias("row"))
+
+    def flow() -> ps.Flow:
+        flow = ps.Flow("corrupt")
+        rows = flow.source("rows", frame.select("row.*"), time="t", on_error="dead_letter")
+        rows.errors.map(lambda letter: letter.row, schema=str).sink("errors")
+        rows.map(lambda row: row.v, schema=int).sink("values")
+        windows = rows.window(5).aggregate(n=ps.agg.count())
+        windows.sink("windows")
+        windows.late.sink("late")
+        return flow
+
+    legs = Legs(spark, tmp_path / "ck")
+    for until in (12, 25):
+        legs.run(flow(), until=until)
+    for part in range(2):
+        assert [v for v in legs.results["values"] if v % 2 == part] == list(range(part, 20, 2))
+    untimed = '{"t": null, "v": 3, "_corrupt_record": null}'
+    assert set(legs.results["errors"]) == {'"no record"', "[1, 2]", "null", '{"t": "soon", "v": 1}', untimed}
+    assert len(legs.results["errors"]) == 5
+    assert [row.n for row in legs.results["windows"]] == [5, 5, 5]
+    assert legs.results["late"] == []
+
+
 def test_a_compacted_topic_has_gaps(spark: Any, kafka: Broker, tmp_path: Path) -> None:
     settings = {"cleanup_policy": "compact", "segment_ms": "50", "min_cleanable_dirty_ratio": "0.01"}
     kafka.create("compacted", 1, **settings, max_compaction_lag_ms="100", segment_bytes="1048576")

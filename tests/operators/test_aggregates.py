@@ -38,6 +38,13 @@ class TestNan:
 
 
 class TestDecimals:
+    def test_a_mean_of_undeclared_ones_is_a_float(self):
+        bundle, state = aggregation({"it": agg.mean("v")}, "a", None), None
+        for value in (Decimal("0.25"), None, Decimal("0.50")):
+            state = bundle.step(state, {"v": value})
+        (found,) = bundle.results(state)
+        assert (type(found), found) == (float, 0.375)
+
     def test_a_mean_is_rounded_half_up(self):
         cents = [Decimal("0.01")] * 1 + [Decimal("0.00")] * 31  # 0.0003125
         assert folded(agg.mean("v"), cents, pa.decimal128(8, 2)) == Decimal("0.000313")

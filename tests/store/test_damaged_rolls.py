@@ -88,6 +88,32 @@ def test_a_crash_between_two_files(data, tmp_path, monkeypatch, renames, files, 
     assert numbers(tmp_path / "out", files == "partitions") == list(range(ROWS))
 
 
+@pytest.mark.parametrize("renamed", [0, 1, 2, 3], ids=lambda count: f"{count} are renamed")
+def test_a_crash_among_large_parts(tmp_path, monkeypatch, renamed):
+    """Large parts are not where they waited, and not visible yet, and the entry that tells cannot be read."""
+    draw = random.Random(1)
+    rows = [{"n": n, "text": draw.randbytes(400 if n // 10 in (1, 4) else 1).hex()} for n in range(60)]
+    write_files(tmp_path / "data", rows, 60)
+    flow = plain(tmp_path / "data", tmp_path / "out", file_size=9000)
+    rename, sources = LocalStore._rename, list[str]()
+
+    def some(store: LocalStore, source: str, target: str) -> bool:
+        sources.append(source)
+        if len(sources) > renamed:
+            raise Crash
+        return rename(store, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_exists", lambda pid: False)
+        patch.setattr(LocalStore, "_rename", some)
+        with pytest.raises(Crash):
+            run_inline(flow, tmp_path / "ck", epoch_rows=10)
+    assert ["-roll." in source for source in sources] == [False, False, False, True][: renamed + 1]
+    damage(tmp_path / "ck", 1)
+    run_inline(flow, tmp_path / "ck", epoch_rows=10)
+    assert numbers(tmp_path / "out", False) == list(range(60))
+
+
 @pytest.mark.parametrize("files", FILES)
 def test_two_epochs_cannot_be_run_again(data, tmp_path, files):
     """Only what the next epoch was to read is known for sure: rows of later ones would come twice, or never."""

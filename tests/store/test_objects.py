@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,20 @@ def test_a_run_with_checkpoint_and_sinks_on_s3_goes_on_there(s3, tmp_path):
     found = [tuple(row.values()) for row in ps.read.sink(place / "scanned")]
     assert found == [tuple(row) for row in expected.results["scanned"]]
     assert ps.state.values(place / "ck", "running") == expected.state("running")
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "link"])
+def test_a_disk_that_is_full_does_not_become_fuller(tmp_path, monkeypatch, call):
+    """What was written of a file that could not be finished goes, though the driver may try again and again."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = LocalStore(str(tmp_path))
+    store.put("place/old", b"old")
+    monkeypatch.setattr(os, call, full)
+    for put in (store.put, store.put_new):
+        for name in ("place/old", "place/new"):
+            with suppress(StorageError):
+                put(name, b"new" * 1000)
+    assert {path.name for path in (tmp_path / "place").iterdir()} <= {"old", "new"}

@@ -16,8 +16,8 @@ import time
 import uuid
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -237,24 +237,25 @@ class LocalStore(Store):
             return None
 
     def _put(self, name: str, content: bytes) -> None:
-        temporary = self._write(name, content)
-        os.replace(temporary, self.path(name))
+        with self._written(name, content) as temporary:
+            os.replace(temporary, self.path(name))
         sync_directory(os.path.dirname(self.path(name)))
 
     def _put_new(self, name: str, content: bytes) -> bool:
-        temporary = self._write(name, content)
-        try:
-            os.link(temporary, self.path(name))  # fails if the target exists: the one atomic way to be first
-        except FileExistsError:
-            return False
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
+        with self._written(name, content) as temporary:
+            try:
+                os.link(temporary, self.path(name))  # fails if the target exists: the one atomic way to be first
+            except FileExistsError:
+                return False
         sync_directory(os.path.dirname(self.path(name)))
         return True
 
-    def _write(self, name: str, content: bytes) -> str:
-        """Write a file of another name, down to the disk; make the directory around it where there is none."""
+    @contextmanager
+    def _written(self, name: str, content: bytes) -> Iterator[str]:
+        """Write a file of another name, down to the disk, which is gone afterwards: a full disk must not become fuller.
+
+        Makes the directory around it where there is none.
+        """
         directory, last = os.path.split(self.path(name))
         temporary = f"{directory}/.{last}.{uuid.uuid4().hex}.tmp"
         try:
@@ -262,11 +263,15 @@ class LocalStore(Store):
         except FileNotFoundError:
             os.makedirs(directory, exist_ok=True)
             file = open(temporary, "wb")  # noqa: SIM115
-        with file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
+        try:
+            with file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            yield temporary
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
 
     def _list(self, directory: str) -> list[str]:
         try:

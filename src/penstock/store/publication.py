@@ -34,7 +34,7 @@ from penstock.store.rolling import (
 
 OWNER = f"{OWN}/owner.json"
 NOTE = "_roll.json"
-"""What appears file by file, in the directory in which its parts were joined; written once it is committed."""
+"""What a roll makes of several files, in the last directory that it uses; written once it is committed."""
 AT_ONCE = Target("", 1, 1, 0.0)
 """For sinks that are gone from the flow."""
 _NOTHING: Json = {"source": "", "target": "", "names": [], "moves": [], "used": []}
@@ -110,7 +110,7 @@ class Publication:
     def _finish(self, store: Store, first: int) -> None:
         """Make the rest of the rolls visible that have rows of an epoch, or later ones, and whose entry is damaged."""
         for name in store.names(STAGING):
-            if "-roll." not in name or name < published_name(first):
+            if name < published_name(first):
                 continue  # its entry is whole, or a later one
             staged = store.read(f"{STAGING}/{name}/{NOTE}")
             if staged is not None and staged.get("run") == self.run:
@@ -174,7 +174,7 @@ class Publication:
         """
         for sink, roll in rolls_of(staged).items():
             store = self._store(roll["path"])
-            if not roll["target"]:
+            if roll["moves"] and not self._is_done(store, roll):
                 store.write(f"{roll['used'][-1]}/{NOTE}", {"run": self.run, "rolls": {sink: roll}})
             missing = None if self._is_done(store, roll) else self._show(store, roll)
             if missing is not None and not self._is_done(store, roll):  # by now, by another driver
