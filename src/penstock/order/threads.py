@@ -183,7 +183,11 @@ class _BareFifo:
             return EMPTY
 
     def peek(self, most: int) -> tuple[Any, ...]:
-        return tuple(islice(self._items, most))  # runs no bytecode, so this is one step
+        while True:
+            try:
+                return tuple(islice(self._items, most))
+            except RuntimeError:  # it was changed meanwhile: what it gives else is as of one moment
+                continue
 
     def discard(self, item: object) -> bool:
         try:
