@@ -2,10 +2,13 @@
 
 `workers_ratio` is what a second worker brings: nothing where the interpreter has a GIL, nearly twice where it has none.
 `elastic_ratio` compares the second half of a run whose workers are found with that of the better of the two others, and
-`found_seconds` tells for each turn when the last number of workers was set, if one was.
+`found_seconds` tells for each turn when the last number of workers was set, if one was. `others_busy` is the part of
+the machine that other programs kept busy meanwhile: where more than 80 % of it are busy no workers are added, as
+Streams has it, and `elastic_ratio` says nothing about how they are found.
 """
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +31,7 @@ class Chain:
         self._operators, self._microseconds = args.operators, args.microseconds
         self.rows = max(4, round(args.seconds * 1e6 / args.microseconds / args.operators))
         self.found: list[float | None] = []
+        self.others: list[float] = []
 
     def turn(self, name: str, options: LocalOptions) -> float:
         """Run the chain to its end; check the order; return the rows per second of the second half."""
@@ -54,6 +58,7 @@ class Chain:
         if options.elastic:
             moment = last_change(engine)
             self.found.append(None if moment is None else moment - began)
+            self.others.append(others_busy(engine))
         (start, before), (stop, after) = next(each for each in moments if 2 * each[1] >= self.rows), moments[-1]
         speed = (after - before) / (stop - start)
         local_side.say(f"{name}: {speed:,.0f} rows/s in the second half, {moments[-1][0] - began:.1f} s in all")
@@ -64,6 +69,12 @@ def last_change(engine: LocalEngine) -> float | None:
     """Return when the number of workers was last changed, if it was."""
     changes = [each for each in engine.decisions_since(0)[0] if each.what == "thread_level" and each.after is not None]
     return max((each.time for each in changes if each.time is not None), default=None)
+
+
+def others_busy(engine: LocalEngine) -> float:
+    """Return the part of the machine that other programs kept busy, in the mean of the periods that were looked at."""
+    seen = [each.statistics or {} for each in engine.decisions_since(0)[0] if each.controller == "threads"]
+    return statistics.fmean([each["elsewhere"] for each in seen if "elsewhere" in each] or [0.0])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,4 +105,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **local_side.compare(speeds, pairs, args.seed),
         "best": best,
         "found_seconds": chain.found[args.warmup :],
+        "others_busy": chain.others[args.warmup :],
     }

@@ -383,6 +383,20 @@ def test_one_quiet_period_does_not_make_a_machine_idle() -> None:
     assert max(levels) == 16
 
 
+@pytest.mark.parametrize("busy", [4, 10, 100])
+def test_a_machine_that_others_kept_busy_is_looked_at_again_once_they_are_gone(busy: int) -> None:
+    """One worker gives as much as before then, for there was a core for it: only the machine's usage tells."""
+    controller = ThreadLevel(high=16, skipped=1, least_noise=0.05)
+    state = controller.start()
+    for period in range(busy + 15):
+        elsewhere, cores = (0.5 if period < busy else 0.0), min(2.0, 0.95 * state.levels.level)
+        seen = ThreadStatistics(100 * cores, 0.5 * cores + elsewhere, cores=cores, elsewhere=elsewhere)
+        assert state.levels.level == 1 or period >= busy
+        state, _ = controller.step(state, seen)
+    assert state.levels.level == 2
+    assert state.levels.settled
+
+
 def end_on_a_drifting_machine(seed: int) -> int:
     """Return where a live flow's settings end if the machine's speed drifts by 15 %, slowly; two workers are best."""
     throughput, cores = [123.0, 145, 141, 138, 120, 120, 120, 120], [1.0, 1.5, 1.5, 1.55, 1.5, 1.5, 1.5, 1.5]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.order.primitives import EMPTY, Primitives
-from penstock.order.queues import LOOK_AT_ONCE, LOOK_IN_TURN, HybridQueue, PartitionedQueue, SharedQueue
+from penstock.order.queues import LOOK_AT_ONCE, LOOK_IN_TURN, HybridQueue, PartitionedQueue, SharedQueue, Visitor
 from penstock.order.threads import RealThreads
 from penstock.testing.explorer import Program, World, explore
 
@@ -24,11 +24,13 @@ def consuming(
     *later: Sequence[Item],
     slice_: int | None = None,
     homes: Sequence[int] | None = None,
+    once: bool = False,
 ) -> Callable[[World], Program]:
     """Let each thread put its items and then work until nothing is left; some items are there before.
 
     The later items of a shard are put by one thread, so that they have an order. With `slice_`, a worker
-    stops after so many items and comes back. With `homes`, workers say who they are, and had these shards before.
+    stops after so many items and comes back, unless it works only `once`. With `homes`, workers say who
+    they are, and had these shards before.
     """
     everything = [*before, *(item for items in later for item in items)]
     shards = 1 + max(shard for shard, _ in everything)
@@ -39,7 +41,7 @@ def consuming(
         inside: set[int] = set()  # not a primitive: who is where follows from where the threads are
         for shard, worker in enumerate(homes or ()):
             queue.put(shard, "before")
-            for _ in queue.work(worker):
+            for _ in queue.work(Visitor(worker)):
                 pass
         for shard, item in before:
             queue.put(shard, item)
@@ -47,12 +49,13 @@ def consuming(
         def run(me: int, mine: Sequence[Item]) -> None:
             for shard, item in mine:
                 queue.put(shard, item)
-            while stopped_early(me):
+            visitor = None if homes is None else Visitor(me)
+            while stopped_early(visitor) and not once:
                 pass
 
-        def stopped_early(me: int) -> bool:
+        def stopped_early(visitor: Visitor | None) -> bool:
             world.landmark("working")
-            with closing(queue.work() if homes is None else queue.work(me)) as items:
+            with closing(queue.work(visitor)) as items:
                 for count, (shard, item) in enumerate(items, start=1):
                     assert shard not in inside, f"two workers in shard {shard}"
                     inside.add(shard)
@@ -113,6 +116,12 @@ def test_two_workers_that_had_shards_before(items: tuple[list[Item], ...], slice
     sound(explore(consuming(HybridQueue, *items, slice_=slice_, homes=(1, 0))))
 
 
+@pytest.mark.parametrize("homes", [(1, 0), (0, 0), (1, 1), (2, 2)])
+def test_each_of_two_workers_finds_one_of_two_items(homes: tuple[int, ...], sound: Any) -> None:
+    """None is in the hands of a worker that only looks at it: the other one would go, and leave it to that one."""
+    sound(explore(consuming(HybridQueue, [(0, A), (1, B)], [], [], slice_=1, homes=homes, once=True)))
+
+
 @pytest.mark.parametrize(
     ("worker", "taken"), [(0, [(1, "b"), (0, "a")]), (1, [(0, "a"), (1, "b")]), (None, [(0, "a"), (1, "b")])]
 )
@@ -122,10 +131,10 @@ def test_a_worker_takes_the_shard_that_it_had_before_if_that_is_among_the_two_ol
     queue: HybridQueue[str] = HybridQueue(RealThreads(gil=True), 2)
     for shard, had in enumerate([1, 0]):
         queue.put(shard, "before")
-        assert list(queue.work(had)) == [(shard, "before")]
+        assert list(queue.work(Visitor(had))) == [(shard, "before")]
     queue.put(0, "a")
     queue.put(1, "b")
-    assert list(queue.work(worker)) == taken
+    assert list(queue.work(None if worker is None else Visitor(worker))) == taken
 
 
 @pytest.mark.parametrize(("gil", "passes"), [(True, LOOK_IN_TURN - 1), (False, LOOK_AT_ONCE - 1)])
@@ -134,12 +143,12 @@ def test_what_was_passed_by_comes_at_last(gil: bool, passes: int) -> None:
     queue: HybridQueue[int] = HybridQueue(RealThreads(gil=gil), 2)
     for shard, had in enumerate([1, 0]):
         queue.put(shard, -1)
-        assert list(queue.work(had)) == [(shard, -1)]
+        assert list(queue.work(Visitor(had))) == [(shard, -1)]
     for item in range(LOOK_AT_ONCE + 1):
         queue.put(int(item > 0), item)
-    taken = []
+    taken, worker = [], Visitor(0)
     while queue.waiting():
-        with closing(queue.work(0)) as items:
+        with closing(queue.work(worker)) as items:
             taken.append(next(items))
     assert taken.index((0, 0)) == passes
     assert [item for shard, item in taken if shard == 1] == list(range(1, LOOK_AT_ONCE + 1))
@@ -150,10 +159,10 @@ def test_where_threads_run_at_once_a_worker_looks_further_for_its_shards(gil: bo
     queue: HybridQueue[str] = HybridQueue(RealThreads(gil=gil), 3)
     for shard, had in enumerate([1, 1, 0]):
         queue.put(shard, "before")
-        assert list(queue.work(had)) == [(shard, "before")]
+        assert list(queue.work(Visitor(had))) == [(shard, "before")]
     for shard, item in enumerate("abc"):
         queue.put(shard, item)
-    with closing(queue.work(0)) as items:
+    with closing(queue.work(Visitor(0))) as items:
         assert next(items) == first
     assert list(queue.work()) == [(shard, item) for shard, item in enumerate("abc") if (shard, item) != first]
 
@@ -161,9 +170,9 @@ def test_where_threads_run_at_once_a_worker_looks_further_for_its_shards(gil: bo
 class ForgetsTheOther(HybridQueue[str]):
     """Look at two tokens and let one of them fall."""
 
-    def _take(self, worker: int | None) -> Any:
+    def _take(self, worker: Visitor | None) -> Any:
         oldest = self._master.pop()
-        if oldest is not EMPTY and self._homes[oldest].load() != worker:
+        if worker and oldest is not EMPTY and self._homes[oldest].load() != worker.number:
             second = self._master.pop()
             return oldest if second is EMPTY else second
         return oldest
@@ -172,7 +181,7 @@ class ForgetsTheOther(HybridQueue[str]):
 class CountsDownTooEarly(HybridQueue[str]):
     """Give up a token before its item is processed."""
 
-    def work(self, worker: int | None = None) -> Generator[tuple[int, str], None, None]:
+    def work(self, worker: Visitor | None = None) -> Generator[tuple[int, str], None, None]:
         while (shard := self._master.pop()) is not EMPTY:
             if self._counts[shard].add(1) > 0:
                 continue
@@ -239,6 +248,20 @@ def test_planted_bugs_are_found(
     make: Queue, items: tuple[list[Item], ...], slice_: int | None, symptom: str, broken: Any
 ) -> None:
     broken(explore(consuming(make, *items, slice_=slice_)), symptom)
+
+
+class HoldsWhatItLooksAt(HybridQueue[str]):
+    """Take two tokens to look at them, and put one back."""
+
+    def _take(self, worker: Visitor | None) -> Any:
+        oldest, second = self._master.pop(), self._master.pop()
+        if second is not EMPTY:
+            self._master.push_front(second)
+        return oldest
+
+
+def test_a_token_that_is_held_by_who_looks_at_it_is_missed(broken: Any) -> None:
+    broken(explore(consuming(HoldsWhatItLooksAt, [(0, A), (1, B)], [], [], slice_=1, homes=(1, 0), once=True)), "shard")
 
 
 def test_a_token_that_falls_is_missed(broken: Any) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from random import Random
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from penstock.order import (
     RealThreads,
     ReorderBuffer,
     SharedQueue,
+    Visitor,
 )
 from penstock.threads.ports import OperatorGate, Outputs, Port, PortScheduler
 from penstock.threads.rebinding import BarrierBinding, BindingTable
@@ -61,6 +62,29 @@ def run_all(bodies: Sequence[Callable[[], None]]) -> None:
         thread.join(PATIENCE)
     assert not errors, errors
     assert not any(thread.is_alive() for thread in running), "stuck"
+
+
+@pytest.mark.parametrize("primitives", BOTH, ids=["bare", "guarded"])
+def test_a_look_at_the_front_of_a_queue_is_one_step(primitives: RealThreads) -> None:
+    queue = primitives.fifo("queue")
+    for number in range(8):
+        queue.push(number)
+
+    done = Event()
+
+    def pass_on() -> None:
+        while not done.is_set():
+            queue.push(queue.pop())
+
+    def look() -> None:
+        try:
+            for _ in range(10_000):
+                seen = queue.peek(4)
+                assert list(seen) == [(seen[0] + step) % 8 for step in range(4)]
+        finally:
+            done.set()
+
+    run_all([pass_on, look])
 
 
 @pytest.mark.parametrize("primitives", BOTH, ids=["bare", "guarded"])
@@ -110,8 +134,9 @@ def test_a_partitioned_operator_in_order(
             done.set()
 
     def work() -> None:
+        visitor = Visitor(get_ident())
         while not done.is_set():
-            with closing(queue.work()) as items:
+            with closing(queue.work(visitor)) as items:
                 for count, (shard, number) in enumerate(items, start=1):
                     value = state[shard]
                     state[shard] = value + 1  # lost if two workers are in the shard at once

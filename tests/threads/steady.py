@@ -54,6 +54,8 @@ class SteadyThreads:
     cores: int = 4
     target: float | None = None
     seed: int = 0
+    others: Callable[[float], float] = lambda at: 0.0
+    """The part of the cores that other programs keep busy."""
 
     leaving = 0
 
@@ -102,7 +104,8 @@ class SteadyThreads:
         computes = 1 - work.waits
         locked = computes * (1 - work.released)
         # The workers' seconds of work that a second has: each of them needs a core, or the lock, for a part of it.
-        at_once = min(self.workers, self.cores / computes if computes else 1e9, 1 / locked if locked else 1e9)
+        cores = self.cores * (1 - self.others(before.at))
+        at_once = min(self.workers, cores / computes if computes else 1e9, 1 / locked if locked else 1e9)
         speed = at_once / noisy(self.chance, self.noise, self.hiccups)
         rate = None if self.rate is None else self.rate(before.at)
         size, busy = float(self.rows), 1.0
@@ -120,7 +123,7 @@ class SteadyThreads:
         spent = busy * seconds * at_once
         done = round(before.batches_out + batches)
         computed = spent * computes
-        self.usage = min(1.0, computed / seconds / self.cores)
+        self.usage = min(1.0, computed / seconds / self.cores + self.others(before.at))
         operators = before.operators
         source, station = operators["in"], operators["work"]
         rows = station.rows_in + batches * size

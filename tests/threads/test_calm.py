@@ -54,6 +54,13 @@ def test_a_constant_load_changes_hardly_anything_once_settled(work, part):
     assert replay(from_json(to_json(line)) for line in run.log).same
 
 
+@pytest.mark.parametrize(("work", "target", "seed"), [("waits", 0.5, 5)])
+def test_a_first_search_ends_within_a_minute(work, target, seed):
+    """One sample that was half of what followed had begun it anew, when it was nearly done."""
+    run = steady(work, None, noise=0.3, seed=seed, target=target).run(7 * MINUTE)
+    assert most_in_five_minutes([at for at, _ in run.changes(since=MINUTE)]) <= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [None, 0.05, 0.5])
 @pytest.mark.parametrize("noise", [0.15, 0.3])
@@ -101,6 +108,38 @@ def behind_after_doubling(work: str, part: float, noise: float, seed: int) -> fl
         if run.waiting * row / (2 * part) > 0.5:
             behind += run.stats.at - at
     return behind
+
+
+TWO_CORES = {"work": Work(released=1 - 1 / 1.9), "cores": 2, "hiccups": 0}
+"""Two workers give 1.9 times as much as one, as an interpreter without a GIL has it."""
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_second_worker_that_nearly_doubles_throughput_is_there_in_six_periods(noise, seed):
+    run = SteadyThreads(None, noise=noise, seed=seed, **TWO_CORES).run(6 * SEARCH_PERIOD)  # type: ignore[arg-type]
+    assert run.workers == 2
+    run.run(3 * MINUTE)
+    assert [line.after for _, line in run.changes() if line.what == "thread_level"] == [2]
+
+
+@pytest.mark.parametrize("busy", [2.0, 20.0, 2 * MINUTE])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_second_worker_is_found_once_other_programs_leave_room_for_it(busy, seed):
+    """They leave one core, so that one worker gives as much as without them."""
+    run = SteadyThreads(
+        None,
+        noise=0.05,
+        seed=seed,
+        others=lambda at: 0.5 if at < busy else 0.0,
+        **TWO_CORES,  # type: ignore[arg-type]
+    )
+    run.run(busy)
+    assert run.workers == 1  # as Streams has it: what others keep busy is not for the taking
+    run.run(busy + 5 * PERIOD)
+    assert run.workers == 2
+    run.run(busy + 5 * MINUTE)
+    assert [line.after for _, line in run.changes() if line.what == "thread_level"] == [2]
 
 
 @pytest.mark.parametrize("part", [0.6, 0.8, 1.5])

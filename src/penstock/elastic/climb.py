@@ -266,7 +266,8 @@ class Climb:
         if recalled is not None:
             # What was taken for a past load must be as close to it here as it was where it was recognized.
             limit = min(limit, max(self.load_change / 2, NOISE_WIDTH * state.noise.part))
-        if abs(later / choice.first - 1) > limit:
+        # One sample may be far off by chance: what it is compared with must not depend on which of the two is more.
+        if 1 - min(later, choice.first) / max(later, choice.first) > limit:
             memory = forget(state.memory, recalled) if recalled else state.memory
             why = f"throughput at {choice.level} went from {choice.first:.4g}/s to {later:.4g}/s meanwhile"
             return self._restart(replace(state, memory=memory), later, bounds, why)

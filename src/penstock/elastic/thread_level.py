@@ -181,8 +181,12 @@ class ThreadLevel(Climb):
         state = replace(state, usage=usage, readings=readings, used=self._used(state, statistics))
         busy_at = self._busy_at(state)
         enough = state.enough_to_compute
+        levels = state.levels
+        if levels.settled and state.busy_at is not None and busy_at is None:
+            # Levels that were out of reach are not any more: throughput need not show it, for they were never measured.
+            levels = replace(levels, phase=Searching())
         levels, why = self.observe(
-            state.levels,
+            levels,
             statistics.throughput,
             # Those that cannot leave hold their threads; one more must be free to run the rest.
             low=statistics.unsuspended + 1,

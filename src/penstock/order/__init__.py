@@ -11,7 +11,7 @@ from penstock.order.fanin import BatchFanIn
 from penstock.order.parking import ParkingLot
 from penstock.order.parts import SplitBatch, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
-from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
+from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue, Visitor
 from penstock.order.reorder import LockedReorderBuffer, Reorder, ReorderBuffer
 from penstock.order.threads import RealThreads
 
@@ -30,5 +30,6 @@ __all__ = [
     "ShardQueue",
     "SharedQueue",
     "SplitBatch",
+    "Visitor",
     "split_by_shard",
 ]

@@ -9,7 +9,7 @@ checks is the shipped code, line for line, and not a model of it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
@@ -94,6 +94,9 @@ class Fifo(Protocol[T]):
 
     def pop(self) -> T | Empty:
         """Take the item at the front, or `EMPTY`."""
+
+    def peek(self, most: int) -> Sequence[T]:
+        """Read the items at the front, so many at most, and leave them there."""
 
     def discard(self, item: T) -> bool:
         """Remove the first equal item (an int or a string) and say whether there was one."""

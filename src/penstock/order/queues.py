@@ -22,13 +22,23 @@ LOOK_IN_TURN, LOOK_AT_ONCE = 2, 8
 """Tokens among which a worker looks for one of its own shards: where threads run one at a time, and where at once."""
 
 
+class Visitor:
+    """A worker, as a queue knows it: its number, and what it remembers from visit to visit, for itself alone."""
+
+    __slots__ = ("number", "passes")
+
+    def __init__(self, number: int) -> None:
+        self.number, self.passes = number, 0
+        """How often it has passed older tokens by, one time after the other."""
+
+
 class ShardQueue(Protocol[T]):
     """What an engine asks of a partitioned operator's queue."""
 
     def put(self, shard: int, item: T) -> None:
         """Add an item of a shard; producers take turns, so that arrival has an order."""
 
-    def work(self, worker: int | None = None) -> Generator[tuple[int, T], None, None]:
+    def work(self, worker: Visitor | None = None) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process, each shard's in order and by one worker at a time.
 
         A queue may give a worker that says who it is shards that it had before.
@@ -55,8 +65,6 @@ class HybridQueue(Generic[T]):
 
     def __init__(self, primitives: Primitives, shards: int) -> None:
         self._look = LOOK_IN_TURN if primitives.takes_turns else LOOK_AT_ONCE
-        self._passes: dict[int, int] = {}
-        """How often each worker has passed older tokens by, one time after the other."""
         self._items: list[Fifo[T]] = [primitives.fifo(f"items[{shard}]") for shard in range(shards)]
         self._counts = [primitives.counter(f"count[{shard}]") for shard in range(shards)]
         self._homes: list[Cell[int | None]] = [primitives.cell(f"home[{shard}]", None) for shard in range(shards)]
@@ -68,7 +76,7 @@ class HybridQueue(Generic[T]):
         self._items[shard].push(item)
         self._master.push(shard)
 
-    def work(self, worker: int | None = None) -> Generator[tuple[int, T], None, None]:
+    def work(self, worker: Visitor | None = None) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process.
 
         The count goes down only after an item is processed: were it to go down before, it could reach
@@ -81,7 +89,7 @@ class HybridQueue(Generic[T]):
             if self._counts[shard].add(1) > 0:
                 continue
             if worker is not None:
-                self._homes[shard].store(worker)
+                self._homes[shard].store(worker.number)
             more = True
             while more:
                 item = self._items[shard].pop()
@@ -97,34 +105,24 @@ class HybridQueue(Generic[T]):
         """Count the items that no worker has taken responsibility for."""
         return self._master.size()
 
-    def _take(self, worker: int | None) -> int | Empty:
+    def _take(self, worker: Visitor | None) -> int | Empty:
         """Take the oldest token, or one of the next ones if that is of a shard that the worker had last.
 
-        The others are let go of. Nobody else need come for them, for this worker comes back. After as many times as it
-        looks at tokens it takes the oldest in any case: the reorder buffer waits for it.
+        Tokens are looked at where they are: what one worker holds another one would not find. After as many times as
+        it looks at tokens it takes the oldest in any case: the reorder buffer waits for it.
         """
-        oldest = self._master.pop()
-        if worker is None or oldest is EMPTY:
-            return oldest
-        passes = self._passes.pop(worker, 0)
-        if passes == self._look - 1 or self._is_home(oldest, worker):
-            return oldest
-        older = [oldest]
-        while len(older) < self._look and (shard := self._master.pop()) is not EMPTY:
-            if self._is_home(shard, worker):
-                self._passes[worker] = passes + 1
-                self._put_back(older)
-                return shard
-            older.append(shard)
-        self._put_back(older[1:])
-        return oldest
-
-    def _is_home(self, shard: int, worker: int) -> bool:
-        return self._homes[shard].load() in (worker, None)
-
-    def _put_back(self, tokens: list[int]) -> None:
-        for shard in reversed(tokens):
-            self._master.push_front(shard)
+        if worker is None:
+            return self._master.pop()
+        passes, worker.passes = worker.passes, 0
+        if passes < self._look - 1:
+            for place, shard in enumerate(self._master.peek(self._look)):
+                if self._homes[shard].load() in (worker.number, None):
+                    # Another worker may have taken it meanwhile; tokens of a shard are interchangeable.
+                    if place and self._master.discard(shard):
+                        worker.passes = passes + 1
+                        return shard
+                    break
+        return self._master.pop()
 
     def _hand_back(self, shard: int) -> None:
         # Tokens are interchangeable, so those delegated here can simply go back. To the front: their items
@@ -150,7 +148,7 @@ class PartitionedQueue(Generic[T]):
         if self._counts[shard].add(1) == 0:
             self._ready.push(shard)
 
-    def work(self, worker: int | None = None) -> Generator[tuple[int, T], None, None]:
+    def work(self, worker: Visitor | None = None) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process, shard after shard."""
         while (shard := self._ready.pop()) is not EMPTY:
             more = True
@@ -187,7 +185,7 @@ class SharedQueue(Generic[T]):
         """Add an item of a shard."""
         self._queue.push((shard, item))
 
-    def work(self, worker: int | None = None) -> Generator[tuple[int, T], None, None]:
+    def work(self, worker: Visitor | None = None) -> Generator[tuple[int, T], None, None]:
         """Iterate over items to process, until the queue is empty or its head must wait."""
         while (head := self._take_head()) is not None:
             try:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from threading import Lock as _Mutex
 from typing import Any, Generic, TypeVar, cast
 
@@ -181,6 +182,13 @@ class _BareFifo:
         except IndexError:
             return EMPTY
 
+    def peek(self, most: int) -> tuple[Any, ...]:
+        while True:
+            try:
+                return tuple(islice(self._items, most))
+            except RuntimeError:  # it was changed meanwhile: what it gives else is as of one moment
+                continue
+
     def discard(self, item: object) -> bool:
         try:
             self._items.remove(item)  # comparing ints or strings runs no bytecode, so this is one step
@@ -205,6 +213,10 @@ class _GuardedFifo:
     def pop(self) -> Any | Empty:
         with self._mutex:
             return self._items.popleft() if self._items else EMPTY
+
+    def peek(self, most: int) -> tuple[Any, ...]:
+        with self._mutex:
+            return tuple(islice(self._items, most))
 
     def discard(self, item: object) -> bool:
         with self._mutex:

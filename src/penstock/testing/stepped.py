@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -216,6 +217,9 @@ class SteppedFifo(Stepped):
 
     def pop(self) -> Any:
         return self.update("pop", lambda: self.value[0] if self.value else EMPTY, self._drop)
+
+    def peek(self, most: int) -> tuple[Any, ...]:
+        return tuple(self.read("peek", lambda: tuple(islice(self.value, most))))
 
     def discard(self, item: Any) -> bool:
         return bool(self.update("discard", lambda: item in self.value, lambda: self._remove(item), item))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from threading import get_ident
+from threading import get_ident, local
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.clock import perf_counter, thread_time
@@ -26,7 +26,7 @@ from penstock.kernels.shards import Shard, settle
 from penstock.order.executor import ElasticExecutor, spread
 from penstock.order.parts import SplitBatch, split_by_shard
 from penstock.order.primitives import EMPTY, Primitives
-from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue
+from penstock.order.queues import HybridQueue, PartitionedQueue, ShardQueue, SharedQueue, Visitor
 from penstock.plan.graph import KeyedNode
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import concat
@@ -88,7 +88,7 @@ class PartitionedStation(StatefulStation):
         self._count, self._whole = count, whole
         if not whole:
             self.part_state()
-        self._queue = queue(around.primitives, count)
+        self._queue, self._visitors = queue(around.primitives, count), local()
         self._reorder = self._make_reorder()
         self.counts.permits = 1 if whole else count
         self.work = InnerPort(self, "parts", count)
@@ -208,7 +208,7 @@ class PartitionedStation(StatefulStation):
 
     def _work(self) -> Outputs[Batch]:
         until = self.around.clock() + self.around.turn
-        work = self._queue.work(get_ident())
+        work = self._queue.work(self._visitor())
         for partition, part in work:
             if part is HANDOVER:
                 yield from self.squad.arrived(partition)
@@ -221,6 +221,13 @@ class PartitionedStation(StatefulStation):
                     # finds no more to do leaves nothing: the rest is with others, who come back for what waits for it.
                     yield self.work, CALL
                 return
+
+    def _visitor(self) -> Visitor:
+        """Return what the worker that asks is to the queue."""
+        found: Visitor | None = getattr(self._visitors, "found", None)
+        if found is None:
+            found = self._visitors.found = Visitor(get_ident())
+        return found
 
     def finish(self, partition: int, part: BatchPart) -> Outputs[Batch]:
         """Do the work for a part; with the last one of a batch, send on what is next in order."""
