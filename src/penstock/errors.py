@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import Any
 
-_PACKAGE = __file__.rsplit("errors.py", 1)[0]
+_PACKAGE = (lambda: None).__code__.co_filename.rsplit("errors.py", 1)[0]
+"""As tracebacks name the package's files: in a worker they are where they were compiled, not where they are."""
 _LIBRARIES = (
     "<frozen",
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),

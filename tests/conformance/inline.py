@@ -67,6 +67,14 @@ class InlineBackend:
         """Send the flow: what cannot be pickled cannot run."""
         self._stages = Stages(unpack_plan(pack_plan(stages.plan, {})).plan)
 
+    @property
+    def ready(self) -> int:
+        """All are."""
+        return self.cores
+
+    def keep_ready(self) -> None:
+        """There is nothing to start."""
+
     def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         """Run an epoch, level after level."""
         assert not frames

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from penstock.spark.shuffles import Anchors
+from penstock.spark.anchors import Anchors
 
 
 class Cluster:

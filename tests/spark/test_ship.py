@@ -86,6 +86,7 @@ def test_penstock_itself_is_read_once(monkeypatch):
     names = zipfile.ZipFile(first).namelist()
     assert {"penstock/__init__.py", "penstock/py.typed", "penstock/spark/ship.py"} < set(names)
     assert not any("__pycache__" in name for name in names)
+    assert "penstock/spark/ship.pyc" in names
 
 
 @pytest.mark.spark

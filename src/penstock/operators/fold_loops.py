@@ -66,7 +66,8 @@ def fold(pairs, states, out, function, initial, other=None, expected=None, width
         states[key] = state
 """
     made: dict[str, Any] = {"no_pair": no_pair, "is_fixed": is_fixed}
-    exec(compile(source, __file__, "exec"), made)
+    # By the name that this file has in tracebacks, so that errors leave it out as they do this file.
+    exec(compile(source, no_pair.__code__.co_filename, "exec"), made)
     loop: Loop = made["fold"]
     return loop
 

@@ -245,6 +245,7 @@ class SparkEngine(Engine):
                 if source.exhausted():
                     return
                 self._tell_once("waiting for the first rows")
+                self._backend.keep_ready()
                 self._keeper.roll(self._position, IDLE_SECONDS)
                 self._stop.wait(IDLE_SECONDS)
                 continue
@@ -278,6 +279,8 @@ class SparkEngine(Engine):
         except BaseException:
             source.give_back(taken, keep=False)
             raise
+        if source.goes_on(taken) or (taken.slices and self._done.epochs):
+            self._backend.keep_ready()  # not before: the first rows are not to wait for what comes after them
         seconds = monotonic() - began
         stats = self._stats(spec, taken, outcome, counts, seconds, job_seconds, started_at, attempts)
         assert self._pilot is not None
@@ -291,7 +294,8 @@ class SparkEngine(Engine):
         source.begin(taken)
         asked, self._asked = self._asked, []  # before what they asked for is read
         limits, epoch, mixed = self._limits(), position.epoch + 1, len(taken.handed) + bool(taken.slices) > 1
-        setup = pilot.choose(limits, taken.rows, self._backend.cores, epoch, at=monotonic(), mixed=mixed)
+        cores, ready = self._backend.cores, self._backend.ready
+        setup = pilot.choose(limits, taken.rows, cores, epoch, at=monotonic(), mixed=mixed, ready=ready)
         for done in asked:
             done.set_result(position.epoch + 1)
         if not setup.solo:

@@ -65,10 +65,16 @@ def by_file(envelope: Envelope, shared: SharedFile) -> Envelope:
     return replace(envelope, payload=shared.put(batch)) if isinstance(batch, pa.RecordBatch) else envelope
 
 
-def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any) -> Iterator[list[Envelope]]:
-    """Run one task of an epoch, or all levels where one task does."""
-    from pyspark import TaskContext
+def get_ready(packed: bytes, arriving: Iterable[Any]) -> None:
+    """Load what the first task of a flow would load; nothing is worked on."""
+    for _ in arriving:
+        pass  # Spark ends a worker that has not read its input to the end
+    stages = _load(packed)
+    _ = stages.chains, stages.grids
 
+
+def _load(packed: bytes) -> Stages:
+    """Return the flow that a task is of, unpacked once."""
     stages = _stages.get(packed)
     if stages is None:
         bundle = unpack_plan(packed)
@@ -81,6 +87,14 @@ def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], ti
             _, old = _stages.popitem(last=False)
             for calling in old.callings.values():
                 calling.close()
+    return stages
+
+
+def _run(packed: bytes, spec: EpochSpec, level: int, arriving: Iterable[Any], timings: Any) -> Iterator[list[Envelope]]:
+    """Run one task of an epoch, or all levels where one task does."""
+    from pyspark import TaskContext
+
+    stages = _load(packed)
     context = TaskContext.get()
     number = context.partitionId() if context is not None else 0
     levels = range(stages.last + 1) if spec.solo else [level]

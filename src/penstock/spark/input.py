@@ -173,6 +173,11 @@ class RunInput:
     def exhausted(self) -> bool:
         return self.frames is None and self._taker.exhausted(self._position.ended)
 
+    def goes_on(self, taken: EpochInput) -> bool:
+        """Tell whether rows are known to come after those of an epoch, or may come for ever."""
+        left = any(found.backlog for found in taken.slices.values())
+        return left or any(node.operator.reader.goes_on for node in self._plan.sources)
+
     def begin(self, taken: EpochInput) -> None:
         """Learn of the parts of sources that an epoch has rows of, and of those that rest."""
         for name, marks in self.marks.items():

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError, StorageError
+from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import from_frame
+from penstock.spark.frames import is_streaming
 from penstock.spark.parts import TaskReport
 from penstock.spark.session import Executors, allocates_dynamically, check_workers, engine_session, refuse_connect
 from penstock.spark.ship import ship
-from penstock.spark.shuffles import Anchors, ByteShuffles, RowShuffles, Shuffles, job_label, stage_labels
+from penstock.spark.shuffles import ByteShuffles, RowShuffles, Shuffles, job_label, stage_labels
 from penstock.spark.stages import EpochSpec, Stages
 
 
@@ -35,6 +37,13 @@ class Backend(Protocol):
     def prepare(self, stages: Stages) -> None:
         """Get ready to run the epochs of a flow."""
 
+    @property
+    def ready(self) -> int:
+        """Return how many tasks find their workers started; all of them where none is being started."""
+
+    def keep_ready(self) -> None:
+        """Have workers started that no epoch has needed yet, and kept from then on."""
+
     def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         """Run an epoch; `frames` have the rows of streaming DataFrames, if there are any. Raises `JobLost`."""
 
@@ -55,7 +64,8 @@ class SparkBackend:
         self._context = self.session.sparkContext
         # In local mode there is one executor, so that every task is where its shards are.
         self.one_executor = self._context.master.startswith("local[") or self._context.master == "local"
-        anchored = not self.one_executor and not allocates_dynamically(self._context.getConf())
+        self._dynamic = allocates_dynamically(self._context.getConf())
+        anchored = not self.one_executor and not self._dynamic
         self._rows = RowShuffles(self.session, Anchors(self._context) if anchored else None)
         self.executors = None if self.one_executor else Executors(self._context)
         self._bytes = ByteShuffles(self._context)
@@ -76,6 +86,16 @@ class SparkBackend:
         self._stages, self._packed = stages, ship(self._context, stages.plan)
         self._labels = stage_labels(stages)
 
+    @property
+    def ready(self) -> int:
+        return max(1, self.cores - self._bytes.starting)
+
+    def keep_ready(self) -> None:
+        if self.one_executor and not any(map(is_streaming, self._stages.plan.sources)):
+            self._bytes.keep_ready(self._packed, self._stages.last + 1, self._timings)
+        elif not self._dynamic:  # there Spark takes executors away that have nothing to do
+            self._rows.keep_ready(self._packed, lambda: self.cores)
+
     def run(self, spec: EpochSpec, frames: list[Any]) -> TaskReport:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -95,7 +115,7 @@ class SparkBackend:
             raise JobLost(_short(error)) from None
         outcome = gather(rows, list(self._timings.value))
         if any(isinstance(failure.error, StorageError) for failure in outcome.failures):
-            self._rows.close()  # the next attempt may run elsewhere: the fault may be one machine's
+            self._rows.let_go()  # the next attempt may run elsewhere: the fault may be one machine's
         return outcome
 
     def close(self) -> None:

@@ -28,6 +28,9 @@ from penstock.spark.session import Executors
 from penstock.spark.stages import Stages, even_table, shard_count
 from penstock.statistics import FlowStats
 
+START_SECONDS = 2.0
+"""What a Python worker takes to start, about: an epoch that one task computes in less does not wait for it."""
+
 
 @dataclass(frozen=True)
 class UserLimits:
@@ -150,11 +153,15 @@ class EpochPilot:
         *,
         at: float | None = None,
         mixed: bool = False,
+        ready: int | None = None,
     ) -> EpochSetup:
         """Choose how to run an epoch of so many rows (None where that is not known), which were taken at that time.
 
-        A `mixed` epoch has rows of a DataFrame and rows that tasks read themselves, which no one task can do.
+        A `mixed` epoch has rows of a DataFrame and rows that tasks read themselves, which no one task can do. Where
+        workers are just being started, `ready` says how many tasks find theirs: a short epoch does not wait for more.
         """
+        if ready is not None and rows is not None and rows * self._one_task.state.row_seconds < START_SECONDS:
+            cores = min(cores, ready)
         done, self._done = self._done, FlowStats()
         self._at = self._at if at is None else at
         in_flight = {lever.operator: lever.rows for lever in self._waits}

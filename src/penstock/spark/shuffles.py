@@ -13,7 +13,7 @@ import pickle
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -22,85 +22,16 @@ from typing import IO, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from penstock.spark.anchors import Anchors
 from penstock.spark.envelope import DDL
+from penstock.spark.ready import Ready
 from penstock.spark.stages import EpochSpec, Stages
 from penstock.spark.worker_state import LANE
 
-
-class Anchors:
-    """The anchors of one Spark context, one for each number of tasks.
-
-    An anchor is a frame with one row a task, which the executors hold in memory. Joined with it by task, a shuffle's
-    rows go to the executor that holds the row: Spark runs a task where its cached input is. The join needs no further
-    exchange.
-
-    With dynamic allocation there are none: an executor that holds a cached row would never be given back.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self._scala = context._jsc.sc()
-        self._frames: dict[int, Any] = {}
-        self._executors: set[str] = set()
-        self._crowded = False
-        """Whether an executor has no task while another has several."""
-        self._epochs, self._patience = 0, 1
-
-    def join(self, session: Any, made: Any, tasks: int) -> Any:
-        """Return rows that were repartitioned by task, joined so that they go where their task was before."""
-        from pyspark.sql import functions as F
-
-        anchor = self._frames.get(tasks)
-        if anchor is None:
-            anchor = self._frames[tasks] = self._make(session, tasks)
-        # A merge holds the right side's rows of a key in memory, so that must be the anchor.
-        return made.join(anchor.hint("merge"), F.col("task") == F.col("anchor")).drop("anchor")
-
-    def notice(self) -> None:
-        """Anchor anew where executors have come, so that they get their part; those that go leave theirs to the rest.
-
-        An executor that is new does not take tasks at once, so this is tried again, ever more seldom, until it does.
-        """
-        executors = set(self._scala.getExecutorIds().mkString(",").split(","))
-        self._epochs += 1
-        if executors - self._executors:
-            self._patience = 1
-            self.forget()
-        elif self._crowded and self._epochs > self._patience:
-            self._patience *= 2
-            self.forget()
-        self._executors = executors
-
-    def forget(self) -> None:
-        """Let Spark choose anew where tasks run."""
-        for frame in self._frames.values():
-            with suppress(Exception):  # what cannot be given back is with an executor, or a Spark, that is gone
-                cached = frame._jdf.queryExecution().withCachedData()
-                frame.unpersist()
-                # The shuffle that put the rows where they were has left files, too.
-                cached.cacheBuilder().cachedPlan().execute().cleanShuffleDependencies(False)
-        self._frames.clear()
-        self._epochs, self._crowded = 0, False
-
-    def _make(self, session: Any, tasks: int) -> Any:
-        from pyspark.sql import functions as F
-
-        frame = session.range(0, tasks, 1, tasks).select(F.col("id").cast("int").alias("anchor"))
-        frame = frame.repartitionById(tasks, "anchor").persist()
-        rows = frame._jdf.queryExecution().toRdd()  # a count of the frame would be one more shuffle
-        rows.count()
-        # Spark looks where cached rows are when a job begins: without a second one it believes that they are nowhere.
-        rows.count()
-        self._crowded |= len(self._places(frame, tasks)) < min(tasks, len(self._executors))
-        return frame
-
-    def _places(self, frame: Any, tasks: int) -> set[str]:
-        """Return the executors that hold the rows of an anchor."""
-        rows = frame._jdf.queryExecution().toRdd()
-        return {self._scala.getPreferredLocs(rows, task).mkString(",") for task in range(tasks)}
-
-
 SPEC = "penstock.epoch"
 """The property of a job over RDDs that holds its epoch's specification, or the path of a file that does."""
+WAKE = "wake"
+"""What it holds where a worker is only to get ready."""
 SPEC_BYTES = 64 << 10
 """Above this a specification goes by a file: in local mode all workers are on this machine."""
 
@@ -155,6 +86,11 @@ def threads_of(master: str) -> int:
     return 1 if found is None else (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
 
 
+def tasks_of(spec: EpochSpec) -> tuple[int, ...]:
+    """Return how many tasks each level of an epoch's job has."""
+    return (1,) if spec.solo else (len(spec.splits), *spec.tasks[1:])
+
+
 Job: TypeAlias = tuple[Any, list[Any]]
 """The RDD to collect, and the shuffles before it."""
 Following: TypeAlias = tuple[Any, Callable[[], Job]]
@@ -187,6 +123,7 @@ class ByteShuffles:
         """The level that reads, made for a flow, as the last one or not, and a number of tasks."""
         self._ahead: tuple[Any, Job] | None = None
         """The next epoch, with what it is for."""
+        self._ready = Ready(context, self._lanes)
         self._sweeper = ThreadPoolExecutor(1, "penstock-sweep")
         self._swept: Future[None] = Future()
         self._swept.set_result(None)
@@ -198,7 +135,7 @@ class ByteShuffles:
     ) -> Iterable[tuple[int, Any]]:
         assert not frames, "rows of a DataFrame need a DataFrame"
         self._swept.result()
-        tasks = (1,) if spec.solo else (len(spec.splits), *spec.tasks[1:])
+        tasks = tasks_of(spec)
         named = [solo_label(labels)] if spec.solo else labels
         make, last = partial(self._job, packed, tasks, timings, named), len(tasks) - 1
         ahead, self._ahead = self._ahead, None
@@ -210,7 +147,8 @@ class ByteShuffles:
         file = spec_file(packed_spec) if len(packed_spec) > SPEC_BYTES else None
         self._context.setLocalProperty(SPEC, f"file:{file.name}" if file else base64.b64encode(packed_spec).decode())
         try:
-            return _received(self._python_rdd.collectAndServe(made), self._context.serializer)
+            with self._ready.in_use(self._lanes_of(tasks)):
+                return _received(self._python_rdd.collectAndServe(made), self._context.serializer)
         finally:
             with suppress(Exception):  # a Spark that is gone has nothing to clean
                 self._context.setLocalProperty(SPEC, None)
@@ -221,25 +159,63 @@ class ByteShuffles:
 
     def _job(self, packed: bytes, tasks: tuple[int, ...], timings: Any, labels: list[str]) -> Job:
         """Make the RDDs of an epoch with so many tasks on each level: some fifty calls into the JVM."""
-        made, shuffles, last = self._first.get((packed, len(tasks) == 1, tasks[0])), [], len(tasks) - 1
+        shuffles: list[Any] = []
+        made, last = self._first.get((packed, len(tasks) == 1, tasks[0])), len(tasks) - 1
         for level in range(last + 1):
             if level or made is None:
                 self._context.setLocalProperty(STAGE, labels[level])
-                each = range(tasks[level])
-                functions = [self._function(packed, level, level == last, timings, task) for task in each]
-                inputs = [self._input(made, task, tasks[level]) for task in each]
-                made = self._union([self._python_rdd(inputs[n], functions[n], False, False) for n in each])
-                made = made if level == last else self._pairs(made).asJavaPairRDD()
+                made = self._level(packed, made, level, level == last, timings, range(tasks[level]))
             if level == 0:
                 # What nothing is before is the same in each epoch; after a shuffle all is new.
                 self._first[packed, last == 0, tasks[0]] = made
             if level < last:
-                shuffles.append(made.partitionBy(self._by_number(tasks[level + 1], 0)))
-                made = self._values_of(shuffles[-1]).rdd()
+                made = self._shuffled(made, tasks[level + 1], shuffles)
         return made, shuffles
 
+    def _level(self, packed: bytes, made: Any, level: int, last: bool, timings: Any, tasks: Sequence[int]) -> Any:
+        """Return the RDD of a level's tasks, each with the function of its lane, after what was made so far."""
+        functions = [self._function(packed, level, last, timings, task) for task in tasks]
+        inputs = [self._input(made, number, len(tasks)) for number in range(len(tasks))]
+        parts = [
+            self._python_rdd(given, function, False, False) for given, function in zip(inputs, functions, strict=True)
+        ]
+        return self._union(parts) if last else self._pairs(self._union(parts)).asJavaPairRDD()
+
+    def _shuffled(self, made: Any, tasks: int, shuffles: list[Any]) -> Any:
+        """Return the RDD of what arrives at the tasks after a level."""
+        shuffles.append(made.partitionBy(self._by_number(tasks, 0)))
+        return self._values_of(shuffles[-1]).rdd()
+
+    # Workers that are there before a task needs them -------------------------------------------------------------
+
+    def keep_ready(self, packed: bytes, levels: int, timings: Any) -> None:
+        """Have the workers of all lanes started that have none, and kept from then on."""
+        self._ready.keep(partial(self._wake, packed, levels, timings))
+
+    @property
+    def starting(self) -> int:
+        """How many lanes have workers that are about to start."""
+        return self._ready.starting
+
+    def _lanes_of(self, tasks: tuple[int, ...]) -> set[int]:
+        return set(range(min(max(tasks), self._lanes)))
+
+    def _wake(self, packed: bytes, levels: int, timings: Any, lanes: list[int], first: bool) -> None:
+        """Run a task of nothing in the workers of some lanes; the first time through shuffles, which start cold too."""
+        made, shuffles, last = None, list[Any](), levels - 1 if first else 0
+        try:
+            for level in range(last + 1):
+                made = self._level(packed, made, level, level == last, timings, lanes)
+                if level < last:
+                    made = self._shuffled(made, len(lanes), shuffles)
+            self._context.setLocalProperty(SPEC, WAKE)
+            _received(self._python_rdd.collectAndServe(made), self._context.serializer)
+        finally:
+            self._sweep(shuffles, None)
+
     def close(self) -> None:
-        """Wait until what the last epoch left is gone, and end the thread: whoever keeps a run does not keep that."""
+        """Wait until what the last epoch left is gone, and end the threads: whoever keeps a run does not keep those."""
+        self._ready.close()
         self._sweeper.shutdown()
 
     def _shared(self) -> str | None:
@@ -339,10 +315,14 @@ def _level_task(packed: bytes, level: int, last: bool, timings: Any) -> Callable
         from pyspark import TaskContext
         from pyspark.serializers import pack_long
 
-        from penstock.spark.entry import run_on_frames
+        from penstock.spark.entry import get_ready, run_on_frames
 
         context = TaskContext.get()
         assert context is not None
+        if context.getLocalProperty(SPEC) == WAKE:
+            get_ready(packed, arriving)
+            yield from [] if last else [pack_long(0), b""]  # what comes after this level is to start, too
+            return
         spec, given = _this_epoch(context), _input(level, context.partitionId(), arriving)
         for target, frame in run_on_frames(packed, spec, level, given, timings):
             if last:
@@ -377,6 +357,8 @@ class RowShuffles:
 
     def __init__(self, session: Any, anchors: Anchors | None) -> None:
         self._session, self._anchors = session, anchors
+        # Its workers have no lanes, and all of them stay while one has tasks: one lane that no epoch has for itself.
+        self._ready = Ready(session.sparkContext, 1)
 
     def run(
         self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any, labels: list[str]
@@ -399,10 +381,29 @@ class RowShuffles:
                     # Otherwise the files stay until the JVM happens to collect the query.
                     made._jdf.queryExecution().toRdd().cleanShuffleDependencies(False)
 
-    def close(self) -> None:
+    def keep_ready(self, packed: bytes, cores: Callable[[], int]) -> None:
+        """Have as many workers started as tasks run at once, beside the epochs, and kept from then on."""
+        self._ready.keep(partial(self._wake, packed, cores))
+
+    def _wake(self, packed: bytes, cores: Callable[[], int], *_: Any) -> None:
+        def woken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from penstock.spark.entry import get_ready
+
+            get_ready(packed, batches)
+            return iter(())
+
+        tasks = cores()
+        self._session.range(0, tasks, 1, tasks).mapInArrow(woken, "nothing int")._jdf.collectToPython()
+
+    def let_go(self) -> None:
         """Let go of what executors hold for the epochs to come."""
         if self._anchors is not None:
             self._anchors.forget()
+
+    def close(self) -> None:
+        """Let go of all that is held for the epochs to come."""
+        self._ready.close()
+        self.let_go()
 
     def _job(self, packed: bytes, spec: EpochSpec, frames: list[Any], timings: Any) -> Any:
         session = frames[0].sparkSession if frames else self._session
