@@ -121,7 +121,7 @@ def test_a_period_and_what_was_before_it_add_up():
 
 def test_they_are_shown_in_a_few_lines():
     """On Spark a keyed operator has 256 shards, of which each was shown, twice."""
-    keyed = OperatorStats(1, 5, 5, 0.123456, name="count", shards={n: (1, 0.1) for n in range(256)}, table=(0,) * 256)
+    keyed = OperatorStats(1, 5, 5, 0.123456, name="count", shards=dict.fromkeys(range(256), (1, 0.1)), table=(0,) * 256)
     shown = repr(replace(NOW, operators={"count": keyed})).splitlines()
     assert len(shown) == 2
     assert shown[0].startswith("FlowStats(at=9.0, seconds=9.0, rows_in=")
