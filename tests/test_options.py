@@ -61,7 +61,7 @@ def test_old_keywords_are_refused_with_the_new_spelling(function, old, new):
         ("spark", {"latency": "0 s"}, "latency='0 s'; it must be a time"),
         ("spark", {"history": True}, "history=True keeps the history in the checkpoint"),
         ("spark", {"page": 70_000}, "page=70000; it must be 0 to 65,535"),
-        ("spark", {"checkpoint": Path("x")}, "give text"),
+        ("spark", {"checkpoint": 5}, "give text"),
         ("spark", {"on_epoch": "print"}, "on_epoch='print'; give a function"),
         ("threads", {"checkpoint": "x"}, "checkpoint= needs on=ps.Spark(...); this run is with on=ps.Threads(...)"),
         ("threads", {"workers": 2.5}, 'workers=2.5; give a whole number, 1 or more, or "utilization", or what finds'),

@@ -119,6 +119,16 @@ def test_a_period_and_what_was_before_it_add_up():
     assert whole.operators["new"] == NOW.operators["new"]
 
 
+def test_they_are_shown_in_a_few_lines():
+    """On Spark a keyed operator has 256 shards, of which each was shown, twice."""
+    keyed = OperatorStats(1, 5, 5, 0.123456, name="count", shards=dict.fromkeys(range(256), (1, 0.1)), table=(0,) * 256)
+    shown = repr(replace(NOW, operators={"count": keyed})).splitlines()
+    assert len(shown) == 2
+    assert shown[0].startswith("FlowStats(at=9.0, seconds=9.0, rows_in=")
+    operator = "OperatorStats(batches=1, rows_in=5, rows_out=5, wall=0.1235, name='count', "
+    assert shown[1] == f"  {operator}shards=<256 of them>, table=<256 of them>)"
+
+
 def test_epochs_add_up_to_a_run():
     first = FlowStats(1.0, 0.5, 100, {"out": 10}, epochs=1, split={"read": 0.5}, attempts=2, epoch=7, tasks=2)
     second = FlowStats(3.0, 0.25, 50, {"other": 5}, epochs=1, split={"user": 0.25}, attempts=1, epoch=8, tasks=4)

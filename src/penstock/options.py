@@ -5,17 +5,18 @@
 """
 
 import datetime as dt
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from penstock.annotated import About, Count, Port, Seconds, Time, checked_fields
+from penstock.annotated import About, Count, Port, Seconds, Time, checked_fields, options_of
 from penstock.elastic.base import Controller
 from penstock.elastic.rebinding import Binding
 from penstock.elastic.thread_level import ThreadStatistics
-from penstock.errors import FlowError
+from penstock.errors import FlowError, did_you_mean
 from penstock.order.reorder import MakeReorder
 from penstock.plan.plan import Plan
 from penstock.rows.timing import seconds
@@ -208,7 +209,7 @@ class Options:
         About("where the flow runs", wanted="ps.Spark(...), ps.Threads(...) or ps.Sequential(...)", flag=False),
     ] = Spark()
     checkpoint: Annotated[
-        str | None,
+        str | os.PathLike[str] | None,
         About(
             "where the run is kept: start again with the same one and it goes on where it left off (default: it is "
             "forgotten; on the command line `.penstock/<flow name>`)",
@@ -238,7 +239,7 @@ class Options:
     ] = "127.0.0.1"
     page_token: Annotated[str | None, About("the token of the page (default: a new one each time)", "TOKEN")] = None
     history: Annotated[
-        str | bool | None,
+        str | os.PathLike[str] | bool | None,
         About(
             "the directory that keeps what the page showed, for `penstock page` (default: in the checkpoint; on the "
             "command line, for the last 20 runs without one, in `.penstock/<flow name>/history`)",
@@ -271,5 +272,36 @@ class Options:
         self.on.check(self)
 
     @property
+    def directory(self) -> str | None:
+        """The checkpoint as text."""
+        return None if self.checkpoint is None else os.fspath(self.checkpoint)
+
+    @property
     def target(self) -> float | None:
         return None if self.latency is None else seconds(self.latency, "latency")
+
+
+def refuse_unknown(function: str, given: dict[str, Any]) -> None:
+    """Refuse options that are not there; of those that an engine has, or had until `on=`, say how they are spelled."""
+    known = options_of(Options)
+    unknown = [name for name in given if name not in known]
+    named = ENGINES.get(given.get("engine", ""))
+    for kind in ([named] if named else ENGINES.values()) if unknown else ():
+        renamed = {"spark": "session", "threads": "workers" if kind.name == "threads" else "threads"}
+        moved = {renamed.get(name, name): given[name] for name in unknown if name != "engine"}
+        if moved.keys() <= options_of(kind).keys():
+            inside = ", ".join(f"{name}={_shown(value)}" for name, value in moved.items())
+            raise TypeError(
+                f"ps.{function} has no option {unknown[0]!r}: where a flow runs is said by on=; write "
+                f"ps.{function}(flow, on=ps.{kind.__name__}({inside}))"
+            )
+    for name in [name for name in unknown if name != "engine"][:1]:
+        able = [f"on=ps.{kind.__name__}({name}=...)" for kind in ENGINES.values() if name in options_of(kind)]
+        there = {*known, *(each for kind in ENGINES.values() for each in options_of(kind))}
+        raise TypeError(
+            f"ps.{function} has no option {name!r}{f'; write {able[0]}' if able else did_you_mean(name, there)}"
+        )
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str | int | float | dict | None) else "..."

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Protocol
 
-from penstock.annotated import options_of
 from penstock.elastic.decisions import Decision
-from penstock.errors import FlowError, PenstockError, did_you_mean
+from penstock.errors import FlowError, PenstockError
 from penstock.flow import Flow
-from penstock.options import ENGINES, Options
+from penstock.options import Options, refuse_unknown
 from penstock.plan.plan import Plan, make_plan
 from penstock.rows.records import Row
 from penstock.statistics import FlowStats, epoch_fields
@@ -115,10 +115,26 @@ class Engine(Protocol):
         return self.decisions_since(0)[0]
 
 
+class Results(dict[str, list[Row]]):
+    """The rows of sinks that are kept in memory; of one that is not, say where they are."""
+
+    def __init__(self, rows: Mapping[str, list[Row]], flow: Flow) -> None:
+        super().__init__({name: list(some) for name, some in rows.items()})
+        self._flow = flow
+
+    def __missing__(self, name: str) -> list[Row]:
+        writers = {node.name: node.operator.writer for node in make_plan(self._flow).sinks}
+        if name not in writers:
+            raise KeyError(f"there is no sink {name!r}; the sinks are {', '.join(writers)}")
+        path = getattr(writers[name], "path", None)
+        where = "its writer has its rows" if path is None else f"read its files by ps.read.sink({path!r})"
+        raise KeyError(f"the rows of sink {name!r} are not kept in memory; {where}")
+
+
 class Run:
     """A flow that runs, or has run."""
 
-    def __init__(self, flow: Flow, options: Options) -> None:
+    def __init__(self, flow: Flow, options: Options, *, awaited: bool = False) -> None:
         plan = make_plan(flow)
         if options.on.name == "spark":
             plan.check_restarts("Spark moves its state between processes")
@@ -130,7 +146,7 @@ class Run:
         self._queries = frozenset(node.name for node in plan.sinks)
         self._changing = threading.Lock()
         self._error: BaseException | None = None
-        self._stopped = False
+        self._stopped, self._awaited = False, awaited
         self._steps = show_on(None, flow.name, options.progress)
         try:
             self.engine: Engine = options.on.open(plan, options, self._took_epoch)
@@ -153,6 +169,8 @@ class Run:
             # Only a function of the flow raises that here; a thread that waits must not take it for an end of its own.
             self._error = PenstockError(f"a function of the flow raised {error!r}\n{traceback.format_exc()}")
         finally:
+            if self._error is not None and not self._awaited:
+                log.error("flow %r has failed; run.await_end() raises this: %s", self.flow.name, self._error)
             if self._steps is not None:
                 self._steps.close()
             if self._watch is not None:
@@ -181,7 +199,7 @@ class Run:
     @property
     def results(self) -> dict[str, list[Row]]:
         """The rows so far of the sinks that are kept in memory, by name, in order."""
-        return {name: list(rows) for name, rows in self.engine.results.items()}
+        return Results(self.engine.results, self.flow)
 
     @property
     def running(self) -> bool:
@@ -292,6 +310,7 @@ class Run:
 
     def await_end(self, timeout: float | None = None) -> bool:
         """Wait for the end; raise what the flow failed with; return False where the time ran out."""
+        self._awaited = True
         self._thread.join(timeout)
         if self._thread.is_alive():
             return False
@@ -321,7 +340,7 @@ class Run:
 
 def _make_watch(run: Run, options: Options) -> PageSession | None:
     """Serve the page and keep the history, where either is wanted."""
-    history, checkpoint = options.history, options.checkpoint
+    history, checkpoint = options.history, options.directory
     if history in (None, True) and checkpoint is not None:
         history = f"{checkpoint.rstrip('/')}/history"
     if not history and (options.page is None or options.page is False):
@@ -337,7 +356,7 @@ def _make_watch(run: Run, options: Options) -> PageSession | None:
         page=options.page,
         host=options.page_host,
         token=options.page_token,
-        history=history if isinstance(history, str) else None,
+        history=None if history is None or isinstance(history, bool) else os.fspath(history),
     )
 
 
@@ -351,7 +370,7 @@ def _taking(kind: Callable[P, Options]) -> Callable[[Taking], Callable[Concatena
         @wraps(function)
         def called(flow: Flow, /, *args: P.args, **kwargs: P.kwargs) -> Run:
             _refuse_other_things(function.__name__, flow)
-            _refuse_unknown(function.__name__, kwargs)
+            refuse_unknown(function.__name__, kwargs)
             return function(flow, kind(*args, **kwargs))
 
         flow = inspect.Parameter("flow", inspect.Parameter.POSITIONAL_ONLY, annotation=Flow)
@@ -373,7 +392,7 @@ def start(flow: Flow, options: Options) -> Run:
 def run(flow: Flow, options: Options) -> Run:
     """Run a flow to its end; options are those of `start`. Ctrl-C ends it after the epoch under way."""
     _refuse_while_loading()
-    started = Run(flow, options)
+    started = Run(flow, options, awaited=True)
     with _plain_interrupts():
         try:
             started.await_end()
@@ -389,32 +408,6 @@ def _refuse_other_things(function: str, given: object) -> None:
     if not isinstance(given, Flow):
         fix = "end it with .sink(name, writer), which returns the flow" if hasattr(given, "flow") else "give a ps.Flow"
         raise TypeError(f"ps.{function} takes a flow, not {given!r}; {fix}")
-
-
-def _refuse_unknown(function: str, given: dict[str, Any]) -> None:
-    """Refuse options that are not there; of those that an engine has, or had until `on=`, say how they are spelled."""
-    known = options_of(Options)
-    unknown = [name for name in given if name not in known]
-    named = ENGINES.get(given.get("engine", ""))
-    for kind in ([named] if named else ENGINES.values()) if unknown else ():
-        renamed = {"spark": "session", "threads": "workers" if kind.name == "threads" else "threads"}
-        moved = {renamed.get(name, name): given[name] for name in unknown if name != "engine"}
-        if moved.keys() <= options_of(kind).keys():
-            inside = ", ".join(f"{name}={_shown(value)}" for name, value in moved.items())
-            raise TypeError(
-                f"ps.{function} has no option {unknown[0]!r}: where a flow runs is said by on=; write "
-                f"ps.{function}(flow, on=ps.{kind.__name__}({inside}))"
-            )
-    for name in [name for name in unknown if name != "engine"][:1]:
-        able = [f"on=ps.{kind.__name__}({name}=...)" for kind in ENGINES.values() if name in options_of(kind)]
-        there = {*known, *(each for kind in ENGINES.values() for each in options_of(kind))}
-        raise TypeError(
-            f"ps.{function} has no option {name!r}{f'; write {able[0]}' if able else did_you_mean(name, there)}"
-        )
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, str | int | float | dict | None) else "..."
 
 
 LOADING: list[str] = []

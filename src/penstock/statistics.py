@@ -89,6 +89,8 @@ class Totals:
     """Attempts of its calls after the first of each."""
     timeouts: int = 0
     """Attempts that took longer than they may."""
+    forgotten: int = 0
+    """Keys whose time to live was over."""
 
 
 @dataclass(slots=True)
@@ -137,6 +139,9 @@ class OperatorStats(Totals):
     """The hottest keys of heavy shards, by name if asked for, and their shares."""
     begun: int = 0
     """Of a function that waits, the rows that it was called for, those included that wait for an answer."""
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     @property
     def blocked(self) -> dict[str, float]:
@@ -248,6 +253,10 @@ class FlowStats:
     between: float = 0.0
     """Seconds that a source takes to give the next epoch, beside those of the epoch: a Spark query does."""
 
+    def __repr__(self) -> str:
+        each = "".join(f"\n  {operator!r}" for operator in self.operators.values())
+        return _brief(self, leave_out="operators") + each
+
     @property
     def worked(self) -> float:
         """Seconds that workers spent in operators."""
@@ -319,6 +328,24 @@ def epoch_fields(stats: FlowStats) -> dict[str, Any]:
         "tasks": stats.tasks,
         "attempts": stats.attempts,
     }
+
+
+def _brief(stats: Any, leave_out: str = "") -> str:
+    """Show what is not as it was at the start; of what has many parts, such as shards, only how many there are."""
+    shown = []
+    for each in fields(stats):
+        value = getattr(stats, each.name)
+        if each.name == leave_out or not value or value == each.default:
+            continue
+        if isinstance(value, float):
+            value = float(f"{value:.4g}")
+        elif isinstance(value, Mapping | tuple | list) and len(value) > _MOST_PARTS:
+            value = f"<{len(value)} of them>"
+        shown.append(f"{each.name}={value if str(value).startswith('<') else repr(value)}")
+    return f"{type(stats).__name__}({', '.join(shown)})"
+
+
+_MOST_PARTS = 8
 
 
 def _merged(now: Mapping[str, Number], other: Mapping[str, Number], sign: int) -> dict[str, Number]:

@@ -7,8 +7,9 @@ import datetime as dt
 import gzip
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -172,3 +173,53 @@ def test_a_header_in_another_encoding_is_an_unreadable_file(tmp_path):
         ps.run(ps.Flow("latin").source("in", reader).sink("out"), on=ps.Sequential())
     with pytest.raises(ps.FlowError, match=r"a\.csv cannot be read as csv: not UTF-8"):
         ps.Flow("latin").source("in", ps.read.csv(str(tmp_path)))
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+class TestTimes:
+    """Whatever is in a file beside it, a time is read alike: without an offset in UTC, cut to microseconds."""
+
+    TIMES: ClassVar = {
+        "2026-01-01T12:00:00": (12, 0),
+        "2026-01-01 12:00:00.5": (12, 500_000),
+        "2026-01-01": (0, 0),
+        "2026-01-01T12:00:00Z": (12, 0),
+        "2026-01-01T12:00:00+02:00": (10, 0),
+        "2026-01-01T12:00:00.123456789Z": (12, 123_456),
+        "2026-01-01T12:00:00.123456789": (12, 123_456),
+    }
+
+    def read(self, path: Path, form: str, times: list[str], kind: Any = dt.datetime) -> Any:
+        path.mkdir()
+        lines = [f"{time},5" if form == "csv" else f'{{"at": "{time}", "n": 5}}' for time in times]
+        (path / "a").write_text("\n".join(["at,n", *lines] if form == "csv" else lines))
+        reader = getattr(ps.read, form)(str(path), schema={"at": kind, "n": int})
+        rows = ps.Flow("times").source("in", reader, on_error="dead_letter")
+        rows.errors.sink("bad")
+        return ps.run(rows.sink("out"), **how("sequential")).results
+
+    @pytest.mark.parametrize("kind", [dt.datetime, pa.timestamp("us")])
+    def test_alone_and_together(self, tmp_path, form, kind):
+        zone = dt.UTC if kind is dt.datetime else None
+        wanted = [dt.datetime(2026, 1, 1, hour, 0, 0, micro, zone) for hour, micro in self.TIMES.values()]
+        alone = [self.read(tmp_path / str(n), form, [time], kind)["out"][0].at for n, time in enumerate(self.TIMES)]
+        together = [row.at for row in self.read(tmp_path / "all", form, list(self.TIMES), kind)["out"]]
+        assert alone == together == wanted
+
+    def test_what_is_no_time_is_told_by_its_column(self, tmp_path, form):
+        found = self.read(tmp_path / "in", form, ["2026-01-01T12:00:00", "soon", "2026-01-01T12:00:00.1234567Z"])
+        assert [row.at.hour for row in found["out"]] == [12, 12]
+        (letter,) = found["bad"]
+        assert letter.error == "column 'at': 'soon' is no timestamp[us, tz=UTC]"
+
+
+def test_a_value_of_csv_that_does_not_fit_is_told_by_its_column(tmp_path):
+    (tmp_path / "a.csv").write_text("n,at,x\n1,NULL,1.5\n2,2026-01-01,soon\n")
+    reader = ps.read.csv(str(tmp_path), schema={"x": float, "at": dt.datetime})
+    rows = ps.Flow("values").source("in", reader, on_error="dead_letter")
+    rows.errors.sink("bad")
+    found = ps.run(rows.sink("out"), **how("sequential")).results
+    assert found["out"] == [(1.5, None)]
+    (letter,) = found["bad"]
+    assert letter.error.startswith("column 'x': ")
+    assert "'soon'" in letter.error

@@ -58,6 +58,7 @@ def made_up_sample(graph: Json, *, shards: int = 0, tasks: int = 1, at: float = 
         "errors": 0,
         "retries": 0,
         "timeouts": 0,
+        "forgotten": 0,
         "keys": None,
         "state_bytes": 1000,
         "key_bytes": 100,

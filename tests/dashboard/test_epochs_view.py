@@ -27,6 +27,7 @@ def epoch(number: int, table: tuple[int, ...] = (0, 1, 0, 1), **changes: Any) ->
         "state_bytes": 4096,
         "retries": 5,
         "timeouts": 3,
+        "forgotten": 4,
         **changes,
     }
     operators = (
@@ -76,7 +77,7 @@ def test_rates_and_costs_are_of_the_last_seconds():
     assert found["totals"]["state_bytes"] == 4096
     summed = found["operators"]["sum"]
     assert (summed["rows_in"], summed["rows_out"], summed["errors"]) == (10_000, 5_000, 20)
-    assert (summed["retries"], summed["timeouts"]) == (50, 30)
+    assert (summed["retries"], summed["timeouts"], summed["forgotten"]) == (50, 30, 40)
     assert summed["selectivity"] == 0.5
     assert summed["cost"] == pytest.approx(400.0)
     assert summed["cpu_share"] == 0.75

@@ -10,6 +10,22 @@ import pytest
 
 import penstock as ps
 
+
+class NoTruth:
+    """What `F.col("v")` is like: neither equal to a text nor not."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self
+
+    def __bool__(self):
+        raise ValueError("Cannot convert column into bool")
+
+    def __repr__(self):
+        return "a column of Spark's"
+
+
 TABLE = {"a": {"c": 1}}
 ROW = {"at": 1, "k": "a", "v": 1.0, "l": [1], "day": dt.date(2024, 1, 1)}
 
@@ -23,6 +39,7 @@ BAD: list[tuple[Callable[[ps.Stream], Any], str]] = [
     (lambda s: s.lookup(TABLE, on="k", fields=[5]), "takes names of fields, not 5"),
     (lambda s: s.lookup(TABLE, on="k", fields={"c": 5}), "fields= takes new names that are texts, not 5"),
     (lambda s: s.lookup(TABLE, on="k", prefix=5), "prefix= takes a text, not 5"),
+    (lambda s: s.select(NoTruth()), "'select': select takes names of fields, not a column of Spark's"),
     (lambda s: s.select(ps.expr("v")), r"'select': select takes names of fields, .*: select\(new=ps.expr\('v'\)\)"),
     (lambda s: s.rename({"k": 5}), "'rename': rename\\(\\) takes new names that are texts, not 5"),
     (lambda s: s.distinct(5), "distinct takes names of fields, not 5"),

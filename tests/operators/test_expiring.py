@@ -97,6 +97,27 @@ def test_memory_is_given_back():
     assert sorted(kept) == list(range(190, 200))
 
 
+def forgotten(engine: str, **options) -> int:
+    """Keys 0 to 199, one a tick, each forgotten after ten; key 0 comes again at the end."""
+    rows = [{"t": t, "k": t % 199} for t in range(200)]
+    flow = ps.Flow("ttl")
+    keyed = flow.source("in", ps.read.items(rows), time="t").key_by("k")
+    keyed.scan(lambda n, row: (n + 1, n), 0, name="count", ttl=10).sink("out")
+    run = ps.run(flow, end=False, **how(engine, **options))
+    assert run.stats.operators["in"].forgotten == 0
+    assert run.results["out"][-1] == 0
+    return run.stats.operators["count"].forgotten
+
+
+def test_what_is_forgotten_is_counted_in_threads():
+    assert forgotten("threads") == 190
+
+
+@pytest.mark.spark
+def test_what_is_forgotten_is_counted_on_spark(spark, tmp_path):
+    assert forgotten("spark", spark=spark, epoch_rows=70, checkpoint=str(tmp_path / "c")) == 190
+
+
 def source(**options):
     return ps.Flow("ttl").source("in", ps.read.items([{"t": 1, "k": 1}]), **options).key_by("k")
 

@@ -79,7 +79,7 @@ class TestRecord:
 
     def test_asdict_replace_repr(self):
         row = make_record(("x", "y"), (1, "b"))
-        assert row.asdict() == {"x": 1, "y": "b"}
+        assert row.asdict() == dict(row) == {**row} == {"x": 1, "y": "b"}
         assert row.replace(y="c") == (1, "c")
         assert repr(row) == "Row(x=1, y='b')"
         with pytest.raises(KeyError, match="no field 'z'"):
@@ -91,7 +91,7 @@ class TestRecord:
         assert again == row
         assert type(again) is type(row) is record_class(("x", "y"))
 
-    @pytest.mark.parametrize("name", ["count", "index", "class", "_fields", "__slots__", "asdict"])
+    @pytest.mark.parametrize("name", ["count", "index", "class", "_fields", "__slots__", "asdict", "keys"])
     def test_any_field_name_can_be_read(self, name):
         row = make_record((name, "x"), (1, 2))
         assert row[name] == 1

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_names(options, flow)
     progress = Progress(time.monotonic())
     display = make_display(args.log, progress, sys.stderr)
-    directory = options.checkpoint or os.path.join(".penstock", flow.name)
+    directory = options.directory or os.path.join(".penstock", flow.name)
 
     def show(text: str, _seconds: float) -> None:
         progress.doing = text

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
@@ -32,6 +33,8 @@ MOST_SHOWN = 2000
 _NULL_AFTER_RECORD = re.compile(rb"}\s*null")
 _HEADER = re.compile(rb"([^\r\n]*[^\s][^\r\n]*)(?:\r?\n|\r|\Z)")
 """The first line that is not blank, with its end, by whichever system: Arrow knows all three in the lines below."""
+_OFFSET = r"(Z|z|[+-]\d\d(:?\d\d)?)$"
+"""What ends a moment of the day that says how far from UTC it is."""
 _NULL_AT_START = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)\s*null")
 
 Parse = Callable[[bytes], pa.Table]
@@ -199,10 +202,52 @@ def _parser(format: str, options: Mapping[str, Any], schema: pa.Schema) -> Parse
     """Return what parses lines; None where the header of the file must be read first."""
     if format == "json":
         others = "error" if options.get("extra") == "refuse" else "ignore"
-        return lambda lines: _parse_json(lines, schema, others)
+        return _reading_times(lambda lines, kinds: _parse_json(lines, kinds, others), schema, ())
     if options.get("header", True):
         return None
-    return lambda lines: _parse_csv(lines, options, schema, schema.names)
+    return _csv_parser(options, schema, schema.names)
+
+
+def _csv_parser(options: Mapping[str, Any], schema: pa.Schema, names: list[str]) -> Parse:
+    nulls = [""] if options.get("own") else pa.csv.ConvertOptions().null_values
+    return _reading_times(lambda lines, kinds: _parse_csv(lines, options, kinds, names), schema, nulls)
+
+
+def _reading_times(parse: Callable[[bytes, pa.Schema], pa.Table], schema: pa.Schema, nulls: Sequence[str]) -> Parse:
+    """Return what parses lines, and reads times that Arrow does not: of CSV without an offset, of nanoseconds."""
+    times = [name for name, kind in zip(schema.names, schema.types, strict=True) if pa.types.is_timestamp(kind)]
+    if not times:
+        return lambda lines: parse(lines, schema)
+    as_text = pa.schema([each.with_type(pa.string()) if each.name in times else each for each in schema])
+
+    def parsed(lines: bytes) -> pa.Table:
+        try:
+            return parse(lines, schema)
+        except pa.ArrowInvalid:
+            table = parse(lines, as_text)
+        for name in times:
+            index = table.schema.get_field_index(name)
+            column = _times(name, table.column(index), schema.field(name).type, nulls)
+            table = table.set_column(index, name, column)
+        return table
+
+    return parsed
+
+
+def _times(name: str, texts: pa.ChunkedArray, kind: pa.DataType, nulls: Sequence[str]) -> pa.ChunkedArray:
+    """Read times from text: one without an offset is of UTC, and what is finer than the type is cut off."""
+    digits, unit = (9, "ns") if kind.unit == "ns" else (6, "us")
+    texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), rf"(\.\d{{{digits}}})\d+", r"\1")
+    texts = pc.if_else(pc.is_in(texts, pa.array(nulls, pa.string())), None, texts) if nulls else texts
+    # Not in a day by itself, 2026-01-01.
+    has_offset = pc.and_(pc.match_substring(texts, ":"), pc.match_substring_regex(texts, _OFFSET))
+    try:
+        zoned = pc.if_else(has_offset, texts, None).cast(pa.timestamp(unit, "UTC"))
+        plain = pc.if_else(has_offset, None, texts).cast(pa.timestamp(unit))
+    except pa.ArrowInvalid as error:
+        found = re.search(r"'(.*)'", str(error))
+        raise pa.ArrowInvalid(f"column {name!r}: {found[1] if found else texts[0]!r} is no {kind}") from None
+    return pc.coalesce(zoned.cast(kind, safe=False), plain.cast(kind, safe=False))
 
 
 def _after_header(options: Mapping[str, Any], schema: pa.Schema, lines: bytes) -> tuple[Parse | None, int, bytes]:
@@ -218,7 +263,7 @@ def _after_header(options: Mapping[str, Any], schema: pa.Schema, lines: bytes) -
     if options.get("extra") == "refuse":
         refuse_others(names, schema.names)
     skipped = lines.count(b"\n", 0, found.end())
-    return lambda some: _parse_csv(some, options, schema, names), skipped, lines[found.end() :]
+    return _csv_parser(options, schema, names), skipped, lines[found.end() :]
 
 
 def _header_names(header: bytes, options: Mapping[str, Any]) -> list[str]:
@@ -321,4 +366,10 @@ def _parse_csv(lines: bytes, options: Mapping[str, Any], schema: pa.Schema | Non
         convert = pa.csv.ConvertOptions(
             column_types=schema, include_columns=schema.names, include_missing_columns=True, **own
         )
-    return pa.csv.read_csv(io.BytesIO(lines), read, parse, convert)
+    try:
+        return pa.csv.read_csv(io.BytesIO(lines), read, parse, convert)
+    except pa.ArrowInvalid as error:
+        if names is None:
+            raise
+        named = re.sub(r"In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
+        raise pa.ArrowInvalid(named) from None

@@ -188,6 +188,7 @@ def describe_operator(now: OperatorStats, lately: OperatorStats, span: float) ->
         "errors": now.errors,
         "retries": now.retries,
         "timeouts": now.timeouts,
+        "forgotten": now.forgotten,
         "keys": now.keys,
         "reorder_depth": now.reorder_depth,
         "oldest_gap": round(now.oldest_gap, 4),

@@ -161,6 +161,7 @@ def write_metrics(sample: Json) -> str:
     add("operator_errors_total", "counter", "Rows that failed and were passed over.", each("errors"))
     add("operator_retries_total", "counter", "Attempts of an operator's calls after the first.", each("retries"))
     add("operator_timeouts_total", "counter", "Attempts of its calls that took too long.", each("timeouts"))
+    add("operator_forgotten_keys_total", "counter", "Keys whose time to live was over.", each("forgotten"))
     add("operator_state_bytes", "gauge", "Bytes of state of an operator.", each("state_bytes"))
     add("operator_key_bytes", "gauge", "Bytes of memory of a key's state, about.", each("key_bytes"))
     add(

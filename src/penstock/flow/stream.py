@@ -191,6 +191,9 @@ class Stream(Stateful[RowT_co]):
         name, on_error, expressions = checks.options_or_results(EXPRESSIONS, name, on_error, expressions)
         name = free_name(self.flow, name, None, "select")
         known = known_type(self.type, name, "select")
+        for field in fields:
+            if not isinstance(field, str):  # before they are compared: a column of Spark's is equal to nothing and all
+                checks.field(known, field, name, "select")
         if "*" in fields:
             star = fields.index("*")
             others = [each for each in known.names if each not in fields and each not in expressions]

@@ -39,6 +39,8 @@ class Failures:
     """Attempts of calls after the first, by operator."""
     timed_out: dict[str, int] = field(default_factory=dict)
     """Attempts that took too long."""
+    forgotten: dict[str, int] = field(default_factory=dict)
+    """Keys whose time to live was over."""
 
     def absorb(self, other: Failures) -> None:
         self.fatal += other.fatal
@@ -47,15 +49,18 @@ class Failures:
                 mine[name] = mine.get(name, 0) + rows
 
     @property
-    def counts(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-        """Return what is counted by operator: rows passed over, attempts after the first, attempts that were late."""
-        return self.passed_over, self.retried, self.timed_out
+    def counts(self) -> tuple[dict[str, int], ...]:
+        """Return what is counted by operator: rows passed over, attempts after the first, late ones, keys forgotten."""
+        return self.passed_over, self.retried, self.timed_out, self.forgotten
 
     def tally(self, node: Node, tally: Tally) -> None:
         """Take what the calls of an operator took."""
-        for counts, count in ((self.retried, tally.retries), (self.timed_out, tally.timeouts)):
-            if count:
-                counts[node.name] = counts.get(node.name, 0) + count
+        _count(self.retried, node, tally.retries)
+        _count(self.timed_out, node, tally.timeouts)
+
+    def forget(self, node: Node, keys: int) -> None:
+        """Take how many keys an operator has forgotten."""
+        _count(self.forgotten, node, keys)
 
     def report(self, node: Node, error: Exception, row: Row, position: tuple[int, ...]) -> DeadLetter | None:
         """Take a failure; return the dead letter to send, if the operator wants one."""
@@ -63,10 +68,15 @@ class Failures:
         if node.operator.on_error == "fail" or isinstance(error, SetupError):
             self.fatal.append(Failure(node.name, position, problem))
             return None
-        self.passed_over[node.name] = self.passed_over.get(node.name, 0) + 1
+        _count(self.passed_over, node, 1)
         if node.operator.on_error == "dead_letter":
             return DeadLetter(node.name, problem.error, problem.where, row_text(row), problem.attempts)
         return None
+
+
+def _count(counts: dict[str, int], node: Node, more: int) -> None:
+    if more:
+        counts[node.name] = counts.get(node.name, 0) + more
 
 
 def first_failure(plan: Plan, failures: list[Failure]) -> Failure:

@@ -267,6 +267,8 @@ class TimedRows:
         return chunk.sorted()
 
     def _made(self) -> dict[int, Chunk]:
+        self._failures.forget(self._node, self._context.forgotten)
+        self._context.forgotten = 0
         return {port: self._chunk(port, emitted) for port, emitted in self._emitted.items()}
 
 

@@ -156,6 +156,7 @@ class Context:
     __slots__ = (
         "closed",
         "emitted",
+        "forgotten",
         "go_on",
         "keeps_frames",
         "key",
@@ -175,6 +176,8 @@ class Context:
         self.position: Position = 0
         self.emitted: list[tuple[int, Row, Ticks]] = []
         self.registered: list[tuple[Ticks, Position]] = []
+        self.forgotten = 0
+        """Keys so far whose time was over; the engine takes the number when it likes, and sets it back."""
         self.closed: frozenset[int] = frozenset()
         """The ports that nothing can come to any more; set for a logic that `waits` only."""
         self.go_on: Callable[[], bool] | None = None

@@ -47,9 +47,11 @@ class Expiring(Logic):
 
     def on_row(self, context: Context, state: Any, port: int, row: Row) -> Any:
         time, value = context.time, None
-        if state is not None and state.time >= self.lifetime.oldest(port, context.watermark):
+        over = state is not None and state.time < self.lifetime.oldest(port, context.watermark)
+        if state is not None and not over:
             value, time = state.state, max(state.time, time) if self.renews else state.time
         inner = self.inner.on_row(context, value, port, row)
+        context.forgotten += over
         if inner is None:
             return None
         if state is not None:
@@ -61,16 +63,20 @@ class Expiring(Logic):
         if state is None:
             return None
         if fire == FOREVER and state.time < self.lifetime.oldest(0, context.time):
-            return None
+            return self._forgotten(context)
         if (fire, opened) == (state.look, state.opened) and context.watermark < FOREVER:
             look = self.lifetime.forgets(0, state.time)
             if look <= fire:
-                return None
+                return self._forgotten(context)
             # Not by `context.timer`: it may be before the mark that fires now.
             context.registered.append((look, opened))
             state = state._replace(look=look)
         inner = self.inner.on_timer(context, state.state, fire, opened)
         return None if inner is None else state._replace(state=inner)
+
+    @staticmethod
+    def _forgotten(context: Context) -> None:
+        context.forgotten += 1
 
     def expire(self, state: Any, fire: Ticks, opened: Position) -> Any:
         inner = None if state is None else self.inner.expire(state.state, fire, opened)

@@ -46,7 +46,7 @@ _SAME_BACK = {_SCALARS[kind]: kind for kind in (bool, int, float, str, dt.dateti
 
 
 class Record(tuple[Any, ...]):
-    """Hold one row's values; read them as `row.field`, `row["field"]` or by index."""
+    """Hold one row's values; read them as `row.field`, `row["field"]` or by index, all of them by `dict(row)`."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
@@ -62,6 +62,10 @@ class Record(tuple[Any, ...]):
     if typing.TYPE_CHECKING:  # a type checker cannot know the fields
 
         def __getattr__(self, name: str) -> Any: ...
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the fields: what `dict(row)` and `**row` go by."""
+        return self._fields
 
     def asdict(self) -> dict[str, Any]:
         """Return the row as a dict of field to value."""

@@ -62,9 +62,9 @@ class SparkEngine(Engine):
     ) -> None:
         """Make the engine; with `forget` the checkpoint is removed at the end."""
         assert isinstance(options.on, Spark)
-        assert options.checkpoint is not None
+        assert options.directory is not None
         self._options, self._listener, self._backend, self._forget = options, listener, backend, forget
-        self._on, self._path = options.on, options.checkpoint
+        self._on, self._path = options.on, options.directory
         self._every = seconds(options.on.every, "every")
         self._checkpoint = Checkpoint(self._path)
         self._keeper = Keeper(self._checkpoint)

@@ -156,6 +156,7 @@ def describe_epoch(plan: Plan, spec: EpochSpec, outcome: TaskReport, state: Mapp
             errors=outcome.passed_over.get(name, 0),
             retries=outcome.retried.get(name, 0),
             timeouts=outcome.timed_out.get(name, 0),
+            forgotten=outcome.forgotten.get(name, 0),
             name=name,
             kind=node.operator.kind,
             shards=shards.get(name, {}),

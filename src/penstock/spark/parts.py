@@ -54,6 +54,7 @@ class TaskReport:
     _: KW_ONLY
     retried: dict[str, int] = field(default_factory=dict)
     timed_out: dict[str, int] = field(default_factory=dict)
+    forgotten: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     timings: list[dict[str, Any]] = field(default_factory=list)
 
@@ -66,7 +67,7 @@ class TaskReport:
             mine = self.marks.setdefault(source, {})
             for part, mark in parts.items():
                 mine[part] = max(mark, mine.get(part, mark))
-        for name in ("rows_in", "rows_out", "passed_over", "retried", "timed_out"):
+        for name in ("rows_in", "rows_out", "passed_over", "retried", "timed_out", "forgotten"):
             total = getattr(self, name)
             for operator, rows in getattr(other, name).items():
                 total[operator] = total.get(operator, 0) + rows

@@ -26,11 +26,12 @@ def refuse_early(plan: Plan, checkpoint: str | None) -> None:
 
 def open_engine(plan: Plan, on: Spark, options: Options, listener: Callable[[FlowStats], None]) -> SparkEngine:
     """Make the engine, and the session where none is given."""
-    refuse_early(plan, options.checkpoint)
+    given = options.directory
+    refuse_early(plan, given)
     session = on.session or make_session(f"penstock: {plan.name}", master=on.master)
     backend = SparkBackend(session)
-    if options.checkpoint is not None:
-        path = options.checkpoint if "://" in options.checkpoint else os.path.abspath(options.checkpoint)
+    if given is not None:
+        path = given if "://" in given else os.path.abspath(given)
         return SparkEngine(plan, backend, replace(options, checkpoint=path), listener)
     name = "".join(c if c.isalnum() else "-" for c in plan.name)
     kept = replace(options, checkpoint=tempfile.mkdtemp(prefix=f"penstock-{name}-"))

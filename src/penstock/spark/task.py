@@ -98,7 +98,7 @@ class Task:
             self._passages.close()
         # Counts go where the rows go, so they are of the run of this task that counts; timings go another way.
         main = self._main
-        passed_over, retried, timed_out = main.failures.counts
+        passed_over, retried, timed_out, forgotten = main.failures.counts
         self._send(
             TaskReport(
                 rows_in=main.rows_in,
@@ -106,6 +106,7 @@ class Task:
                 passed_over=passed_over,
                 retried=retried,
                 timed_out=timed_out,
+                forgotten=forgotten,
                 failures=self._failures.fatal,
             )
         )

@@ -276,6 +276,7 @@ class Station:
             errors=sum(failures.passed_over.values()),
             retries=sum(failures.retried.values()),
             timeouts=sum(failures.timed_out.values()),
+            forgotten=sum(failures.forgotten.values()),
         )
         for failure in failures.fatal:
             self.around.report(header.number, failure)

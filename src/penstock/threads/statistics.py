@@ -34,6 +34,7 @@ def operator_stats(stations: Iterable[Station], now: float, entered: dict[int, f
                 errors=totals.errors,
                 retries=totals.retries,
                 timeouts=totals.timeouts,
+                forgotten=totals.forgotten,
                 name=node.name,
                 kind=node.operator.kind,
                 full=(0.0,),

@@ -60,6 +60,7 @@ export class Panel {
         cell("selectivity", "selectivity", "rows out for a row in"), cell("queue", "queue", "batches that wait for it"),
         cell("errors", "errors", "rows that failed and were passed over"), cell("retries", "tried again", "attempts of calls after the first"),
         cell("timeouts", "timeouts", "attempts that took too long"), cell("state_bytes", "state"), cell("keys", "keys"),
+        cell("forgotten", "keys forgotten", "keys whose time to live (ttl, within) was over"),
         cell("key_bytes", "memory per key", "what a key and its state take in the memory of all workers, about"),
         cell("reorder_depth", "reorder depth", "batches that are done and wait for an earlier one"), cell("oldest_gap", "oldest gap"),
         cell("total_in", "rows in, all"), cell("total_out", "rows out, all")),
@@ -88,6 +89,7 @@ export class Panel {
     set("timeouts", count(found.timeouts ?? 0));
     set("state_bytes", found.state_bytes === null ? NONE : `${store.sample.engine === "threads" ? "≈ " : ""}${bytes(found.state_bytes)}`);
     set("keys", count(found.keys));
+    set("forgotten", count(found.forgotten ?? 0));
     set("key_bytes", found.key_bytes ? `≈ ${bytes(found.key_bytes)}` : NONE);
     set("reorder_depth", count(found.reorder_depth));
     set("oldest_gap", seconds(found.oldest_gap));

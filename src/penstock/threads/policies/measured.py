@@ -206,6 +206,7 @@ class MeasuredOperator:
         errors: int = 0,
         retries: int = 0,
         timeouts: int = 0,
+        forgotten: int = 0,
     ) -> None:
         """Note what was done for it."""
         now = self._flow.clock()
@@ -223,6 +224,7 @@ class MeasuredOperator:
             totals.errors += errors
             totals.retries += retries
             totals.timeouts += timeouts
+            totals.forgotten += forgotten
 
     def totals(self) -> Totals:
         """Return what was done for it since the start (a copy)."""
