@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from penstock.annotated import options_of
 from penstock.cli import DONE
-from penstock.cli.failures import Interrupts
-from penstock.cli.flags import add_flags
+from penstock.cli.displays import Interrupts
+from penstock.cli.loading import add_flags
 from penstock.options import Options
 
 HELP = "show the page of a finished run"

@@ -22,10 +22,8 @@ from typing import Any
 
 from penstock.annotated import options_of
 from penstock.cli import DONE, FAILED, UsageError
-from penstock.cli.displays import Display, LogRecords, Progress, make_display
-from penstock.cli.failures import Interrupts
-from penstock.cli.flags import add_flags, as_flags
-from penstock.cli.loading import add_target, describe_workloads, load_target
+from penstock.cli.displays import Display, Interrupts, LogRecords, Progress, make_display
+from penstock.cli.loading import add_flags, add_target, as_flags, describe_workloads, load_target
 from penstock.cli.page import page_line
 from penstock.elastic.decisions import HOLD, START
 from penstock.errors import FlowError, did_you_mean

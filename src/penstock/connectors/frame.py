@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.reader import Feed, Piece, Reader, Split
+from penstock.connectors.interfaces import Feed, Piece, Reader, Split
 from penstock.rows.records import RowType
 from penstock.rows.row_types import row_type
 

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.reader import Span, Split, read_split
+from penstock.connectors.interfaces import Span, Split, read_split
 from penstock.kernels.order import Bound, Key, Part, climb, order_column, order_values, within
 from penstock.operators.base import Source
 from penstock.plan.graph import SourceNode

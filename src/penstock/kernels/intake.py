@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.connectors.reader import Piece
+from penstock.connectors.interfaces import Piece
 from penstock.connectors.text import MOST_SHOWN, Unreadable
 from penstock.errors import SourceError
 from penstock.flow.checks import DEAD_LETTER, DeadLetter

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.connectors.reader import Piece
+from penstock.connectors.interfaces import Piece
 from penstock.errors import SourceError, operator_error, row_text
 from penstock.flow.checks import DeadLetter
 from penstock.kernels.failures import Failure

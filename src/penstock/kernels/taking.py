@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.connectors.reader import ROW_BITS, Feed, Slice, Split, cut_splits
+from penstock.connectors.interfaces import ROW_BITS, Feed, Slice, Split, cut_splits
 from penstock.kernels.ahead import Ahead, OrderReader
 from penstock.kernels.intake import SourceMarks, behind_row
 from penstock.kernels.order import Key, Part, bound

@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+from penstock.rows.timing import EPOCH
 
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
 _MARSHALLED: dict[type | None, tuple[str, str]] = {int: ("i", "<i4"), float: ("g", "<f8")}
@@ -137,7 +137,7 @@ def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
                 return whole.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
             # To add to the epoch is several times as fast as to give each moment a time zone.
             since = whole.cast(pa.int64()).to_numpy(zero_copy_only=False).view("timedelta64[us]").tolist()
-            return list(map(add, repeat(_EPOCH), since))
+            return list(map(add, repeat(EPOCH), since))
     return column.to_pylist()  # type: ignore[no-any-return]
 
 

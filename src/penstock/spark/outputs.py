@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
+from penstock.connectors.interfaces import Delivery
 from penstock.connectors.part_files import join_files
-from penstock.connectors.writer import Delivery
 from penstock.errors import CheckpointError
 from penstock.plan.graph import SinkNode
 from penstock.plan.plan import Plan

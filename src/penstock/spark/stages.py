@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.connectors.reader import Slice, Split
+from penstock.connectors.interfaces import Slice, Split
 from penstock.errors import FlowError
 from penstock.kernels.chains import Chain, find_chains, make_chain
 from penstock.kernels.intake import SourceMarks

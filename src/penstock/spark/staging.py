@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import pyarrow.parquet as pq
 
 from penstock.connectors.files import Files
+from penstock.connectors.interfaces import Feed, Json, Slice, Split
 from penstock.connectors.paths import absolute, list_files, open_path
-from penstock.connectors.reader import Feed, Json, Slice, Split
 from penstock.errors import CheckpointError
 from penstock.plan.plan import Plan
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming

@@ -7,10 +7,9 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
-from penstock.connectors.generated import Generated
-from penstock.connectors.items import Items
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.connectors.sequence import InputSequence
+from penstock.connectors.sources import Generated, Items
 from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream

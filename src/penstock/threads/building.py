@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
-from penstock.flow.hints import is_placed
+from penstock.flow.building import is_placed
 from penstock.kernels.chains import find_chains
 from penstock.kernels.join_states import JoinStates
 from penstock.kernels.running import new_states

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from penstock.clock import perf_counter
 from penstock.errors import FlowError, PenstockError
-from penstock.flow.hints import check_count, refuse_replicas
+from penstock.flow.building import check_count, refuse_replicas
 from penstock.kernels.failures import Failure, first_failure
 from penstock.kernels.marks import Steps
 from penstock.operators.stateless import rows_wait

@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any, Literal
 
 from penstock.clock import monotonic, perf_counter, process_time, thread_time
-from penstock.connectors.reader import Feed, Slice
+from penstock.connectors.interfaces import Feed, Slice
 from penstock.connectors.tables import loaded
 from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision

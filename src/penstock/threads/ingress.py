@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.clock import monotonic, time_of_day
-from penstock.connectors.reader import Piece, Slice, Split, read_split
+from penstock.connectors.interfaces import Piece, Slice, Split, read_split
 from penstock.kernels.failures import Failure
 from penstock.kernels.intake import (
     LATE,

@@ -20,10 +20,9 @@ import pyarrow as pa
 
 from penstock.clock import waiting_time
 from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
+from penstock.connectors.interfaces import Delivery, Writer
 from penstock.connectors.part_files import SinkBatches, join_files, write_parts
-from penstock.connectors.paths import locate
-from penstock.connectors.retries import retried
-from penstock.connectors.writer import Delivery, Writer
+from penstock.connectors.paths import locate, retried
 from penstock.errors import FlowError
 from penstock.plan.graph import SinkNode
 from penstock.plan.plan import Plan

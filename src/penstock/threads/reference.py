@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import monotonic, time_of_day
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.connectors.sequence import InputSequence
 from penstock.connectors.tables import Refreshing, read_table
 from penstock.operators.base import Source
