@@ -147,6 +147,7 @@ OWN_CLOCKS = {"clock", "cli", "lab"}
 TIME_OF_DAY = {
     "penstock.store.lease",
     "penstock.store.objects",
+    "penstock.dashboard.sampling",
     "penstock.dashboard.recorder",
     "penstock.store.rolling",
     "penstock.otel",

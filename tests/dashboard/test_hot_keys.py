@@ -11,7 +11,8 @@ import pytest
 
 import penstock as ps
 from penstock.dashboard.history import Page, read_history
-from penstock.dashboard.recorder import Recorder, write_metrics
+from penstock.dashboard.recorder import Recorder
+from penstock.dashboard.sampling import write_metrics
 from penstock.elastic.decisions import replay, to_json
 from penstock.options import Options
 from penstock.spark.engine import SparkEngine

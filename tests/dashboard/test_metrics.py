@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.dashboard.recorder import write_metrics
+from penstock.dashboard.sampling import write_metrics
 
 from .made_up import made_up_graph, made_up_sample
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from penstock.cli import make_parser
-from penstock.dashboard.recorder import write_metrics
+from penstock.dashboard.sampling import write_metrics
 from tests.dashboard.made_up import made_up_graph, made_up_sample
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

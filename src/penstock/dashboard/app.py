@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from penstock.dashboard.guard import Guard
 from penstock.dashboard.history import Page
-from penstock.dashboard.recorder import CONTENT_TYPE, write_metrics
+from penstock.dashboard.sampling import CONTENT_TYPE, write_metrics
 from penstock.errors import PenstockError
 
 

@@ -17,11 +17,11 @@ from penstock.errors import FlowError
 from penstock.flow import checks
 from penstock.operators.aggregate_values import TakenValues
 from penstock.operators.base import Key, Keyed, Logic, OnError, Operator, Sink, Source, Union
+from penstock.operators.by_time import Expiring
 from penstock.operators.calls import CallOptions, Calls, WallTime, make_calls, positive_seconds
 from penstock.operators.expressions import is_expression, known_type
 from penstock.operators.join import Lifetime
 from penstock.operators.pattern import Absent, Place, Step
-from penstock.operators.process import Expiring
 from penstock.operators.stateless import PerRow, Select, evaluate, is_async_function, refuse_async, rows_in_flight
 from penstock.operators.window_folds import Ranking
 from penstock.plan.graph import Naming, Node, Port

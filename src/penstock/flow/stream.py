@@ -28,11 +28,11 @@ from penstock.flow.checks import DeadLetter, missing_method
 from penstock.flow.joining import AsOf, Fields, On, Within, key_both, keyed_sides, lookup_in_stream, lookup_in_table
 from penstock.flow.keyed import Stateful
 from penstock.operators.base import Key, Logic, OnError, Sink, Source, Union
+from penstock.operators.by_time import Expiring, Sort
 from penstock.operators.calls import CallOptions, WallTime
 from penstock.operators.expressions import EXPRESSIONS, Expr, bound, bound_predicate, is_expression, known_type
 from penstock.operators.join import How
 from penstock.operators.lookup import LookupHow
-from penstock.operators.process import Expiring, Sort
 from penstock.operators.scan import FlatScan, keep_first, state_maker
 from penstock.operators.stateless import Filter, FilterExpression, FlatMap, Map, MapBatches, Split, refuse_async
 from penstock.operators.windows import WindowSpec

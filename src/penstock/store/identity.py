@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from penstock.errors import CheckpointError, FlowError
 from penstock.operators.base import Keyed, Source
+from penstock.operators.by_time import Expiring
 from penstock.operators.join import TimedJoin
 from penstock.operators.lookup import Lookup
-from penstock.operators.process import Expiring
 from penstock.plan.graph import KeyedNode, Node, Port, SinkNode, SourceNode
 from penstock.plan.plan import Plan
 from penstock.rows.timing import arrival
