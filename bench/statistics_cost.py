@@ -24,7 +24,7 @@ from penstock.plan.plan import make_plan
 from penstock.threads import fused_station, meters
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.fused_station import FusedStation
-from penstock.threads.sink_station import SinkStation
+from penstock.threads.outputs import SinkStation
 from penstock.threads.stations import InputPort, Station, offer
 
 DESCRIPTION = "throughput with statistics always on, read twice a second, against an engine without them"

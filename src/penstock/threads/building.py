@@ -25,10 +25,10 @@ from penstock.plan.plan import Plan
 from penstock.threads.fused_station import FusedStation
 from penstock.threads.gathering_station import GatheringStation
 from penstock.threads.lookup_station import LookupStation
+from penstock.threads.outputs import SinkStation
 from penstock.threads.partitioned_station import QUEUES, PartitionedStation
 from penstock.threads.pausing_station import PausingStation
 from penstock.threads.replicas import Dealers
-from penstock.threads.sink_station import SinkStation
 from penstock.threads.source_station import SourceStation
 from penstock.threads.stateful_station import StatefulStation
 from penstock.threads.stateless_station import StatelessStation

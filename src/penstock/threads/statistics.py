@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.statistics import Latency, OperatorStats, ReplicaStats
+from penstock.threads.outputs import SinkStation
 from penstock.threads.partitioned_station import PartitionedStation, ShardSquad
-from penstock.threads.sink_station import SinkStation
 from penstock.threads.stateful_station import StatefulStation
 from penstock.threads.stations import Station
 from penstock.threads.waiting_station import WaitingStation
