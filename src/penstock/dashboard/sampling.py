@@ -52,7 +52,7 @@ class Sampler:
         try:
             plan = make_plan(run.flow)
         except PenstockError:
-            return  # somebody is in the middle of building a query
+            return  # a query is just being built
         self._seen = now
         self._sinks = [node.name for node in plan.sinks]
         self.graph = describe_graph(plan.only(run.queries).graph)

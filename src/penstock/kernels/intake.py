@@ -198,7 +198,7 @@ class SourceMarks:
         """Count parts from now on, those that are new as before everything."""
         parts = tuple(parts)
         if parts and self.parts == {0: BEFORE}:
-            self.parts = {}  # stood for the only part, as long as nobody knew better
+            self.parts = {}  # stood for the only part, as long as nothing else was known
         for part in parts:
             self.parts.setdefault(part, BEFORE)
 
@@ -229,7 +229,7 @@ def source_steps(marks: SourceMarks, steps: Mapping[int, Steps], before: tuple[i
 def follow(
     marks: Mapping[str, SourceMarks], steps: dict[str, Steps], before: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Steps]:
-    """Have sources that are idle go along with the slowest of the others, so that they hold nobody back.
+    """Have sources that are idle go along with the slowest of the others, so that they hold no other back.
 
     Their rows that are behind by then are late.
     """
@@ -293,7 +293,7 @@ def one_step(position: tuple[int, ...], mark: Ticks = FOREVER) -> Steps:
 
 
 def clock_marks(plan: Plan, marks: Mapping[str, SourceMarks], reached: Ticks) -> dict[str, Ticks]:
-    """Return how far the time of day has come where sources begin; one that has ended holds nobody back."""
+    """Return how far the time of day has come where sources begin; one that has ended holds no other back."""
     return {clock_of(node.name): FOREVER if marks[node.name].water == FOREVER else reached for node in plan.clocked}
 
 

@@ -221,7 +221,7 @@ class ColumnStates(MutableMapping[Any, Any]):
             same = parts if form is self.forms[number] else (value_list(form.unpack(parts)),)
             for one, part in zip(self._columns[number], same, strict=True):
                 one[slots] = part
-        if len(new):  # last: until then, whoever looks from another thread sees the keys that were there
+        if len(new):  # last: until then, another thread that looks sees the keys that were there
             self._add([keys[i] for i in new.tolist()] if isinstance(keys, list) else np.asarray(keys)[new])
 
     def _loosen(self, number: int) -> None:

@@ -37,7 +37,7 @@ class Taken:
     ends: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Where sources end that give no more."""
     idle: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The parts of sources that hold nobody back in this epoch."""
+    """The parts of sources that hold no other back in this epoch."""
 
     def to_json(self) -> Json:
         return {

@@ -70,7 +70,7 @@ class OpenWindows:
         shards, keys = [each[0] for each in found], [each[1] for each in found]
         starts, ends, inside, opened, times = zip(*(each[2] for each in found), strict=True) if found else [()] * 5
         places = np.array(opened, np.int64).reshape(len(found), width + 1).T
-        # The timer of a session may go off before its end, when nobody would set it again.
+        # The timer of a session may go off before its end, when nothing would set it again.
         known = [not isinstance(logic, SessionWindows) and logic.due(end) is not None for end in ends]
         columns: list[Any] = [inside]
         if isinstance(logic.fold_, AggregateFold):

@@ -1,7 +1,7 @@
 """A processing element: a flow's operators in this process, from batches that come in to batches that are published.
 
-Whoever owns the element brings batches in with `submit`, one after the other, and gets them back through `publish`, in
-the same order, each with the rows of all sinks. A batch in which something failed is not published, nor is any behind
+The owner of the element brings batches in with `submit`, one after the other, and gets them back through `publish`, in
+the same order, each with the rows of all sinks. A batch in which something failed is not published, nor is any after
 it; the error is the one that a one-row-at-a-time run would have met first.
 """
 
@@ -183,8 +183,8 @@ class Element:
     def _most_in_flight(self) -> int:
         """How many batches may be in the element.
 
-        For one worker no more than a port holds: whoever brings batches in would find a queue full and help out, and
-        two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
+        For one worker no more than a port holds: the thread that brings batches in would find a full queue and help out,
+        and two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
         """
         settings = self._settings
         if isinstance(self.model, Scheduled) and self.model.has_one_worker and not self._waits:
@@ -192,7 +192,7 @@ class Element:
         return settings.in_flight
 
     def _await_room(self) -> None:
-        """Wait until half of the batches are out: waking whoever brings them in for each costs more than it brings.
+        """Wait until half of the batches are out: waking the thread that brings them in costs more than it brings.
 
         The sources are blocked meanwhile, by a flow that is full.
         """
@@ -244,7 +244,7 @@ class Element:
         self._retired = kept
 
     def _has_left(self, station: Station) -> bool:
-        """Tell whether a replica has given away what it had; where the whole operator goes, nobody asks."""
+        """Tell whether a replica has given away what it had; where the whole operator goes, it is not asked."""
         if not isinstance(station, Replica) or station.owner.squad is None:
             return True
         # A query that was cancelled and added again has another station of the same name.

@@ -138,7 +138,7 @@ class LocalEngine(Engine):
         self._steered: dict[str, Lever] = {}
         """What is found for single operators, by their names."""
         self._own_replicas: set[str] = set()
-        """The operators whose replicas somebody has set."""
+        """The operators whose replicas the user has set."""
         self.pilot = PilotThread(weakly(self.statistics), self._levers(), period=options.period)
         if self._sizing is not None:
             self.pilot.begin(self._sizing)
@@ -147,7 +147,7 @@ class LocalEngine(Engine):
         """Return what finds settings while the flow runs, in the order of its turns."""
         steer, target, found = self._options.steer, self._options.latency, list[Lever]()
         ask = weakly(self.between_batches)
-        # Whoever sets the number of workers comes first: all others wait until it has settled.
+        # What sets the number of workers comes first: all others wait until it has settled.
         if self._options.elastic:
             found.append(
                 pool_lever(self.element)
@@ -191,7 +191,7 @@ class LocalEngine(Engine):
         return self.pilot.journal.decisions_since(known)
 
     def set_threads(self, threads: int) -> None:
-        """Set the number of workers; from now on nobody else does."""
+        """Set the number of workers; from now on no controller does."""
         self.element.set_workers(threads)
         self.pilot.leave(("threads", "pool"))
         self.element.set_workers(threads)  # a decision may just have been carried out
@@ -373,7 +373,7 @@ class LocalEngine(Engine):
 
     def _set_replicas(self, operator: str, replicas: int) -> int:
         number = self.element.set_replicas(operator, replicas)
-        self._own_replicas.add(operator)  # from now on nobody else sets them
+        self._own_replicas.add(operator)  # from now on no controller sets them
         return number
 
     def refuse_inside(self) -> None:

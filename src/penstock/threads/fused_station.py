@@ -46,7 +46,7 @@ class FusedStation(StatelessStation):
         return next(i for i, each in enumerate(self.nodes) if each.name == node)
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
-        """Take the rows through all operators, or through each if somebody wants to see what is between them."""
+        """Take the rows through all operators, or through each if what is between them is to be seen."""
         chunk = group[0]
         if chunk is None:
             return {}

@@ -1,7 +1,7 @@
 """An operator over batches whose rows may wait for others, so that a call is worth it: a model, a bulk request.
 
 The rows of several batches that follow one another go into one call, and each batch leaves with what came of its own.
-Nobody waits longer than the flow says, and no worker waits at all: the one that brings the rows that were missing makes
+No row waits longer than the flow says, and no worker waits at all: the one that brings the rows that were missing makes
 the call, or one that is called when the time is over.
 """
 

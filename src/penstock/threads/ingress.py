@@ -76,7 +76,7 @@ class Cutter:
         self.most_rows: int | None = None
         """Rows of a batch at most, whatever `batch_rows` says."""
         self._reached: Key | None = None
-        """The highest order_by values that were taken: a part that nobody knew of begins there."""
+        """The highest order_by values that were taken: a part that was not known begins there."""
         self.pieces = 1
         """Batches to make of what would be one."""
         self._spoke: dict[tuple[str, int], float] = {}
@@ -111,7 +111,7 @@ class Cutter:
         return waters | clock_marks(self.plan, self._marks, self._now)
 
     def wants(self, source: str) -> bool:
-        """Tell whether a source is to be asked for rows: not while it has given what nobody could take yet.
+        """Tell whether a source is to be asked for rows: not while it has given what could not be taken yet.
 
         One row may wait just for the answer, because it may be the last. Of several parts, one of which nothing is held
         may be what the others wait for.
@@ -165,7 +165,7 @@ class Cutter:
             for piece in read_split(source.reader, stream.node.types[0], split, stream.node.name):
                 first, length = stream.rows, piece.positions.shape[-1]
                 stream.rows += length
-                # Counted as they come: then nobody needs to count the rows of a text file before, and rows that wait
+                # Counted as they come: then no rows of a text file need to be counted before, and rows that wait
                 # are before those of the next slice, whose files are numbered from 0 again.
                 counted = waits and piece.parts is None
                 numbers = np.arange(first, first + length, dtype=np.int64) if counted else piece.positions
@@ -247,7 +247,7 @@ class Cutter:
                 if stream.holds:
                     counts.append(stream.waiting)
                 elif not stream.ended:
-                    return  # nobody knows whether it has the next row
+                    return  # it is not known whether it has the next row
             ends = self._new_ends(lambda stream: self.plan.layout.place(stream.number, stream.rows))
             if not counts and not ends:
                 return
@@ -262,7 +262,7 @@ class Cutter:
             yield from self._cut_merged(given, ends)
 
     def _new_ends(self, place: Callable[[SourceStream], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        """Return where sources end that have, of which no row is left and nobody was told yet."""
+        """Return where sources end that have, of which no row is left and which were not told yet."""
         ends = {}
         for name, stream in self._streams.items():
             if stream.over and not stream.told and not stream.holds:

@@ -1,4 +1,4 @@
-"""Sources at work: what was read is brought into the flow, by whoever reads it or, where a policy chooses, by workers.
+"""Sources at work: what was read is brought into the flow by its reader or, where a policy chooses, by workers.
 
 A policy sees a source as an operator that has something to do as long as something was read that is not in the flow.
 """

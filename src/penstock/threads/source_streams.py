@@ -25,7 +25,7 @@ class Given:
 
 @dataclass
 class SourceStream:
-    """What one source has given and nobody has taken yet."""
+    """What one source has given and no batch has taken yet."""
 
     node: SourceNode
     number: int
@@ -50,7 +50,7 @@ class SourceStream:
 
     @property
     def holds(self) -> bool:
-        """Tell whether rows were read that nobody has taken."""
+        """Tell whether rows were read that no batch has taken."""
         return self.waiting > 0
 
     @property

@@ -42,13 +42,13 @@ class StatefulStation(Station):
         self._marked = takes_marks(node)
         self._no_marks = Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
         self._lone = all(around.plan.readers[port] == 1 for port in node.inputs)
-        """Whether nobody else reads what comes here."""
+        """Whether nothing else reads what comes here."""
         self.hot: HotKeys | None = None
-        """Samples keys for whoever has put it here."""
+        """Samples keys; put here by who wants them."""
 
     def _make_shards(self, count: int, states: MutableMapping[Any, Any]) -> dict[int, Shard]:
         """Make partitions that share their states if they may, and are empty if not."""
-        # Nobody asks what has changed, so nobody notes it.
+        # What has changed is never asked for here, so it is not noted.
         known = Forgetting()
         return {
             number: Shard(states if self._one_dict else new_states(self.node), all_touched=True, forgetting=known)
@@ -68,7 +68,7 @@ class StatefulStation(Station):
         return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
 
     def _settle(self) -> None:
-        """Have the states of all keys with their shards; for whoever is alone with them."""
+        """Have the states of all keys with their shards; to be called by one thread alone."""
         for each in (self._all, *self._each.values()):
             settle(each)
 

@@ -23,7 +23,7 @@ class StatelessStation(Station):
         self._width = around.plan.layout.shapes[node.name].width
         self._reorder = self._make_reorder()
         self.deal: Callable[[Batch], InputPort | None] = _keep
-        """Says which replica is to do a batch; None is whoever asks."""
+        """Says which replica is to do a batch; None is the one that asks."""
         self._calling = open_calling(node.operator, node.name)
 
     def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:

@@ -19,7 +19,7 @@ from penstock.threads.stations import INNER, Group, InnerPort, InputPort, Rows, 
 
 
 class WaitingStation(StatelessStation):
-    """Wait for the rows of a batch in the worker that took it: for models in which nobody could be called later."""
+    """Wait for the rows of a batch in the worker that took it: for models in which no worker could be called later."""
 
     def __init__(self, node: Node, around: Surroundings) -> None:
         super().__init__(node, around)

@@ -26,7 +26,7 @@ class Worker:
         self._own = own
         self.number, self._clock, self._body, self._crashed = number, clock, loop, crashed
         self.suspended = self.leaving = False
-        # In one reference, so that whoever looks while it comes and goes sees all of it as of one moment.
+        # In one reference, so that a thread that looks while it comes and goes sees all of it as of one moment.
         self._doing: tuple[str | None, float, float] = (None, 0.0, 0.0)
         """The operator that it is in, since when, and the seconds that it was in others before."""
         self.thread = Thread(target=self._run, name=f"penstock-worker-{number}", daemon=True)

@@ -3,7 +3,7 @@
 They differ in who runs operators. Workers run any operator, and come and go while the flow runs. Some ports have a
 thread of their own: a user may place some, and the dedicated model has one for every port. Streams calls such ports
 threaded. The thread sleeps until something is put into its port. And in the manual model the thread that brings batches
-in runs all that no other thread does. Whoever finds a queue full drains a part of it, here as everywhere.
+in runs all that no other thread does. Who finds a queue full drains a part of it, here as everywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_WORKERS = 256
 
 
 class Scheduled:
-    """Run operators by workers, by threads of single ports, or by whoever brings batches in."""
+    """Run operators by workers, by threads of single ports, or by the thread that brings batches in."""
 
     def __init__(
         self,
