@@ -183,7 +183,7 @@ class Element:
     def _most_in_flight(self) -> int:
         """How many batches may be in the element.
 
-        For one worker no more than a port holds: the thread that brings batches in would find a full queue and help out,
+        For one worker no more than a port holds: the thread that brings batches in would find it full and help out,
         and two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
         """
         settings = self._settings
