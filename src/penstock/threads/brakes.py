@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.operators.base import Source
 from penstock.plan.plan import Plan
 from penstock.threads.element import Element
-from penstock.threads.pausing_station import PausingStation
+from penstock.threads.stateful_station import PausingStation
 
 ANY = 1 << 40
 """More batches than there ever are."""

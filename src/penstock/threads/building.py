@@ -22,23 +22,19 @@ from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.plan.graph import Edge, KeyedNode, Node
 from penstock.plan.plan import Plan
-from penstock.threads.fused_station import FusedStation
-from penstock.threads.gathering_station import GatheringStation
-from penstock.threads.lookup_station import LookupStation
 from penstock.threads.outputs import SinkStation
 from penstock.threads.partitioned_station import QUEUES, PartitionedStation
-from penstock.threads.pausing_station import PausingStation
 from penstock.threads.replicas import Dealers
-from penstock.threads.source_station import SourceStation
-from penstock.threads.stateful_station import StatefulStation
-from penstock.threads.stateless_station import StatelessStation
+from penstock.threads.sources import SourceStation
+from penstock.threads.stateful_station import PausingStation, StatefulStation
+from penstock.threads.stateless_stations import FusedStation, LookupStation, StatelessStation
 from penstock.threads.stations import (
     Link,
     Station,
     Surroundings,
     UnionStation,
 )
-from penstock.threads.waiting_station import SpanningStation, WaitingStation
+from penstock.threads.waiting_stations import GatheringStation, SpanningStation, WaitingStation
 
 
 def extend(

@@ -35,7 +35,7 @@ from penstock.threads.partitioned_station import ShardSquad, check_most, check_r
 from penstock.threads.policies import MeasuredFlow
 from penstock.threads.replicas import Replica
 from penstock.threads.settings import Settings
-from penstock.threads.source_station import Read, SourceStation
+from penstock.threads.sources import Read, SourceStation
 from penstock.threads.stations import SOON, Rows, Station, Surroundings
 from penstock.threads.statistics import operator_stats, query_latencies
 from penstock.threads.uncounted import leave_uncounted

@@ -50,8 +50,7 @@ from penstock.threads.levers import (
 )
 from penstock.threads.outputs import LocalOutputs
 from penstock.threads.pilot import PilotThread
-from penstock.threads.refusals import refuse_frames
-from penstock.threads.settings import Settings
+from penstock.threads.settings import Settings, refuse_frames
 from penstock.threads.tables import LocalTables
 
 LeverName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]

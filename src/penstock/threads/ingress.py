@@ -37,7 +37,7 @@ from penstock.kernels.order import Key, Part, bound, no_time_failure, no_time_le
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import concat, sorting_order
 from penstock.rows.timing import FOREVER, Ticks
-from penstock.threads.source_streams import Given, SourceStream, count_before
+from penstock.threads.sources import Given, SourceStream, count_before
 from penstock.threads.stations import Rows
 
 

@@ -17,7 +17,7 @@ from penstock.run import Engine
 from penstock.sequential import SequentialEngine
 from penstock.statistics import FlowStats
 from penstock.threads.outputs import LocalOutputs
-from penstock.threads.refusals import refuse_frames
+from penstock.threads.settings import refuse_frames
 
 
 class _CountingEngine(SequentialEngine):

@@ -16,7 +16,7 @@ from penstock.clock import perf_counter
 from penstock.order.primitives import Primitives
 from penstock.threads.batch import URGENT, Batch
 from penstock.threads.ports import OperatorGate, Outputs
-from penstock.threads.stateless_station import StatelessStation
+from penstock.threads.stateless_stations import StatelessStation
 from penstock.threads.stations import InputPort, Link, Station
 
 MOST_REPLICAS = 64

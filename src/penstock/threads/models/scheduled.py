@@ -19,12 +19,11 @@ from penstock.order.primitives import Primitives
 from penstock.statistics import WorkerStats
 from penstock.threads.batch import Batch
 from penstock.threads.choosing import PolicyScheduler
-from penstock.threads.models.base import Deliver, ModelName
+from penstock.threads.models.base import IDLE_SECONDS, Deliver, ModelName, Worker
 from penstock.threads.policies import MeasuredFlow, Policy
 from penstock.threads.ports import KeepGoing, PortScheduler
 from penstock.threads.replicas import Replica
 from penstock.threads.stations import SOON, InputPort, Station, run_port
-from penstock.threads.worker import IDLE_SECONDS, Worker
 
 MOST_WORKERS = 256
 
