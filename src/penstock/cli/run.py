@@ -176,8 +176,8 @@ def _warn_of_memory(flow: Flow, display: Display) -> None:
 
 def _tell_decisions(started: Run, known: int, display: Display) -> int:
     """Tell what was decided since so many decisions, each in its sentence; return how many there are by now."""
-    made, known = started.decisions_since(known)
-    for each in made:
+    decisions, known = started.decisions_since(known)
+    for each in decisions:
         if each.what not in (START, HOLD):
             numbers = dict(each.numbers)
             display.say("decision", f"decided: {each.why}", controller=each.controller, what=each.what, numbers=numbers)

@@ -328,7 +328,7 @@ class ThreadsView:
                 }
                 for worker in stats.workers
             ],
-            "latencies": {name: latency(found) for name, found in stats.queries.items()},
+            "latencies": {name: latency(latencies) for name, latencies in stats.queries.items()},
         }
 
     def _operator(self, now: OperatorStats, done: OperatorStats, seconds: float, workers: int) -> Json:

@@ -164,9 +164,9 @@ def _corrupt(piece: Piece, field: str) -> Mapping[int, Unreadable]:
     """Return the rows in whose place something stood that could not be read, as a field of them tells."""
     assert piece.columns is not None
     texts = piece.columns.column(field)
-    found = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    unreadable = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
     reason = f"not a record of the schema (it is in {field!r})"
-    told = {number: Unreadable("", reason, str(texts[number].as_py())[:MOST_SHOWN]) for number in found}
+    told = {number: Unreadable("", reason, str(texts[number].as_py())[:MOST_SHOWN]) for number in unreadable}
     return {**told, **piece.unreadable}
 
 
@@ -237,14 +237,15 @@ def follow(
     if not idle:
         return steps
     others = {name: each.water for name, each in marks.items() if name not in idle}
-    made = dict(steps)
+    following = dict(steps)
     for name in idle:
-        going = {other: found for other, found in steps.items() if other not in idle}
-        found = lowest(going, others, marks[name].water, before[name])
-        keep = None if found is None else np.flatnonzero(found.values < FOREVER)  # the end of others is not its own
-        if found is not None and keep is not None and len(keep):
-            made[name] = Steps([component[keep] for component in found.positions], found.values[keep])
-    return made
+        going = {other: rising for other, rising in steps.items() if other not in idle}
+        rising = lowest(going, others, marks[name].water, before[name])
+        # The end of others is not its own.
+        keep = None if rising is None else np.flatnonzero(rising.values < FOREVER)
+        if rising is not None and keep is not None and len(keep):
+            following[name] = Steps([component[keep] for component in rising.positions], rising.values[keep])
+    return following
 
 
 def raise_idle(marks: Mapping[str, SourceMarks], ends: Mapping[str, tuple[int, ...]]) -> None:

@@ -107,8 +107,8 @@ def _are_numbers(values: list[Any], kinds: tuple[type | None, ...]) -> bool:
         return False
     if len(written) * len(kinds) != 5 * len(kinds) + written_as.itemsize * len(values):
         return False
-    found = np.frombuffer(written, written_as, offset=5)
-    return all((found[f"kind{n}"] == ord(_MARSHALLED[kind][0])).all() for n, kind in enumerate(kinds))
+    numbers = np.frombuffer(written, written_as, offset=5)
+    return all((numbers[f"kind{n}"] == ord(_MARSHALLED[kind][0])).all() for n, kind in enumerate(kinds))
 
 
 @cache

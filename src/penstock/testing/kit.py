@@ -230,7 +230,7 @@ class Script:
             raise ValueError(f"wait({seconds}): time does not go back")
         self._seconds += seconds
         self._engine.clock(int(self._seconds * 1e6))
-        slices = {name: found for name, feed in self._rated.items() if (found := feed.poll(_ALL)) is not None}
+        slices = {name: given for name, feed in self._rated.items() if (given := feed.poll(_ALL)) is not None}
         self._rows.give_all(slices)
         self._rows.run()
         return self._news()

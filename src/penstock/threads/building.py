@@ -142,19 +142,19 @@ def _link(plan: Plan, edge: Edge, above: Station, below: Station, first: int) ->
 
 def _changed(links: list[Link], wanted: list[Link], first: int) -> list[Link]:
     """Return the links with those closed that are not wanted any more, and new ones opened."""
-    found = []
+    changed = []
     for link in links:
         same = next((w for w in wanted if (w.output, w.target) == (link.output, link.target)), None)
         if same is not None and same.keeps_times == link.keeps_times:
             wanted.remove(same)
-            found.append(link)
+            changed.append(link)
         elif same is not None:
             wanted.remove(same)
             # What changes is only whether times go along; the components of positions stay.
-            found += [replace(link, until=first), replace(link, keeps_times=same.keeps_times, since=first)]
+            changed += [replace(link, until=first), replace(link, keeps_times=same.keeps_times, since=first)]
         else:
-            found.append(replace(link, until=min(link.until, first)))
-    return found + wanted
+            changed.append(replace(link, until=min(link.until, first)))
+    return changed + wanted
 
 
 def check_change(stations: Mapping[str, Station], new: Plan) -> None:

@@ -170,12 +170,12 @@ class Element:
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
         with self.model.standing_in() if stands_in else nullcontext(self.model.deliver) as deliver:
             for node in self._plan.sources:
-                station, made = self.stations[node.name], rows.get(node.name, {})
+                station, rows_of_source = self.stations[node.name], rows.get(node.name, {})
                 assert isinstance(station, SourceStation)
                 if isinstance(self.model, Scheduled) and self.model.schedules_sources:
-                    deliver(station.intake, Read(header, made))
+                    deliver(station.intake, Read(header, rows_of_source))
                     continue
-                for port, batch in station.bring(header, made):
+                for port, batch in station.bring(header, rows_of_source):
                     deliver(port, batch)  # type: ignore[arg-type]
         return True
 
@@ -289,8 +289,8 @@ class Element:
         check_most(station, check_count(count, f"operator {operator!r}"))
         assert station.squad is not None
         before = station.squad.hired
-        made = station.squad.recruit(count)
-        self.model.add(made, self._issued)
+        replicas = station.squad.recruit(count)
+        self.model.add(replicas, self._issued)
         self._retired += [(self._issued, each) for each in before if not each.hired]
         station.squad.assign(self._issued, self._published)
         self._settle()
@@ -309,10 +309,10 @@ class Element:
         squad.move(partition, replica)
 
     def _station(self, operator: str) -> Station:
-        found = by_operator(self.stations)
-        if operator not in found:
-            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(found)}")
-        return found[operator]
+        stations = by_operator(self.stations)
+        if operator not in stations:
+            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(stations)}")
+        return stations[operator]
 
     @property
     def submitted(self) -> int:

@@ -123,12 +123,12 @@ class Cutter:
 
     def cut(self, slices: Mapping[str, Slice], ended: Collection[str] = ()) -> Iterator[Cut]:
         """Cut the rows that are next, in order, and the ends of sources that will give no more."""
-        for name, found in slices.items():
+        for name, given in slices.items():
             stream = self._streams[name]
-            stream.reading, stream.dry = itertools.chain(stream.reading, self._arrived(stream, found.splits)), False
-            if found.parts:
-                new = set(found.parts) - self._marks[name].parts.keys()
-                self._marks[name].know(found.parts)
+            stream.reading, stream.dry = itertools.chain(stream.reading, self._arrived(stream, given.splits)), False
+            if given.parts:
+                new = set(given.parts) - self._marks[name].parts.keys()
+                self._marks[name].know(given.parts)
                 if self._reached is not None:
                     for part in new:
                         stream.intake.raise_floor(part, self._reached)
@@ -152,8 +152,8 @@ class Cutter:
         """Cut rows that are known to be next, whatever others will give."""
         given = [
             Given(name, port, chunk, parts)
-            for name, found in slices.items()
-            for arrived in self._arrived(self._streams[name], found.splits)
+            for name, some in slices.items()
+            for arrived in self._arrived(self._streams[name], some.splits)
             for port, chunk, parts in arrived.chunks()
         ]
         yield from self._cut_merged(given, {})
