@@ -207,18 +207,18 @@ def _parser(format: str, options: Mapping[str, Any], schema: pa.Schema) -> Parse
 
 def _after_header(options: Mapping[str, Any], schema: pa.Schema, lines: bytes) -> tuple[Parse | None, int, bytes]:
     """Read the header of CSV: return what parses the lines after it, how many are before those, and the lines."""
-    header = _HEADER.search(lines)
-    if header is None:
+    found = _HEADER.search(lines)
+    if found is None:
         return None, 0, b""
-    names = _header_names(header[1], options)
+    names = _header_names(found[1], options)
     may_lack = options.get("may_lack", ())
     missing = [name for name in schema.names if name not in names and name not in may_lack]
     if missing:
         raise pa.ArrowInvalid(f"there is no column {missing[0]!r}; the columns are {', '.join(names)}")
     if options.get("extra") == "refuse":
         refuse_others(names, schema.names)
-    skipped = lines.count(b"\n", 0, header.end())
-    return lambda some: _parse_csv(some, options, schema, names), skipped, lines[header.end() :]
+    skipped = lines.count(b"\n", 0, found.end())
+    return lambda some: _parse_csv(some, options, schema, names), skipped, lines[found.end() :]
 
 
 def _header_names(header: bytes, options: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,6 @@ MOVED: dict[str, str] = {
     "penstock.flow.windowed": "penstock.flow.keyed",
     "penstock.keys": "penstock.rows.keys",
     "penstock.operators.expiring": "penstock.operators.by_time",
-    "penstock.operators.fold_loops": "penstock.operators.scan",
     "penstock.operators.port_buffer": "penstock.operators.ports",
     "penstock.operators.port_waits": "penstock.operators.ports",
     "penstock.operators.timed_join": "penstock.operators.join",
