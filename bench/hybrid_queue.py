@@ -31,7 +31,7 @@ import pyarrow as pa
 
 import penstock as ps
 from bench import local_side, measure
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.lab import Locked
 from penstock.order.queues import HybridQueue, PartitionedQueue, SharedQueue
 from penstock.order.reorder import LockedReorderBuffer, ReorderBuffer

@@ -21,10 +21,10 @@ from bench.workload import Event, amount, large, lower, small
 from penstock.kernels.failures import Failures
 from penstock.order.primitives import EMPTY
 from penstock.plan.plan import make_plan
-from penstock.threads import fused_station, meters
+from penstock.threads import meters, stateless_stations
 from penstock.threads.engine import LocalEngine, LocalOptions
-from penstock.threads.fused_station import FusedStation
-from penstock.threads.sink_station import SinkStation
+from penstock.threads.outputs import SinkStation
+from penstock.threads.stateless_stations import FusedStation
 from penstock.threads.stations import InputPort, Station, offer
 
 DESCRIPTION = "throughput with statistics always on, read twice a second, against an engine without them"
@@ -58,7 +58,7 @@ def without_statistics() -> Iterator[None]:
         (SinkStation, "write", write_unmeasured),
         (FusedStation, "_count", lambda *_: None),
         *((InputPort, f"note_{what}", lambda *_: None) for what in ("queued", "taken", "workers", "begun")),
-        (fused_station, "SAMPLED", 1 << 62),
+        (stateless_stations, "SAMPLED", 1 << 62),
         (meters.Latencies, "add", lambda *_: None),
     ]
     shipped = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

@@ -16,7 +16,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.threads.engine import LocalEngine
-from penstock.threads.waiting_station import WaitingStation
+from penstock.threads.waiting_stations import WaitingStation
 
 Ask = Callable[[int], Any]
 SERVICES = {"0.5 ms": (0.0005, False), "2 ms": (0.002, False), "20 ms": (0.02, False), "degrading": (0.002, True)}

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import lab
 from penstock.annotated import options_of
-from penstock.cli.flags import as_flags
+from penstock.cli.loading import as_flags
 from penstock.errors import FlowError, PenstockError
 from penstock.options import ENGINES, Options
 from penstock.run import Change

@@ -1,6 +1,6 @@
 """What is printed of an error: few lines, the last of them the one that matters."""
 
-from penstock.cli.failures import MOST_LINES, explain
+from penstock.cli.displays import MOST_LINES, explain
 from penstock.errors import FlowError, OperatorError, PenstockError
 
 

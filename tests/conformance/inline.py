@@ -18,7 +18,7 @@ from unittest import mock
 import pyarrow as pa
 
 from penstock import read
-from penstock.connectors.reader import Feed, Json, Slice, Split
+from penstock.connectors.interfaces import Feed, Json, Slice, Split
 from penstock.flow import Flow
 from penstock.options import Options, Spark
 from penstock.plan.plan import Plan, make_plan

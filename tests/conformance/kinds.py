@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from penstock import read
-from penstock.connectors.reader import Feed, Slice, Split
+from penstock.connectors.interfaces import Feed, Slice, Split
 from penstock.rows.row_types import infer_row_type
 
 from .flows import CASES

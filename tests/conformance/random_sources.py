@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from penstock import read
-from penstock.connectors.reader import Feed, Slice, Split
+from penstock.connectors.interfaces import Feed, Slice, Split
 
 from .kinds import Wide
 from .strategies import FIELDS

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.connectors.reader import Feed, Json, Piece, Reader, Slice, Split
-from penstock.connectors.writer import Delivery, Writer
+from penstock.connectors.interfaces import Delivery, Feed, Json, Piece, Reader, Slice, Split, Writer
 from penstock.rows.records import RowType
 from penstock.rows.row_types import row_type
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.dashboard.epochs import EpochView, quantiles
+from penstock.dashboard.views import EpochView, quantiles
 from penstock.spark.measured import Spent, epoch_split, operator_seconds
 from penstock.statistics import FlowStats, OperatorStats
 

@@ -6,7 +6,7 @@ import gc
 import tracemalloc
 
 import penstock as ps
-from penstock.dashboard import threads
+from penstock.dashboard import views
 from penstock.dashboard.history import read_history
 from penstock.dashboard.recorder import Recorder
 
@@ -23,10 +23,10 @@ def recorder_of(run: ps.Run, history: str) -> Recorder:
 
 
 def test_an_hour_takes_no_more_memory_than_some_minutes(tmp_path, monkeypatch):
-    monkeypatch.setattr(threads, "RECENT_SECONDS", 0.0)  # here an hour passes within seconds
+    monkeypatch.setattr(views, "RECENT_SECONDS", 0.0)  # here an hour passes within seconds
     # The last periods are in every sample: all of them at once, and not more the slower the machine is.
-    monkeypatch.setattr(threads, "PERIOD_SECONDS", 0.0)
-    monkeypatch.setattr(threads, "KEPT_PERIODS", 2)
+    monkeypatch.setattr(views, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(views, "KEPT_PERIODS", 2)
     flow = ps.Flow("long")
     flow.source("in", range(100)).map(lambda n: n + 1, name="one more").sink("out")
     run = ps.run(flow, on=ps.Threads(workers=1))

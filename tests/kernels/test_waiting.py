@@ -30,7 +30,7 @@ from penstock.operators.stateless import DEFAULT_TASKS, DEFAULT_THREADS
 from penstock.plan.plan import make_plan
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.settings import Settings
-from penstock.threads.waiting_station import SpanningStation, WaitingStation
+from penstock.threads.waiting_stations import SpanningStation, WaitingStation
 
 from ..patience import PATIENCE
 from ..running import numbers, out

@@ -14,9 +14,9 @@ from penstock.order.parking import ParkingLot
 from penstock.rows.chunk import Chunk, row_chunk
 from penstock.testing.explorer import Program, World, explore
 from penstock.threads.meters import Spells
+from penstock.threads.models.base import Worker
 from penstock.threads.policies import MeasuredFlow
 from penstock.threads.ports import OperatorGate, Outputs, Port, PortScheduler
-from penstock.threads.worker import Worker
 
 
 class Counted:

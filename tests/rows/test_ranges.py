@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.operators.base import Key
-from penstock.rows.ranges import Ranges, is_nan
+from penstock.rows.keys import Ranges, is_nan
 
 DAY = dt.date(2024, 2, 29)
 MOMENT = dt.datetime(2024, 2, 29, 12, 0, 0, 1)

@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.connectors.files import FileFeed
-from penstock.connectors.reader import Feed, Reader, Slice, cut_splits, read_split
+from penstock.connectors.interfaces import Feed, Reader, Slice, cut_splits, read_split
 
 from ..conformance.inline import InlineBackend
 from .running import Crash, make_rows, run_inline, write_files

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors.items import ItemFeed
+from penstock.connectors.sources import ItemFeed
 from penstock.kernels.intake import SourceMarks
 from penstock.kernels.taking import Taker
 from penstock.plan.plan import make_plan

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.connectors.interfaces import read_split
 from penstock.connectors.parquet import row_group_spans
-from penstock.connectors.reader import read_split
 from penstock.kernels import ahead
 
 from ..in_turn import one_of_each

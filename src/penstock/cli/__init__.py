@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from penstock.cli.failures import explain
+    from penstock.cli.displays import explain
 
     args = make_parser().parse_args(arguments)
     try:

@@ -1,4 +1,4 @@
-"""Show how a run goes: a line that is rewritten in place on a terminal, log lines elsewhere; and tables of rows.
+"""Show how a run goes (a line rewritten in place on a terminal, log lines elsewhere), rows as tables, what went wrong.
 
 Progress goes to the standard error, because the standard output belongs to the flow's own rows.
 """
@@ -8,18 +8,91 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
 import shutil
+import signal
 import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any, TextIO
 
-from penstock.cli.failures import explain, one_line
-from penstock.errors import OperatorError
+from penstock.errors import OperatorError, PenstockError
 from penstock.statistics import FlowStats, epoch_fields
+
+MOST_LINES = 20
+"""How many lines an error may take: a whole terminal page must not be needed to see it."""
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def explain(error: BaseException) -> list[str]:
+    if isinstance(error, OperatorError):
+        return [*_headed(error.trace.rstrip().splitlines()), f"OperatorError: {one_line(str(error))}"]
+    if isinstance(error, PenstockError):
+        kind, lines = type(error).__name__, str(error).splitlines()
+        # An error of a flow that is being composed happened at a line of the user's file.
+        return [*_headed(_user_lines(error)), f"{kind}: {lines[0]}", *lines[1:]]
+    if isinstance(error, SyntaxError):
+        return "".join(traceback.format_exception_only(error)).rstrip().splitlines()[-MOST_LINES:]
+    return [*_headed(_user_lines(error)), f"{type(error).__name__}: {one_line(str(error))}"]
+
+
+def one_line(text: str) -> str:
+    """Put a message on one line; what a user's function raises may have many."""
+    return " ".join(text.split())
+
+
+def _headed(lines: list[str]) -> list[str]:
+    if not lines:
+        return []
+    room = MOST_LINES - 2
+    return ["Where it happened (most recent call last):", *lines[-room:]]
+
+
+def _user_lines(error: BaseException) -> list[str]:
+    """Return the frames of an error that are neither Penstock's nor those of the import."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_PACKAGE, "<frozen"))
+    ]
+    return "".join(traceback.format_list(frames[-5:])).rstrip().splitlines()
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """While inside, Ctrl-C and SIGTERM are counted and raise nothing.
+
+    Enter it after the start of Spark: PySpark sets a handler of its own that cancels the job under way.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.signal = signal.SIGINT
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def code(self) -> int:
+        return 128 + self.signal
+
+    def __enter__(self) -> Interrupts:
+        for number in SIGNALS:
+            self._before[number] = signal.signal(number, self._took)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _took(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.signal = signal.Signals(number)
 
 
 def show(

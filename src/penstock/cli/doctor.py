@@ -86,8 +86,8 @@ def fits(version: str, range_: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    digits = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in digits[0].split(".")) if digits else ()
 
 
 def _padded(numbers: tuple[int, ...], width: int) -> tuple[int, ...]:
@@ -120,8 +120,8 @@ def java() -> Finding:
 
 def packages() -> list[Finding]:
     """Compare the packages that matter with the ranges that were tested."""
-    found = [package("PySpark", "pyspark"), package("PyArrow", "pyarrow"), package("NumPy", "numpy")]
-    return [*found, pandas(installed("pandas"), known_range("pandas"))]
+    findings = [package("PySpark", "pyspark"), package("PyArrow", "pyarrow"), package("NumPy", "numpy")]
+    return [*findings, pandas(installed("pandas"), known_range("pandas"))]
 
 
 def package(what: str, name: str) -> Finding:
@@ -161,21 +161,21 @@ def workers() -> Finding:
         theirs = ""
     if theirs == mine:
         return Finding("workers' Python", "ok", f"{theirs} (PYSPARK_PYTHON={chosen})")
-    found = f"{theirs or 'none that runs'} at PYSPARK_PYTHON={chosen}, and the driver's is {mine}"
-    return Finding("workers' Python", "broken", found, f"unset PYSPARK_PYTHON, or point it at a Python {mine}")
+    problem = f"{theirs or 'none that runs'} at PYSPARK_PYTHON={chosen}, and the driver's is {mine}"
+    return Finding("workers' Python", "broken", problem, f"unset PYSPARK_PYTHON, or point it at a Python {mine}")
 
 
 def available_memory() -> int | None:
     """Return the bytes that can be had: the system's, or less where a container has a limit; None if not known."""
-    found = []
+    limits = []
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
-        found += [max(0, int(limit) - int(used))] if limit != "max" else []
+        limits += [max(0, int(limit) - int(used))] if limit != "max" else []
     except (OSError, ValueError):
         pass  # another system, or no container
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def memory(free: int | None) -> Finding:
@@ -232,8 +232,8 @@ def examine_checkpoint(path: str) -> list[Finding]:
     try:
         return _examine(path, Checkpoint(path))
     except StorageError as error:
-        found, _, fix = str(error).partition("; ")
-        return [Finding("checkpoint", "broken", found, fix)]
+        problem, _, fix = str(error).partition("; ")
+        return [Finding("checkpoint", "broken", problem, fix)]
 
 
 def _examine(path: str, kept: Checkpoint) -> list[Finding]:
@@ -243,9 +243,9 @@ def _examine(path: str, kept: Checkpoint) -> list[Finding]:
     except DamagedError:
         flow = None
     if flow is None:
-        found = f"{path}/flow.json is missing or damaged"
+        problem = f"{path}/flow.json is missing or damaged"
         fix = f"restore it from a copy, {NEW}" if entries else "this is no checkpoint, or its run never began"
-        return [Finding("checkpoint", "broken", found, fix)]
+        return [Finding("checkpoint", "broken", problem, fix)]
     whole: dict[int, Json] = {}
     torn = []
     for number in entries:
@@ -275,8 +275,8 @@ def holder(path: str, kept: Checkpoint) -> Finding:
     try:
         driver = Lease(kept.store).holder()
     except CheckpointError as error:
-        found, _, fix = str(error).partition("; ")
-        return Finding("driver", "broken", found, fix)
+        problem, _, fix = str(error).partition("; ")
+        return Finding("driver", "broken", problem, fix)
     if driver is None:
         return Finding("driver", "ok", "none: a run can begin")
     return Finding("driver", "ok", f"process {driver['pid']} on {driver['host']} (user {driver['user']}) has it")
@@ -326,8 +326,8 @@ def begun(kept: Checkpoint, committed: int) -> list[Finding]:
         if kept.intent(following) is None:
             return []
     except DamagedError as error:
-        found, _, fix = str(error).partition("; ")
-        return [Finding("epoch under way", "broken", found, f"{fix}, {NEW}")]
+        problem, _, fix = str(error).partition("; ")
+        return [Finding("epoch under way", "broken", problem, f"{fix}, {NEW}")]
     return [Finding("epoch under way", "ok", f"epoch {following} was begun; the next run takes the same rows again")]
 
 
@@ -336,8 +336,8 @@ def unfinished(kept: Checkpoint) -> list[Finding]:
     left = [name for part in ("intents", "epochs", "lease", "state") for name in kept.store.unfinished(part)]
     if not left:
         return []
-    found = f"{count(len(left), 'file')} of a crash; a run removes them after a while"
-    return [Finding("unfinished files", "ok", found)]
+    problem = f"{count(len(left), 'file')} of a crash; a run removes them after a while"
+    return [Finding("unfinished files", "ok", problem)]
 
 
 HELP = "check this machine, or a checkpoint, and say how to fix it"

@@ -1,4 +1,4 @@
-"""Show the page of a run that has ended, from the history that it left behind.
+"""Show the page of a run that has ended, from the history that it left.
 
 RUN_DIR is the run's checkpoint, the directory of the flow's runs (.penstock/<flow name>), of which the newest is shown,
 or that of one run; each has what the page showed while the flow ran, thinned out with age, and every decision. Ctrl-C
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from penstock.annotated import options_of
 from penstock.cli import DONE
-from penstock.cli.failures import Interrupts
-from penstock.cli.flags import add_flags
+from penstock.cli.displays import Interrupts
+from penstock.cli.loading import add_flags
 from penstock.options import Options
 
 HELP = "show the page of a finished run"

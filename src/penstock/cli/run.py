@@ -22,10 +22,8 @@ from typing import Any
 
 from penstock.annotated import options_of
 from penstock.cli import DONE, FAILED, UsageError
-from penstock.cli.displays import Display, LogRecords, Progress, make_display
-from penstock.cli.failures import Interrupts
-from penstock.cli.flags import add_flags, as_flags
-from penstock.cli.loading import add_target, describe_workloads, load_target
+from penstock.cli.displays import Display, Interrupts, LogRecords, Progress, make_display
+from penstock.cli.loading import add_flags, add_target, as_flags, describe_workloads, load_target
 from penstock.cli.page import page_line
 from penstock.elastic.decisions import HOLD, START
 from penstock.errors import FlowError, did_you_mean
@@ -178,8 +176,8 @@ def _warn_of_memory(flow: Flow, display: Display) -> None:
 
 def _tell_decisions(started: Run, known: int, display: Display) -> int:
     """Tell what was decided since so many decisions, each in its sentence; return how many there are by now."""
-    made, known = started.decisions_since(known)
-    for each in made:
+    decisions, known = started.decisions_since(known)
+    for each in decisions:
         if each.what not in (START, HOLD):
             numbers = dict(each.numbers)
             display.say("decision", f"decided: {each.why}", controller=each.controller, what=each.what, numbers=numbers)

@@ -45,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
     elif args.operator is None and args.compare is not None:
         _some(_sizes_compared(state, checkpoint, args.compare, args.epoch), args, {"grown": _signed})
     elif args.operator is None:
-        found = state.operators(checkpoint, args.epoch)
+        operators = state.operators(checkpoint, args.epoch)
         rows = [
             {"operator": o.operator, "keys": o.keys, "bytes": o.bytes, "shards": o.shards, "epoch": o.epoch}
-            for o in found
+            for o in operators
         ]
         show(rows, args.json, {"bytes": size}, "no state")
     elif args.shards:
@@ -77,8 +77,8 @@ def _sizes_compared(state: Any, checkpoint: str, before: int, after: int | None)
     new = {o.operator: o for o in state.operators(checkpoint, after)}
     rows = []
     for name in {**old, **new}:
-        keys = [found[name].keys if name in found else 0 for found in (old, new)]
-        taken = [found[name].bytes if name in found else 0 for found in (old, new)]
+        keys = [sizes[name].keys if name in sizes else 0 for sizes in (old, new)]
+        taken = [sizes[name].bytes if name in sizes else 0 for sizes in (old, new)]
         rows.append({"operator": name, "keys before": keys[0], "keys after": keys[1], "grown": taken[1] - taken[0]})
     return rows
 

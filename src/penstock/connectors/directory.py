@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.files import FileFormat
-from penstock.connectors.paths import is_file, is_hidden
-from penstock.connectors.retries import retried
-from penstock.connectors.writer import Writer
+from penstock.connectors.interfaces import Writer
+from penstock.connectors.paths import is_file, is_hidden, retried
 from penstock.errors import FlowError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.interfaces import BATCH_ROWS, Piece, Span, Split, cast_table, fit_table, nulls
 from penstock.connectors.paths import open_path
-from penstock.connectors.reader import BATCH_ROWS, Piece, Span, Split, cast_table, fit_table, nulls
 from penstock.connectors.text import UNTOLD, Unreadable, refuse_others
 from penstock.errors import row_text
 from penstock.rows.records import RowType

@@ -1,4 +1,4 @@
-"""Say where rows come from. A reader (`reader.py`) describes; the engine reads.
+"""Say where rows come from. A reader (`interfaces.py`) describes; the engine reads.
 
 The order of a source without `order_by` is its own: for directories the files by modification time and then
 name, rows as they stand in the file; for items their index; for a batch DataFrame its partitions and rows; for a
@@ -14,12 +14,9 @@ import pyarrow as pa
 
 from penstock.annotated import makers
 from penstock.connectors.files import Extra, FileFormat, Files, Missing, SinkFiles
-from penstock.connectors.frame import Frame
-from penstock.connectors.generated import Generated, Rate
-from penstock.connectors.items import Items
+from penstock.connectors.interfaces import Reader
 from penstock.connectors.paths import absolute, path_given
-from penstock.connectors.reader import Reader
-from penstock.connectors.socket import Socket
+from penstock.connectors.sources import Frame, Generated, Items, Rate, Socket
 from penstock.errors import FlowError
 from penstock.operators.base import OnError
 from penstock.rows.row_types import OutT, Returned, Schema

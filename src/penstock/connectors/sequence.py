@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.connectors.reader import Slice, read_split
+from penstock.connectors.interfaces import Slice, read_split
 from penstock.connectors.text import Unreadable
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan
-from penstock.rows.ranges import order_place
+from penstock.rows.keys import order_place
 from penstock.rows.records import Row, any_getter
 
 Order = tuple[Any, ...]

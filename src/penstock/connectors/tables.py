@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from penstock.clock import monotonic
 from penstock.connectors.files import Files
-from penstock.connectors.frame import Frame
-from penstock.connectors.items import Items
-from penstock.connectors.reader import read_split
+from penstock.connectors.interfaces import read_split
+from penstock.connectors.sources import Frame, Items
 from penstock.errors import FlowError, PenstockError, RowTypeError
 from penstock.operators.lookup import Lookup
 from penstock.rows.records import RowType, record_type

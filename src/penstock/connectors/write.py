@@ -1,4 +1,4 @@
-"""Say where rows go. A writer (`writer.py`) describes; the engine writes, in order."""
+"""Say where rows go. A writer (`interfaces.py`) describes; the engine writes, in order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from penstock.annotated import makers
 from penstock.connectors.directory import ROLL_SECONDS, Directory, Retain
 from penstock.connectors.files import FileFormat
+from penstock.connectors.interfaces import Callback, Console, FrameCallback, Memory, Writer
 from penstock.connectors.paths import absolute, is_hidden, path_given
-from penstock.connectors.writer import Callback, Console, FrameCallback, Memory, Writer
 from penstock.errors import FlowError
 from penstock.rows.timing import ticks
 

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.dashboard.epochs import EpochView
 from penstock.dashboard.graph import Json, describe_graph
-from penstock.dashboard.threads import ThreadsView
+from penstock.dashboard.views import EpochView, ThreadsView
 from penstock.errors import OperatorError, PenstockError
 from penstock.plan.plan import make_plan
 from penstock.run import Run
@@ -53,7 +52,7 @@ class Sampler:
         try:
             plan = make_plan(run.flow)
         except PenstockError:
-            return  # somebody is in the middle of building a query
+            return  # a query is just being built
         self._seen = now
         self._sinks = [node.name for node in plan.sinks]
         self.graph = describe_graph(plan.only(run.queries).graph)

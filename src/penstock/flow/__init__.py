@@ -5,9 +5,8 @@ can be checked without data is checked at once, so that an error points at the l
 """
 
 from penstock.flow.flow import Flow, Forward
-from penstock.flow.keyed import KeyedStream
+from penstock.flow.keyed import KeyedStream, WindowedStream
 from penstock.flow.pipes import operate
 from penstock.flow.stream import Stream
-from penstock.flow.windowed import WindowedStream
 
 __all__ = ["Flow", "Forward", "KeyedStream", "Stream", "WindowedStream", "operate"]

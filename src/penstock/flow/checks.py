@@ -352,9 +352,8 @@ OTHER_WORDS = {
 
 
 def missing_method(stream: object, name: str) -> AttributeError:
-    from penstock.flow.keyed import KeyedStream
+    from penstock.flow.keyed import KeyedStream, WindowedStream
     from penstock.flow.stream import Stream
-    from penstock.flow.windowed import WindowedStream
 
     kind = type(stream).__name__
     fix = ""

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Literal
 from weakref import WeakSet
 
+from penstock.connectors.interfaces import Reader
 from penstock.connectors.read import Readable, as_reader
-from penstock.connectors.reader import Reader
 from penstock.errors import FlowError, users_line
 from penstock.flow import checks
 from penstock.flow.building import AutomaticName, numbered, slack_of, time_kind

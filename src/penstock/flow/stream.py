@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 
 from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
-from penstock.flow import checks, hints
+from penstock.flow import checks
 from penstock.flow.building import (
     applied,
     arguments_of,
     batch_calls,
     calls_of,
+    check_count,
     computed,
     described,
     free_name,
@@ -36,7 +37,7 @@ from penstock.operators.scan import FlatScan, keep_first, state_maker
 from penstock.operators.stateless import Filter, FilterExpression, FlatMap, Map, MapBatches, Split, refuse_async
 from penstock.operators.windows import WindowSpec
 from penstock.plan.graph import Node, Port
-from penstock.rows.ranges import make_ranges
+from penstock.rows.keys import make_ranges
 from penstock.rows.records import RowType
 from penstock.rows.row_types import OutT, Returned, RowT_co, Schema, Several, WithClient, row_type
 from penstock.rows.timing import Duration, TimeKind
@@ -114,7 +115,7 @@ class Stream(Stateful[RowT_co]):
 
     def parallel(self, replicas: int) -> Stream[RowT_co]:
         """Begin with this number of replicas of the operator that reads the stream; `ps.Threads` only."""
-        count = hints.check_count(replicas, f"parallel() after operator {self.node.name!r}")
+        count = check_count(replicas, f"parallel() after operator {self.node.name!r}")
         return Stream(self.flow, replace(self.port, parallel=count))
 
     # Without memory -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.reader import Span, Split, read_split
+from penstock.connectors.interfaces import Span, Split, read_split
 from penstock.kernels.order import Bound, Key, Part, climb, order_column, order_values, within
 from penstock.operators.base import Source
 from penstock.plan.graph import SourceNode
@@ -149,7 +149,7 @@ class OrderReader:
         With `spare` the last rows are left out where they are only some of a row group, and there are others: two, for
         one may have to stay.
         """
-        made: list[Stretch] = []
+        stretches: list[Stretch] = []
         seen = skip
         for split in splits:
             rows = split.rows or 0
@@ -157,19 +157,19 @@ class OrderReader:
                 skip -= rows
                 continue
             if split.payload is not None:
-                made.append(_stretch(self._read(split, skip, floor)))
-                seen += made[-1].rows
+                stretches.append(_stretch(self._read(split, skip, floor)))
+                seen += stretches[-1].rows
             else:
                 wanted = split.cut(split.start + skip, split.stop)
                 for piece, span, part in self._pieces(wanted):
                     if part and spare and split is splits[-1] and seen > 1:
                         break
-                    made.append(self._reaching(piece, span, floor))
-                    floor, seen = made[-1].high, seen + made[-1].rows
-            floor, skip = made[-1].high if made else floor, 0
+                    stretches.append(self._reaching(piece, span, floor))
+                    floor, seen = stretches[-1].high, seen + stretches[-1].rows
+            floor, skip = stretches[-1].high if stretches else floor, 0
         paths = {split.path for split in splits}
         self._spans = {path: groups for path, groups in self._spans.items() if path in paths}
-        return made
+        return stretches
 
     def _reaching(self, piece: Split, span: tuple[Key, Key] | None, floor: Key | None) -> Stretch:
         read = partial(self._read, piece, 0, floor)

@@ -1,4 +1,4 @@
-"""Find the chains of a plan: consecutive operators without memory of one family, with nobody reading in between."""
+"""Find the chains of a plan: consecutive operators without memory of one family, with no reader in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.rows.records import Row
 class Chain(ABC):
     """Consecutive operators.
 
-    None of them goes on behind an error: which row failed must be known without calling anything twice. Under "fail" a
+    None of them goes on after an error: which row failed must be known without calling anything twice. Under "fail" a
     chunk with a row that fails is run again operator by operator, which finds the error that comes first.
     """
 
@@ -55,7 +55,7 @@ class RowChain(Chain):
     and no list of rows is made for each. The loop is Python code that is put together for the chain, because calling
     the functions from a loop over functions costs as much again as short ones take. A filter notes the rows that it
     drops, by how many are still to come: that is how positions are found again and how the rows of each operator are
-    counted, and rows that nobody drops need no number.
+    counted, and rows that are never dropped need no number.
     """
 
     def __init__(self, nodes: tuple[Node, ...], width: int) -> None:
@@ -72,7 +72,7 @@ class RowChain(Chain):
         try:
             results = self._loop(*chunk.iterate_rows(), self._functions, dropped)
         except Exception:
-            return None  # which row it was, and whether an earlier operator fails behind it, the slow way tells
+            return None  # which row it was, and whether an earlier operator fails after it, the slow way tells
         counts, left = [], len(chunk)
         for each in dropped:
             left -= len(each)
@@ -155,7 +155,7 @@ class ExpressionChain(Chain):
     """Consecutive selects and filters by expressions.
 
     Arrow evaluates an expression by a plan, and to make and run one costs more than the work on a batch of some
-    thousand rows. So selects that follow one another, and the filter behind them, are put in one plan. What a filter
+    thousand rows. So selects that follow one another, and the filter after them, are put in one plan. What a filter
     drops is left out before the next plan: later expressions may be costly, or hold only for the rows that are left.
     Every filter's mask is seen, which is how positions are found again and how the rows of each operator are counted.
     """
@@ -184,7 +184,7 @@ class ExpressionChain(Chain):
                     left = len(index)
                 counts.append(left)
         except Exception:
-            return None  # which row it was, and whether an earlier operator fails behind it, the slow way tells
+            return None  # which row it was, and whether an earlier operator fails after it, the slow way tells
         return self._made(chunk, columns, kept), counts
 
     def _made(self, chunk: Chunk, columns: pa.RecordBatch, kept: Ints | None) -> Chunk:
@@ -198,7 +198,7 @@ class ExpressionChain(Chain):
 
 
 def make_segments(operators: list[Any]) -> list[Segment]:
-    """Cut a chain behind each filter."""
+    """Cut a chain after each filter."""
     segments: list[Segment] = []
     selects: list[Select] = []
     for operator in operators:

@@ -21,8 +21,7 @@ from penstock.kernels.stateless import expansion, letters_chunk
 from penstock.operators.aggregate_values import ahead
 from penstock.operators.stateless import SKIPPED
 from penstock.plan.graph import KeyedNode
-from penstock.rows.chunk import Chunk, Ints, Unread
-from penstock.rows.flat_rows import FlatRows
+from penstock.rows.chunk import Chunk, FlatRows, Ints, Unread
 from penstock.rows.records import Row
 from penstock.rows.values import MISFITS
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.connectors.reader import Piece
+from penstock.connectors.interfaces import Piece
 from penstock.connectors.text import MOST_SHOWN, Unreadable
 from penstock.errors import SourceError
 from penstock.flow.checks import DEAD_LETTER, DeadLetter
@@ -164,9 +164,9 @@ def _corrupt(piece: Piece, field: str) -> Mapping[int, Unreadable]:
     """Return the rows in whose place something stood that could not be read, as a field of them tells."""
     assert piece.columns is not None
     texts = piece.columns.column(field)
-    found = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    unreadable = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
     reason = f"not a record of the schema (it is in {field!r})"
-    told = {number: Unreadable("", reason, str(texts[number].as_py())[:MOST_SHOWN]) for number in found}
+    told = {number: Unreadable("", reason, str(texts[number].as_py())[:MOST_SHOWN]) for number in unreadable}
     return {**told, **piece.unreadable}
 
 
@@ -198,7 +198,7 @@ class SourceMarks:
         """Count parts from now on, those that are new as before everything."""
         parts = tuple(parts)
         if parts and self.parts == {0: BEFORE}:
-            self.parts = {}  # stood for the only part, as long as nobody knew better
+            self.parts = {}  # stood for the only part, as long as nothing else was known
         for part in parts:
             self.parts.setdefault(part, BEFORE)
 
@@ -229,7 +229,7 @@ def source_steps(marks: SourceMarks, steps: Mapping[int, Steps], before: tuple[i
 def follow(
     marks: Mapping[str, SourceMarks], steps: dict[str, Steps], before: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Steps]:
-    """Have sources that are idle go along with the slowest of the others, so that they hold nobody back.
+    """Have sources that are idle go along with the slowest of the others, so that they hold no other back.
 
     Their rows that are behind by then are late.
     """
@@ -237,14 +237,15 @@ def follow(
     if not idle:
         return steps
     others = {name: each.water for name, each in marks.items() if name not in idle}
-    made = dict(steps)
+    following = dict(steps)
     for name in idle:
-        going = {other: found for other, found in steps.items() if other not in idle}
-        found = lowest(going, others, marks[name].water, before[name])
-        keep = None if found is None else np.flatnonzero(found.values < FOREVER)  # the end of others is not its own
-        if found is not None and keep is not None and len(keep):
-            made[name] = Steps([component[keep] for component in found.positions], found.values[keep])
-    return made
+        going = {other: rising for other, rising in steps.items() if other not in idle}
+        rising = lowest(going, others, marks[name].water, before[name])
+        # The end of others is not its own.
+        keep = None if rising is None else np.flatnonzero(rising.values < FOREVER)
+        if rising is not None and keep is not None and len(keep):
+            following[name] = Steps([component[keep] for component in rising.positions], rising.values[keep])
+    return following
 
 
 def raise_idle(marks: Mapping[str, SourceMarks], ends: Mapping[str, tuple[int, ...]]) -> None:
@@ -293,7 +294,7 @@ def one_step(position: tuple[int, ...], mark: Ticks = FOREVER) -> Steps:
 
 
 def clock_marks(plan: Plan, marks: Mapping[str, SourceMarks], reached: Ticks) -> dict[str, Ticks]:
-    """Return how far the time of day has come where sources begin; one that has ended holds nobody back."""
+    """Return how far the time of day has come where sources begin; one that has ended holds no other back."""
     return {clock_of(node.name): FOREVER if marks[node.name].water == FOREVER else reached for node in plan.clocked}
 
 

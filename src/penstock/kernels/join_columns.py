@@ -63,14 +63,14 @@ class OpenRows:
         logic, keys = self.node.operator.logic, self.node.operator.keys
         assert isinstance(logic, Join)
         assert keys is not None
-        found: list[tuple[int, Any, int, tuple[int, ...], Any, int]] = []
+        listing: list[tuple[int, Any, int, tuple[int, ...], Any, int]] = []
         for number, side in enumerate(self.sides):
             if not len(side.rows):
                 continue
             columns = key_columns(keys[number], side.rows)
             assert columns is not None
             assert side.rows.times is not None
-            found += zip(
+            listing += zip(
                 side.shards.tolist(),
                 RowKeys(len(side.rows), tuple(columns)).values(),
                 _starts(logic, side.rows.times).tolist(),
@@ -79,7 +79,7 @@ class OpenRows:
                 [number] * len(side.rows),
                 strict=True,
             )
-        yield from sorted(found, key=lambda row: row[3])
+        yield from sorted(listing, key=lambda row: row[3])
 
     def settle(self, shards: Shards) -> None:
         size = self.node.operator.logic.windows.size  # type: ignore[attr-defined]
@@ -98,10 +98,10 @@ class OpenRows:
         return KeptAside(keys, self._states)
 
     def _states(self) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+        states: dict[Any, Any] = {}
         for _, key, start, place, row, side in self._listing():
-            _put(made.setdefault(key, {}), start, place, row, side)
-        return made
+            _put(states.setdefault(key, {}), start, place, row, side)
+        return states
 
 
 def _put(state: dict[Any, Any], start: int, place: tuple[int, ...], row: Any, side: int) -> None:
@@ -170,10 +170,10 @@ def join_columns(at: AtWork, group: Group, marks: Steps, watermark: Ticks) -> By
     taken[new] &= ~_held(shards, keys, codes, shard_of, starts, new)
     sequence = np.lexsort((*reversed(positions), epochs))
     sequence = sequence[taken[sequence]]
-    found = _pairs(codes[sequence], starts[sequence], sequence < first_right, is_new[sequence])
-    if found is None:
+    pairs = _pairs(codes[sequence], starts[sequence], sequence < first_right, is_new[sequence])
+    if pairs is None:
         return None
-    later, other, number = found
+    later, other, number = pairs
     left, right = np.where(sequence[later] < first_right, (later, other), (other, later))
     left, right, later = sequence[left], sequence[right] - first_right, sequence[later]
     arrays = _columns(logic.combine, both, left, right, declared.schema)

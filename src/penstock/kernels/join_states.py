@@ -112,18 +112,18 @@ class JoinStates(MutableMapping[Any, Any]):
         """Become columns."""
         if self._rows is None:
             return
-        found: dict[Position, tuple[int, Ticks, Any, bool]] = {}
+        waiting: dict[Position, tuple[int, Ticks, Any, bool]] = {}
         for left, right, alone, _ in self._rows.values():
             for port, entries in enumerate((left, right)):
                 once = self.form.once and port == LEFT
-                found.update({place: (port, time, row, once) for time, place, row in entries})
-            found.update({place: (*entry, True) for place, entry in (alone or {}).items()})
-        places = sorted(found)
+                waiting.update({place: (port, time, row, once) for time, place, row in entries})
+            waiting.update({place: (*entry, True) for place, entry in (alone or {}).items()})
+        places = sorted(waiting)
         width = max(map(len, places), default=1)
         runs = []
         for port in (LEFT, RIGHT):
-            mine = [number for number, place in enumerate(places) if found[place][0] == port]
-            entries = [found[places[number]] for number in mine]
+            mine = [number for number, place in enumerate(places) if waiting[place][0] == port]
+            entries = [waiting[places[number]] for number in mine]
             columns = self.form.types[port].encode([row for _, _, row, _ in entries])
             codes, null = self.form.codes(port, columns)
             padded = [(*places[number], *(0,) * (width - len(places[number]))) for number in mine]

@@ -66,12 +66,12 @@ def lowest(
         return None
     now = max(water, min(counting.values()))
     first = [Steps([np.array([component], np.int64) for component in before], np.array([now], np.int64))]
-    given = [(part, found) for part, found in steps.items() if len(found)]
+    given = [(part, rising) for part, rising in steps.items() if len(rising)]
     if given:
-        columns = [np.concatenate(parts) for parts in zip(*(found.positions for _, found in given), strict=True)]
+        columns = [np.concatenate(parts) for parts in zip(*(rising.positions for _, rising in given), strict=True)]
         order = np.lexsort(tuple(reversed(columns)))
-        value = np.concatenate([found.values for _, found in given])[order]
-        number = np.concatenate([np.full(len(found), i) for i, (_, found) in enumerate(given)])[order]
+        value = np.concatenate([rising.values for _, rising in given])[order]
+        number = np.concatenate([np.full(len(rising), i) for i, (_, rising) in enumerate(given)])[order]
         low = np.full(len(value), min((counting[p] for p in counting if p not in steps), default=FOREVER), np.int64)
         for i, (part, _) in enumerate(given):
             mine = np.maximum(np.where(number == i, value, BEFORE), counting[part])
@@ -110,15 +110,15 @@ def arrival(
     positions: list[list[Ints]] = [[] for _ in range(width)]
     values, route_of = [], []
     for number, route in enumerate(routes):
-        found = steps.get(route.source)
-        if found is None or len(found) == 0:
+        arriving = steps.get(route.source)
+        if arriving is None or len(arriving) == 0:
             continue
-        for i, component in enumerate(found.positions):
+        for i, component in enumerate(arriving.positions):
             positions[i].append(component)
         for i, constant in enumerate(route.path):
-            positions[len(found.positions) + i].append(np.full(len(found), constant, np.int64))
-        values.append(np.where(found.values == FOREVER, FOREVER, found.values - route.delay))
-        route_of.append(np.full(len(found), number, np.int64))
+            positions[len(arriving.positions) + i].append(np.full(len(arriving), constant, np.int64))
+        values.append(np.where(arriving.values == FOREVER, FOREVER, arriving.values - route.delay))
+        route_of.append(np.full(len(arriving), number, np.int64))
     if not values:
         return Steps([np.empty(0, np.int64) for _ in range(width)], np.empty(0, np.int64))
     columns = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in positions]
@@ -142,17 +142,17 @@ def closings(
     ports: Sequence[Sequence[MarkRoute]], steps: dict[str, Steps], start: dict[str, Ticks], width: int
 ) -> Steps:
     """Return where ports close before the last of them does: each after the last end of the sources above it."""
-    found: list[tuple[tuple[int, ...], int]] = []
+    closed: list[tuple[tuple[int, ...], int]] = []
     still_open = False
     for port, routes in enumerate(ports):
         ends = [_end(route, steps, start) for route in routes]
         still_open = still_open or None in ends
         places = [end for end in ends if end]
         if places and None not in ends:
-            found.append((max(places), port))
-    found.sort()
-    last = None if still_open or not found else found[-1][0]
-    kept = [(place, port) for place, port in found if place != last]
+            closed.append((max(places), port))
+    closed.sort()
+    last = None if still_open or not closed else closed[-1][0]
+    kept = [(place, port) for place, port in closed if place != last]
     columns = zip(*(place for place, _ in kept), strict=True) if kept else [()] * width
     return Steps([np.array(column, np.int64) for column in columns], np.array([port for _, port in kept], np.int64))
 
@@ -168,11 +168,11 @@ def _end(route: MarkRoute, steps: dict[str, Steps], start: dict[str, Ticks]) -> 
     """Return where the end of a source arrives; () if that was before, None if it has not ended."""
     if start[route.source] == FOREVER:
         return ()
-    found = steps.get(route.source)
-    if found is None:
+    ending = steps.get(route.source)
+    if ending is None:
         return None
-    at = np.flatnonzero(found.values == FOREVER)
-    return (*(int(p[at[0]]) for p in found.positions), *route.path) if len(at) else None
+    at = np.flatnonzero(ending.values == FOREVER)
+    return (*(int(p[at[0]]) for p in ending.positions), *route.path) if len(at) else None
 
 
 def watermark(routes: Sequence[MarkRoute], marks: dict[str, Ticks]) -> Ticks:

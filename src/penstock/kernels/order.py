@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.connectors.reader import Piece
+from penstock.connectors.interfaces import Piece
 from penstock.errors import SourceError, operator_error, row_text
 from penstock.flow.checks import DeadLetter
 from penstock.kernels.failures import Failure
@@ -62,12 +62,12 @@ def _ranks(columns: Sequence[Ints]) -> Ints:
 
 def below(columns: Sequence[Ints], floor: Key) -> npt.NDArray[np.bool_]:
     """Return which rows have values before a floor."""
-    found = np.zeros(len(columns[0]), bool)
+    is_below = np.zeros(len(columns[0]), bool)
     equal = np.ones(len(columns[0]), bool)
     for column, least in zip(columns, floor, strict=False):
-        found |= equal & (column < least)
+        is_below |= equal & (column < least)
         equal &= column == least
-    return found
+    return is_below
 
 
 def bound(tops: Mapping[Part, Key | None], counting: Iterable[Part]) -> Bound | None:

@@ -19,7 +19,7 @@ from penstock.rows.timing import FOREVER, Ticks
 
 T = TypeVar("T")
 InSteps: TypeAlias = Generator[None, Callable[[], bool], T]
-"""Work that stops where there is no more time, and is told how much there is by whoever goes on with it."""
+"""Work that stops where there is no more time, and is told how much there is by the worker that goes on with it."""
 
 
 class PausingRunner(TimedRows):

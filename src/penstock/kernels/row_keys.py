@@ -216,9 +216,9 @@ def _read_keys(key: Key, row: RowType | None, rows: list[Row]) -> tuple[list[Any
     keys, bad = [], {}
     for index, item in enumerate(rows):
         try:
-            found = as_key(read(item))
-            key.check(found)
-            keys.append(found)
+            key_of_row = as_key(read(item))
+            key.check(key_of_row)
+            keys.append(key_of_row)
         except Exception as error:
             keys.append(None)
             bad[index] = error
@@ -236,8 +236,8 @@ def key_shards(key: Key, chunk: Chunk, count: int) -> Ints:
             return key.column_shards([columns.column(name) for name in key.fields], count)
         return key.shards(read_all(read, chunk.get_rows()), count)
     except Exception:
-        found = (_shard_or_first(key, read, row, count) for row in chunk.get_rows())
-        return np.fromiter(found, np.int64, len(chunk))
+        shards = (_shard_or_first(key, read, row, count) for row in chunk.get_rows())
+        return np.fromiter(shards, np.int64, len(chunk))
 
 
 def _shard_or_first(key: Key, read: Callable[[Row], Any], row: Row, count: int) -> int:

@@ -43,10 +43,10 @@ class WholeNumbers:
         self._merge()
         if not isinstance(keys, list):
             return self._sought(np.asarray(keys))
-        found = self._sought(np.array([0 if key is None else key for key in keys], np.int64))
+        slots = self._sought(np.array([0 if key is None else key for key in keys], np.int64))
         if None in keys:
-            found[keys.index(None)] = self.null
-        return found
+            slots[keys.index(None)] = self.null
+        return slots
 
     def _merge(self) -> None:
         """Put keys that came one by one to the others."""
@@ -221,7 +221,7 @@ class ColumnStates(MutableMapping[Any, Any]):
             same = parts if form is self.forms[number] else (value_list(form.unpack(parts)),)
             for one, part in zip(self._columns[number], same, strict=True):
                 one[slots] = part
-        if len(new):  # last: until then, whoever looks from another thread sees the keys that were there
+        if len(new):  # last: until then, another thread that looks sees the keys that were there
             self._add([keys[i] for i in new.tolist()] if isinstance(keys, list) else np.asarray(keys)[new])
 
     def _loosen(self, number: int) -> None:
@@ -256,17 +256,17 @@ class ColumnStates(MutableMapping[Any, Any]):
         return key in self._lately or self._index.get(key) >= 0
 
     def get(self, key: Any, default: Any = None) -> Any:
-        found = self._lately.get(key)
-        if found is not None:
-            return found
+        state = self._lately.get(key)
+        if state is not None:
+            return state
         slot = self._index.get(key)
         return default if slot < 0 else self._state(slot)
 
     def __getitem__(self, key: Any) -> list[Any]:
-        found: list[Any] | None = self.get(key)
-        if found is None:
+        state: list[Any] | None = self.get(key)
+        if state is None:
             raise KeyError(key)
-        return found
+        return state
 
     def _state(self, slot: int) -> list[Any]:
         here = slice(slot, slot + 1)  # a view: far less than to gather

@@ -85,7 +85,7 @@ def run_stateless(
 
 
 def call(node: Node, function: Callable[[Row], Any], rows: list[Row], chunk: Chunk, failures: Failures) -> Called:
-    """Call a function for each row. A row that fails leaves `SKIPPED`; under "fail" nothing behind it is called."""
+    """Call a function for each row. A row that fails leaves `SKIPPED`; under "fail" nothing after it is called."""
     results: list[Any] = []
     letters: list[tuple[int, DeadLetter]] = []
     skipped = False
@@ -123,7 +123,7 @@ def gathered(job: Job, node: Node, chunk: Chunk, failures: Failures) -> Called:
     for index in sorted(job.errors):
         letter = failures.report(node, job.errors[index], job.rows[index], chunk.position(index))
         if node.operator.on_error == "fail":
-            # Rows behind it may have been begun; nobody is to hear of that.
+            # Rows after it may have been begun; that is not to be seen.
             job.results[index:] = [SKIPPED] * (len(job.rows) - index)
             break
         if letter is not None:

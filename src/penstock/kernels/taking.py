@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.connectors.reader import ROW_BITS, Feed, Slice, Split, cut_splits
+from penstock.connectors.interfaces import ROW_BITS, Feed, Slice, Split, cut_splits
 from penstock.kernels.ahead import Ahead, OrderReader
 from penstock.kernels.intake import SourceMarks, behind_row
 from penstock.kernels.order import Key, Part, bound
@@ -37,7 +37,7 @@ class Taken:
     ends: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Where sources end that give no more."""
     idle: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The parts of sources that hold nobody back in this epoch."""
+    """The parts of sources that hold no other back in this epoch."""
 
     def to_json(self) -> Json:
         return {
@@ -126,10 +126,10 @@ class Taker:
         self._know(marks)
         self._taken = {}
         for name, body in intent["slices"].items():
-            taken.slices[name] = found = self._feeds[name].replay(body["logged"], body["offset"])
+            taken.slices[name] = given = self._feeds[name].replay(body["logged"], body["offset"])
             self._feeds[name].restore(body["offset"])
-            for part in {split.part for split in found.splits} if self._plan.layout.order else ():
-                splits = [split for split in found.splits if split.part == part]
+            for part in {split.part for split in given.splits} if self._plan.layout.order else ():
+                splits = [split for split in given.splits if split.part == part]
                 seen = self._readers[name].stretches(splits, 0, self._tops.get((name, part)))
                 self._taken[name, part] = Ahead(tuple(seen))
         return self._placed(taken)
@@ -151,20 +151,20 @@ class Taker:
     def _take_own(self, feeds: Mapping[str, Feed], limit: int, taken: Taken) -> None:
         """Take what is new, as it comes."""
         for name, feed in feeds.items():
-            found = feed.poll(limit)
-            if found is not None:
-                taken.slices[name] = found
+            given = feed.poll(limit)
+            if given is not None:
+                taken.slices[name] = given
             elif feed.exhausted():
                 taken.ends[name] = self._plan.layout.behind_all(self._numbers[name])
 
     def _take_turns(self, feeds: Mapping[str, Feed], limit: int, taken: Taken) -> None:
         """Take the same numbers of rows of each; one that has fewer ends where its next row would be."""
         for name, feed in feeds.items():
-            found = feed.poll(limit)
-            rows = 0 if found is None else found.rows
+            given = feed.poll(limit)
+            rows = 0 if given is None else given.rows
             assert rows is not None, f"source {name!r} takes turns, and its rows are not counted"
-            if found is not None:
-                taken.slices[name] = found
+            if given is not None:
+                taken.slices[name] = given
             if rows < limit:
                 taken.ends[name] = self._plan.layout.place(self._numbers[name], self._turn + rows)
 
@@ -203,10 +203,10 @@ class Taker:
         for part, each in self._parts[name].items():
             count = len(self._taken.get((name, part), ()))
             if count:
-                found = each.poll(count)
-                assert found is not None
-                slices[part] = found
-                assert found.rows == count, f"source {name!r} gave {found.rows} rows instead of {count}"
+                given = each.poll(count)
+                assert given is not None
+                slices[part] = given
+                assert given.rows == count, f"source {name!r} gave {given.rows} rows instead of {count}"
         if slices:
             taken.slices[name] = feed.whole(slices)
         mine = [self._ahead[name, part] for part in self._parts[name]]
@@ -250,12 +250,12 @@ class Taker:
         ahead = self._ahead[lane]
         if ahead.over or len(ahead) > limit:
             return
-        found = feed.poll(limit + 1)
-        over = (found is None or (found.rows or 0) <= limit) and feed.exhausted()
+        given = feed.poll(limit + 1)
+        over = (given is None or (given.rows or 0) <= limit) and feed.exhausted()
         stretches = ahead.stretches
-        if found is not None:
+        if given is not None:
             reader = self._readers[lane[0]]
-            stretches += tuple(reader.stretches(found.splits, len(ahead), self._shown(lane), spare=not over))
+            stretches += tuple(reader.stretches(given.splits, len(ahead), self._shown(lane), spare=not over))
             feed.undo()
         self._ahead[lane] = Ahead(stretches, over)
 
@@ -300,17 +300,17 @@ class Taker:
     def _placed(self, taken: Taken) -> Taken:
         """Give rows their turn, and remember where the next epoch begins."""
         if self._plan.layout.sequence == "turns":
-            for name, found in taken.slices.items():
+            for name, given in taken.slices.items():
                 at, splits = self._turn, []
-                for split in found.splits:
+                for split in given.splits:
                     splits.append(replace(split, place=at))
                     at += split.rows or 0
-                taken.slices[name] = replace(found, splits=tuple(splits))
-            self._turn += max((found.rows or 0 for found in taken.slices.values()), default=0)
+                taken.slices[name] = replace(given, splits=tuple(splits))
+            self._turn += max((given.rows or 0 for given in taken.slices.values()), default=0)
         self._floors = dict(self._tops)
         if self._plan.layout.sequence == "order":
-            for name, found in taken.slices.items():
-                taken.slices[name] = self._with_places(name, found)
+            for name, given in taken.slices.items():
+                taken.slices[name] = self._with_places(name, given)
             tops = {lane: ahead.shown for lane, ahead in self._taken.items() if ahead.shown is not None}
             self._tops.update(tops)
             for lane in [(name, part) for name, parts in taken.idle.items() for part in parts] if tops else ():
@@ -338,7 +338,7 @@ class Taker:
         if any(borders.values()) and sum(len(each or ()) for each in borders.values()) > pieces:
             splits, whole = tuple(_at_borders(splits, borders)), True
         passed: dict[int, int] = {}
-        made = []
+        tasks = []
         for group in cut_splits(splits, pieces, whole=whole):
             some = []
             for split in group:
@@ -346,8 +346,8 @@ class Taker:
                 floor = self._taken[lane].key(at - 1) if at else self._floors.get(lane)
                 some.append(replace(split, floor=floor))
                 passed[split.part] = at + (split.rows or 0)
-            made.append(some)
-        return made
+            tasks.append(some)
+        return tasks
 
 
 def _at_borders(splits: tuple[Split, ...], borders: Mapping[int, list[int] | None]) -> Iterator[Split]:

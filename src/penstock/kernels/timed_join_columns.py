@@ -254,7 +254,7 @@ class TimedJoining:
         return there
 
     def _keep(self, states: JoinStates, port: int, held: KeptRun, here: _Here) -> None:
-        """Keep the rows that wait for others; give out those that nobody can meet any more."""
+        """Keep the rows that wait for others; give out those that no other can meet any more."""
         run = held.run
         gone = held.forgets <= here.waters(run.serials)
         if self._form.leaves_alone(port) and (gone & run.alone).any():

@@ -46,9 +46,9 @@ class Job:
         self.tally = tally or Tally()
         """What the function counts of its calls."""
         self.stops = stops
-        """Whether nothing is begun behind a row that failed."""
+        """Whether nothing is begun after a row that failed."""
         self.first_failed: float = math.inf
-        """The first row that is known to have failed, where nothing is to be begun behind it. Two threads that fail at
+        """The first row that is known to have failed, where nothing is to be begun after it. Two threads that fail at
         once may leave the later one here: then rows are run that need not be, and none is left out that must be."""
         self.results: list[Any] = [SKIPPED] * len(rows)
         self.errors: dict[int, Exception] = {}
@@ -59,7 +59,7 @@ class Job:
 
     def failed(self, index: int, error: BaseException) -> None:
         """Note what a row's function raised."""
-        if not isinstance(error, Exception):  # an exit or a cancellation, which is nobody's here but this row's
+        if not isinstance(error, Exception):  # an exit or a cancellation, which is this row's alone
             error = RuntimeError(f"the function raised {type(error).__name__}").with_traceback(error.__traceback__)
         self.errors[index] = error
         if self.stops:
@@ -78,7 +78,7 @@ class InFlight(Protocol):
     """A bounded number of rows in flight."""
 
     def submit(self, job: Job) -> None:
-        """Begin a job behind those that are under way; never waits."""
+        """Begin a job after those that are under way; never waits."""
 
     def set_limit(self, limit: int) -> None:
         """Change the number of rows in flight; rows under way are not cut short."""
@@ -130,7 +130,7 @@ class ThreadWindow:
         self._closed = False
 
     def submit(self, job: Job) -> None:
-        """Begin a job behind those that are under way; never waits."""
+        """Begin a job after those that are under way; never waits."""
         with self._changed:
             self._rows.extend(zip(repeat(job), count(), job.rows))
             self._submitted += len(job.rows)
@@ -239,7 +239,7 @@ class TaskWindow:
         self._home: _EventLoop | None = None
 
     def submit(self, job: Job) -> None:
-        """Begin a job behind those that are under way; never waits."""
+        """Begin a job after those that are under way; never waits."""
         with self._joining:
             self._rows.extend(zip(repeat(job), count(), job.rows))
             self._submitted += len(job.rows)
@@ -392,7 +392,7 @@ def make_window(
 ) -> InFlight:
     """Make the window that a function needs; `spent` takes the processor time of its runners, in their threads.
 
-    `closing` is awaited where coroutines were, behind the last of them.
+    `closing` is awaited where coroutines were, after the last of them.
     """
     if asynchronous:
         return TaskWindow(limit, spent=spent, closing=closing)

@@ -70,7 +70,7 @@ class OpenWindows:
         shards, keys = [each[0] for each in found], [each[1] for each in found]
         starts, ends, inside, opened, times = zip(*(each[2] for each in found), strict=True) if found else [()] * 5
         places = np.array(opened, np.int64).reshape(len(found), width + 1).T
-        # The timer of a session may go off before its end, when nobody would set it again.
+        # The timer of a session may go off before its end, when nothing would set it again.
         known = [not isinstance(logic, SessionWindows) and logic.due(end) is not None for end in ends]
         columns: list[Any] = [inside]
         if isinstance(logic.fold_, AggregateFold):
@@ -139,10 +139,10 @@ class OpenWindows:
         return KeptAside(self.keys, self._states)
 
     def _states(self) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+        states: dict[Any, Any] = {}
         for _, key, window, _ in self._listing():
-            made[key] = self.logic.put(made.get(key), *window)
-        return made
+            states[key] = self.logic.put(states.get(key), *window)
+        return states
 
 
 _NUMBERS = ("shards", "starts", "ends", "times", "known")
@@ -216,7 +216,7 @@ def window_rows(
         settle(shards)
         aside = None
     held = OpenWindows.listed(logic, [], width) if aside is None else aside
-    found: list[tuple[int, Any, Any]] = []
+    listing: list[tuple[int, Any, Any]] = []
     taken = []
     touched = {number: shards.get(number) for number in np.flatnonzero(np.bincount(shard_of)).tolist()}
     if any(shard.states for shard in touched.values()):
@@ -228,10 +228,10 @@ def window_rows(
             windows = logic.open_windows(state)
             if windows is None or any(len(window[3]) != width + 1 for window in windows):
                 return None
-            found += [(number, key, window) for window in windows]
+            listing += [(number, key, window) for window in windows]
             taken.append((touched[number], key))
-    if found:
-        held = held.then(OpenWindows.listed(logic, found, width))
+    if listing:
+        held = held.then(OpenWindows.listed(logic, listing, width))
     own = held.keys.then(keys)
     return WindowRows(logic, held, chunk, times, waters, shard_of, epoch=epoch, keys=own, taken=taken)
 

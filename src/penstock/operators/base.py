@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.rows.flat_rows import FlatRows
-from penstock.rows.keys import check_keys, hash_shards, hash_value, hash_values
-from penstock.rows.ranges import Ints, Ranges
+from penstock.rows.chunk import FlatRows
+from penstock.rows.keys import Ints, Ranges, check_keys, hash_shards, hash_value, hash_values
 from penstock.rows.records import Row, RowType
 from penstock.rows.timing import BEFORE, Ticks, TimeKind, ticks_to_time
 

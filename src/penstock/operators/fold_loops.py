@@ -12,7 +12,7 @@ from itertools import islice
 from textwrap import indent
 from typing import Any
 
-from penstock.rows.flat_rows import FlatRows
+from penstock.rows.chunk import FlatRows
 from penstock.rows.records import Row, RowType
 from penstock.rows.values import is_fixed, snapshot
 

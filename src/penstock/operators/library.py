@@ -11,8 +11,7 @@ import pyarrow as pa
 from penstock.errors import FlowError, PenstockError
 from penstock.operators.coroutine import Coroutine, CoroutineContext
 from penstock.operators.cycle import feedback
-from penstock.rows.keys import as_key, has_null
-from penstock.rows.ranges import order_place
+from penstock.rows.keys import as_key, has_null, order_place
 from penstock.rows.records import Record, Row, RowType, any_getter, make_record
 from penstock.rows.timing import Duration, TimeKind, Unit, ticks, time_to_ticks, unit_of
 

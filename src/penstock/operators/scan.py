@@ -18,7 +18,7 @@ from penstock.operators.aggregation import Aggregation
 from penstock.operators.base import Context, Emits, Key, Logic
 from penstock.operators.fold_loops import fold_outputs, no_pair
 from penstock.operators.stateless import refuse_row
-from penstock.rows.flat_rows import FlatRows
+from penstock.rows.chunk import FlatRows
 from penstock.rows.records import Row, RowType, record_class
 from penstock.rows.timing import TimeKind
 from penstock.rows.values import snapshot
@@ -185,12 +185,12 @@ class Aggregate(Logic):
     ) -> None:
         if self.aggregation.by_column and len(rows) > 1:
             try:
-                made, after = self._columns(states, keys, rows)
+                rows_out, after = self._columns(states, keys, rows)
             except Exception:
                 pass  # found again below, row by row
             else:
                 states.update(after)
-                out.extend(made)
+                out.extend(rows_out)
                 return
         get, append = states.get, out.append
         for key, row in zip(keys, rows, strict=True):
@@ -254,12 +254,12 @@ def _read(aggregate: Agg, read: Callable[[Row], Any], rows: Sequence[Row]) -> li
 
 def _running(aggregate: Agg, current: list[Any], members: list[int], values: Iterable[Any]) -> list[Any]:
     """Fold values into the states at `current`; return the result after each."""
-    step, result, made = aggregate.step, aggregate.result, []
+    step, result, results = aggregate.step, aggregate.result, []
     at_once = not aggregate.in_place
     for member, value in zip(members, values, strict=False):
         current[member] = state = step(current[member], value)
-        made.append(state if at_once else result(state))
-    return results_of(aggregate, made) if at_once else made
+        results.append(state if at_once else result(state))
+    return results_of(aggregate, results) if at_once else results
 
 
 def key_fields(key: Key | None, row: RowType | None) -> list[pa.Field] | None:

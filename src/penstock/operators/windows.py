@@ -304,7 +304,7 @@ class CountWindows(Windowed):
 
     def on_timer(self, context: Context, state: Any, fire: Ticks, opened: Position) -> Any:
         if state is None or state[1] == 0 or state[3] != opened or fire < FOREVER:
-            return state  # nobody waits for it any more, or the timer is that of a time to live
+            return state  # nothing waits for it any more, or the timer is that of a time to live
         inside, _, number, _, time = state
         self.emit(context, inside, Window(context.key, number, None), max(time, context.time))
         return self.expire(state, fire, opened)

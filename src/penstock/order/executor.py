@@ -87,7 +87,7 @@ class ShardRouter(Generic[T]):
     """Turn items, reassignments and returned labels into deliveries, to be carried out in order.
 
     A shard is in one of two states: *settled*, and its items go straight to the queue of the worker that the table
-    names; or *moving*: a label is on its way through the old worker's queue, behind everything that worker still has
+    names; or *moving*: a label is on its way through the old worker's queue, after everything that worker still has
     to do for the shard, and new items are held back here. When the label comes out, the old worker has finished with
     the shard: the table changes, the held items go to the new worker, and the shard is settled again.
     """
@@ -180,7 +180,7 @@ class ElasticExecutor(Generic[T]):
         """Iterate over the items in a worker's queue, passing labels back.
 
         Asking for the next item says that the last one has been processed; a label that comes out then has
-        everything of its shard behind it.
+        everything of its shard after it.
         """
         queue = self._queues[worker]
         while (entry := queue.pop()) is not EMPTY:

@@ -1,7 +1,7 @@
 """Split a batch by shard, and put it together again.
 
 A partitioned operator cuts batch `n` into parts, and several workers process them. The batch's slot in the
-reorder buffer is filled once, by whoever finishes the last part, with the rows merged by position.
+reorder buffer is filled once, by the worker that finishes the last part, with the rows merged by position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class SplitBatch(Generic[P, T]):
     """Collect the results of a batch's parts and merge them when the last one is in.
 
-    A batch without rows has no parts and nobody would finish it: whoever splits the batch must offer the
+    A batch without rows has no parts and would never be finished: who splits the batch must offer the
     empty result itself, so zero parts are refused here.
     """
 
@@ -36,7 +36,7 @@ class SplitBatch(Generic[P, T]):
     def finish(self, part: int, result: P) -> T | Empty:
         """Hand in one part's result; the last one gets the merged batch, the others `EMPTY`.
 
-        The result is stored before the count goes down, so whoever brings it to zero finds them all.
+        The result is stored before the count goes down, so the one that brings it to zero finds them all.
         """
         self._results.store(part, result)
         if self._missing.add(-1) > 1:

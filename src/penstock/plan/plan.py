@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import FlowError
 from penstock.flow import Flow
-from penstock.flow.hints import check_hints
+from penstock.flow.building import check_hints
 from penstock.plan.graph import Edge, Graph, KeyedNode, Node, Port, SinkNode, SourceNode
 from penstock.plan.positions import MAX_SOURCES, Layout, layout
 from penstock.rows.records import RowType

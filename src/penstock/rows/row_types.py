@@ -171,7 +171,7 @@ def source_type(row: RowType, source: str, *, strict: bool) -> RowType:
                 f"source {source!r}: the field {computed[0]!r} of {row.cls.__name__} cannot be given (init=False), so "
                 f"no row could be made of what is read; make it a property"
             )
-    found = []
+    fields = []
     for name, make in _makers(row.cls).items():
         value, kind = None, row.schema.field(name).type
         try:
@@ -184,8 +184,8 @@ def source_type(row: RowType, source: str, *, strict: bool) -> RowType:
             ) from None
         # What is another one each time would differ when a run is repeated: the field is null then.
         if value is not None and (again is value or again == value):
-            found.append((name, value))
-    return dataclasses.replace(row.lenient(strict=strict), defaults=tuple(found))
+            fields.append((name, value))
+    return dataclasses.replace(row.lenient(strict=strict), defaults=tuple(fields))
 
 
 def _allows_none(annotation: Any) -> bool:
@@ -221,8 +221,8 @@ def infer_row_type(rows: Sequence[Row]) -> RowType | None:
     if all(isinstance(row, Record) for row in rows):
         return _infer_fields([row.asdict() for row in rows])
     if all(type(row) is type(first) for row in rows):
-        found = type_from_annotation(type(first))
-        return found if found is None or found.form != "scalar" or _fits(found, rows) else None
+        declared = type_from_annotation(type(first))
+        return declared if declared is None or declared.form != "scalar" or _fits(declared, rows) else None
     return None
 
 

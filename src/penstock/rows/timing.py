@@ -51,7 +51,7 @@ _UNITS = {
     "week": 604_800_000_000,
 }
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NAIVE_EPOCH = dt.datetime(1970, 1, 1)
 
 Duration = str | int | dt.timedelta
@@ -113,7 +113,7 @@ def seconds(duration: str | float | dt.timedelta, option: str, operator: str = "
 def time_to_ticks(value: Any) -> Ticks:
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return (aware - _EPOCH) // dt.timedelta(microseconds=1)
+        return (aware - EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, dt.date):
         return time_to_ticks(dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC))
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -124,7 +124,7 @@ def time_to_ticks(value: Any) -> Ticks:
 def ticks_to_time(value: Ticks, kind: TimeKind) -> Any:
     if kind == "integer":
         return value
-    epoch = _EPOCH if kind == "timestamp" else _NAIVE_EPOCH
+    epoch = EPOCH if kind == "timestamp" else _NAIVE_EPOCH
     return (
         dt.datetime.max.replace(tzinfo=epoch.tzinfo) if value == FOREVER else epoch + dt.timedelta(microseconds=value)
     )

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Any
 
 from penstock.clock import monotonic, shared_time, time_of_day, waiting_time
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.elastic.decisions import Decision
 from penstock.errors import CheckpointError, PenstockError, StorageError
 from penstock.kernels.failures import first_failure

@@ -5,7 +5,7 @@ types. An envelope travels as a frame, which is bytes: one record of an RDD, or 
 
 Where all tasks are on one machine, rows go by a file, of which Spark moves only the name. Through Spark each byte would
 be copied half a dozen times and compressed: with a million rows per epoch that was a third of all processor time. A
-file is a task's own, so that one that runs twice disturbs nobody; the driver removes all of an epoch together.
+file is a task's own, so that one that runs twice does no harm; the driver removes all of an epoch together.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ def to_batch(envelopes: list[Envelope], next_tasks: int) -> pa.RecordBatch:
 
 
 def _joined(payloads: list[Content]) -> tuple[pa.Buffer, list[int]]:
-    """Write payloads one behind the other in one buffer: each row is copied once, and memory is asked for once.
+    """Write payloads one after the other in one buffer: each row is copied once, and memory is asked for once.
 
-    Returns where each of them ends, too, behind a 0.
+    Returns where each of them ends, too, after a 0.
     """
     buffer = pa.allocate_buffer(sum(map(_room, payloads)), resizable=True)
     sink = pa.FixedSizeBufferWriter(buffer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.connectors.files import Files
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.errors import CheckpointError
 from penstock.kernels.intake import SourceMarks, clock_marks, raise_idle
 from penstock.kernels.taking import Taken, Taker

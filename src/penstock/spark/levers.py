@@ -93,7 +93,7 @@ class EpochRowsLever(Lever):
         if rows == 0:
             return None
         most = max(done.operators[name].rows_in for name in self._sources)
-        # Where nobody counts what waits, a source that gave all it might has some left.
+        # Where what waits is not counted, a source that gave all it might has some left.
         left = 2 * self.state.size if most >= self.each else 0
         self.backlog = (done.backlog or 0) if done.knows_backlog else left
         # Sources that join in count at once, those that pause by and by: they may be back with the next epoch.
@@ -229,7 +229,7 @@ class ShardsLever(Lever):
         self.table = list(table) if table is not None and len(table) == node.shards else None
         self._made_for: int | None = None
         self._given = False
-        """Whether somebody else has just set it."""
+        """Whether it has just been set from elsewhere."""
         self._loads = ShardLoads(node.shards)
         self._even = 0
         """How many epochs in a row the table was even enough."""

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
+from penstock.connectors.interfaces import Delivery
 from penstock.connectors.part_files import join_files
-from penstock.connectors.writer import Delivery
 from penstock.errors import CheckpointError
 from penstock.plan.graph import SinkNode
 from penstock.plan.plan import Plan
@@ -42,7 +42,7 @@ def _store(node: SinkNode, writer: Directory) -> Store:
 
 
 def _refuse_taken(node: SinkNode, writer: Directory, store: Store, checkpoint_id: str) -> int:
-    """Refuse a directory with the rows of another run, or files of somebody else; return the last epoch in it."""
+    """Refuse a directory with the rows of another run, or files of another program; return the last epoch in it."""
     refuse_file(node.name, writer)
     owner, rows = owner_of(store), last_visible(store)
     if owner is None and rows:

@@ -35,7 +35,7 @@ class Waits:
     """The operators of one task that wait."""
 
     def __init__(self, in_flight: dict[str, int], callings: Mapping[str, Calling], measure: bool = True) -> None:
-        """Without `measure` nothing is: of several chunks at once nobody could tell whose time it was."""
+        """Without `measure` nothing is: of several chunks at once it could not be told whose time it was."""
         self._in_flight, self._callings, self._measure = in_flight, callings, measure
         self.measured: dict[str, Waited] = {}
 

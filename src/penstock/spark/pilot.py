@@ -3,7 +3,7 @@
 Each lever (`levers`, docs/elasticity.md) has one thing: the rows in flight of an operator that waits, the rows of an
 epoch, the time between epochs, the executors, and then, once the rows of the next epoch are known, whether one task
 runs it, the tasks of a stage, the table of an operator. They have their turns in this order, so that each sees what
-the ones before have decided. What the user set is nobody's.
+the ones before have decided. What the user set, no controller changes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.connectors.reader import ROW_BITS, Piece, cast_table
+from penstock.connectors.interfaces import ROW_BITS, Piece, cast_table
 from penstock.errors import SourceError
 from penstock.plan.graph import SourceNode
 from penstock.plan.plan import Plan

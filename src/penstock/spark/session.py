@@ -132,7 +132,7 @@ QUERY = {
     "spark.sql.caseSensitive": "true",
 }
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""For Spark on this machine alone: no name of it has to be known, and nobody outside can connect."""
+"""For Spark on this machine alone: no name of it has to be known, and no other machine can connect."""
 
 
 def make_session(name: str, *, master: str | None = None, settings: dict[str, str] | None = None) -> Any:

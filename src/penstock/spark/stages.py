@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.connectors.reader import Slice, Split
+from penstock.connectors.interfaces import Slice, Split
 from penstock.errors import FlowError
 from penstock.kernels.chains import Chain, find_chains, make_chain
 from penstock.kernels.intake import SourceMarks
@@ -134,7 +134,7 @@ def slice_bounds(plan: Plan, node: SinkNode, slices: dict[str, Slice], tasks: in
 
 
 def _bounds(plan: Plan, slices: dict[str, Slice], wanted: list[int]) -> list[int]:
-    """Return the position behind so many rows, one source after the other."""
+    """Return the position after so many rows, one source after the other."""
     bounds: list[int] = []
     passed = 0
     for number, source in enumerate(plan.sources):
@@ -223,7 +223,7 @@ class EpochSpec:
     sink_schemas: dict[str, bytes]
     """The schema of a sink whose rows are not declared, once it is known."""
     fence: int
-    """The number of the driver's lease: tasks of a driver that is gone write where nobody looks."""
+    """The number of the driver's lease: tasks of a driver that is gone write where it is not looked for."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """For operators that wait, how many rows at once, where it is not what the flow says."""
     threads: int = 1

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import pyarrow.parquet as pq
 
 from penstock.connectors.files import Files
+from penstock.connectors.interfaces import Feed, Json, Slice, Split
 from penstock.connectors.paths import absolute, list_files, open_path
-from penstock.connectors.reader import Feed, Json, Slice, Split
 from penstock.errors import CheckpointError
 from penstock.plan.plan import Plan
 from penstock.spark.frames import FrameFeeds, SparkBatch, is_streaming
@@ -110,7 +110,7 @@ class StagedFeed(Feed):
                 self._add(name, body)
         listed = {directory for body in self._batches.values() for directory in _directories(body)}
         for name in names:
-            # What nobody will list any more, because its batch is listed already.
+            # What will not be listed any more, because its batch is listed already.
             batch = name.split("-")[0]
             if batch.isdigit() and name not in listed and self.has(int(batch)):
                 store.delete(f"{self._directory}/{name}")
@@ -163,7 +163,7 @@ class StagedFeed(Feed):
         """Have a batch count: the parts that are known by now, in their order, and files of (part, name, rows)."""
         known = {part: feed.name for part, feed in self._parts.items()} | dict(parts)
         body = {
-            # Where each part stood, so that nobody needs the documents before.
+            # Where each part stood, so that the documents before are not needed.
             "parts": [
                 [part, name, self._parts[part].rows if part in self._parts else 0] for part, name in known.items()
             ],

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import perf_counter, thread_time
-from penstock.connectors.reader import Piece, read_split
+from penstock.connectors.interfaces import Piece, read_split
 from penstock.errors import PenstockError, StorageError
 from penstock.kernels.failures import Failure
 from penstock.kernels.intake import (

@@ -7,15 +7,26 @@ import pickle
 from typing import Any
 
 MOVED: dict[str, str] = {
+    "penstock.connectors.frame": "penstock.connectors.sources",
+    "penstock.connectors.generated": "penstock.connectors.sources",
+    "penstock.connectors.items": "penstock.connectors.sources",
+    "penstock.connectors.reader": "penstock.connectors.interfaces",
+    "penstock.connectors.retries": "penstock.connectors.paths",
+    "penstock.connectors.socket": "penstock.connectors.sources",
+    "penstock.connectors.writer": "penstock.connectors.interfaces",
     "penstock.demo.": "penstock.lab.demo.",
+    "penstock.flow.hints": "penstock.flow.building",
+    "penstock.flow.windowed": "penstock.flow.keyed",
     "penstock.keys": "penstock.rows.keys",
     "penstock.operators.expiring": "penstock.operators.by_time",
     "penstock.operators.port_buffer": "penstock.operators.ports",
     "penstock.operators.port_waits": "penstock.operators.ports",
     "penstock.operators.timed_join": "penstock.operators.join",
-    "penstock.ranges": "penstock.rows.ranges",
+    "penstock.ranges": "penstock.rows.keys",
     "penstock.row_types": "penstock.rows.row_types",
     "penstock.rows": "penstock.rows.records",
+    "penstock.rows.flat_rows": "penstock.rows.chunk",
+    "penstock.rows.ranges": "penstock.rows.keys",
     "penstock.timing": "penstock.rows.timing",
     "penstock.workloads.": "penstock.lab.workloads.",
 }

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from penstock.connectors.directory import Directory, Retain
-from penstock.connectors.paths import list_files, locate
-from penstock.connectors.retries import retried
+from penstock.connectors.paths import list_files, locate, retried
 from penstock.errors import StorageError
 from penstock.store.objects import Json, Store
 
@@ -214,22 +213,22 @@ class Rolling:
                 self._abandon()
                 raise
 
-        made = retried(write, f"sink {self._sink!r}: joining files for", waiting["path"])
+        files = retried(write, f"sink {self._sink!r}: joining files for", waiting["path"])
         self._since, self._open = None, {}
-        return made
+        return files
 
     def _write(
         self, waiting: Json, fence: int, groups: Sequence[Group], *, ended: bool
     ) -> list[tuple[str, str, Group]]:
         place = roll_name(waiting["parts"][0][0], fence)
-        made: list[tuple[str, str, Group]] = []
+        written: list[tuple[str, str, Group]] = []
         rows, size = 0, 0
         numbers: dict[str, int] = {}
         for each in groups:
             number = numbers[each.label] = numbers.get(each.label, -1) + 1
             name = "/".join([*([each.label] if each.label else []), f"part-{number:05d}.{waiting['format']}"])
             if len(each.sources) == 1:
-                made.append((each.sources[0], name, each))
+                written.append((each.sources[0], name, each))
                 continue
             if name not in self._open:
                 self._open[name] = self._join(waiting, f"{waiting['path']}/{place}/{name}"), []
@@ -239,10 +238,10 @@ class Rolling:
                 sources.append(source)
             if ended:
                 rows, size = rows + each.rows, size + joined.close()
-            made.append((f"{place}/{name}", name, each))
+            written.append((f"{place}/{name}", name, each))
         if rows:
             self._row_bytes = size / rows
-        return made
+        return written
 
     def _abandon(self) -> None:
         for joined, _ in self._open.values():

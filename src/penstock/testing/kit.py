@@ -7,10 +7,9 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
-from penstock.connectors.generated import Generated
-from penstock.connectors.items import Items
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.connectors.sequence import InputSequence
+from penstock.connectors.sources import Generated, Items
 from penstock.connectors.write import as_writer
 from penstock.errors import FlowError
 from penstock.flow import Flow, Stream
@@ -231,7 +230,7 @@ class Script:
             raise ValueError(f"wait({seconds}): time does not go back")
         self._seconds += seconds
         self._engine.clock(int(self._seconds * 1e6))
-        slices = {name: found for name, feed in self._rated.items() if (found := feed.poll(_ALL)) is not None}
+        slices = {name: given for name, feed in self._rated.items() if (given := feed.poll(_ALL)) is not None}
         self._rows.give_all(slices)
         self._rows.run()
         return self._news()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from penstock.connectors.reader import Slice, Split
+from penstock.connectors.interfaces import Slice, Split
 from penstock.connectors.sequence import InputSequence, Order, order_of
 from penstock.connectors.tables import loaded
 from penstock.errors import FlowError, OperatorError, PenstockError

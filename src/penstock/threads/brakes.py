@@ -1,4 +1,4 @@
-"""Hold single sources back: those that fill a port of a co-routine which waits for somebody else.
+"""Hold single sources back: those that fill a port of a co-routine which waits for another source.
 
 Where all input is there from the start, its sequence is fixed, and rows that are not consumed wait on disk. Where a
 source goes on, rows come as they arrive: then a source that is ahead of another can wait, and only that one does.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.operators.base import Source
 from penstock.plan.plan import Plan
 from penstock.threads.element import Element
-from penstock.threads.pausing_station import PausingStation
+from penstock.threads.stateful_station import PausingStation
 
 ANY = 1 << 40
 """More batches than there ever are."""
@@ -77,7 +77,7 @@ class Brakes:
 
 
 def held_back(found: list[Pressure], sources: Collection[str]) -> frozenset[str]:
-    """Hold back what fills a full port, as long as somebody who is waited for there goes on."""
+    """Hold back what fills a full port, as long as a source that is waited for there goes on."""
     held = {name for name in sources if any(name in each.full for each in found)}
     while True:
         # Two co-routines may each wait for the source that the other one holds back: then one of these goes on.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.errors import FlowError
-from penstock.flow.hints import is_placed
+from penstock.flow.building import is_placed
 from penstock.kernels.chains import find_chains
 from penstock.kernels.join_states import JoinStates
 from penstock.kernels.running import new_states
@@ -22,23 +22,19 @@ from penstock.operators.stateless import rows_gather, rows_wait
 from penstock.order.queues import HybridQueue
 from penstock.plan.graph import Edge, KeyedNode, Node
 from penstock.plan.plan import Plan
-from penstock.threads.fused_station import FusedStation
-from penstock.threads.gathering_station import GatheringStation
-from penstock.threads.lookup_station import LookupStation
+from penstock.threads.outputs import SinkStation
 from penstock.threads.partitioned_station import QUEUES, PartitionedStation
-from penstock.threads.pausing_station import PausingStation
 from penstock.threads.replicas import Dealers
-from penstock.threads.sink_station import SinkStation
-from penstock.threads.source_station import SourceStation
-from penstock.threads.stateful_station import StatefulStation
-from penstock.threads.stateless_station import StatelessStation
+from penstock.threads.sources import SourceStation
+from penstock.threads.stateful_station import PausingStation, StatefulStation
+from penstock.threads.stateless_stations import FusedStation, LookupStation, StatelessStation
 from penstock.threads.stations import (
     Link,
     Station,
     Surroundings,
     UnionStation,
 )
-from penstock.threads.waiting_station import SpanningStation, WaitingStation
+from penstock.threads.waiting_stations import GatheringStation, SpanningStation, WaitingStation
 
 
 def extend(
@@ -146,19 +142,19 @@ def _link(plan: Plan, edge: Edge, above: Station, below: Station, first: int) ->
 
 def _changed(links: list[Link], wanted: list[Link], first: int) -> list[Link]:
     """Return the links with those closed that are not wanted any more, and new ones opened."""
-    found = []
+    changed = []
     for link in links:
         same = next((w for w in wanted if (w.output, w.target) == (link.output, link.target)), None)
         if same is not None and same.keeps_times == link.keeps_times:
             wanted.remove(same)
-            found.append(link)
+            changed.append(link)
         elif same is not None:
             wanted.remove(same)
             # What changes is only whether times go along; the components of positions stay.
-            found += [replace(link, until=first), replace(link, keeps_times=same.keeps_times, since=first)]
+            changed += [replace(link, until=first), replace(link, keeps_times=same.keeps_times, since=first)]
         else:
-            found.append(replace(link, until=min(link.until, first)))
-    return found + wanted
+            changed.append(replace(link, until=min(link.until, first)))
+    return changed + wanted
 
 
 def check_change(stations: Mapping[str, Station], new: Plan) -> None:

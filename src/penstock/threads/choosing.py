@@ -9,11 +9,11 @@ from threading import Lock
 from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.threads.batch import Batch
+from penstock.threads.models.base import IDLE_SECONDS
 from penstock.threads.policies import MeasuredFlow, MeasuredOperator, Moment, Policy, Preempting
 from penstock.threads.ports import Execute, Port, PortScheduler
-from penstock.threads.source_station import SourcePort
+from penstock.threads.sources import SourcePort
 from penstock.threads.stations import InputPort
-from penstock.threads.worker import IDLE_SECONDS
 
 
 class PolicyScheduler(PortScheduler[Batch]):

@@ -1,7 +1,7 @@
 """A processing element: a flow's operators in this process, from batches that come in to batches that are published.
 
-Whoever owns the element brings batches in with `submit`, one after the other, and gets them back through `publish`, in
-the same order, each with the rows of all sinks. A batch in which something failed is not published, nor is any behind
+The owner of the element brings batches in with `submit`, one after the other, and gets them back through `publish`, in
+the same order, each with the rows of all sinks. A batch in which something failed is not published, nor is any after
 it; the error is the one that a one-row-at-a-time run would have met first.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from penstock.clock import perf_counter
 from penstock.errors import FlowError, PenstockError
-from penstock.flow.hints import check_count, refuse_replicas
+from penstock.flow.building import check_count, refuse_replicas
 from penstock.kernels.failures import Failure, first_failure
 from penstock.kernels.marks import Steps
 from penstock.operators.stateless import rows_wait
@@ -35,7 +35,7 @@ from penstock.threads.partitioned_station import ShardSquad, check_most, check_r
 from penstock.threads.policies import MeasuredFlow
 from penstock.threads.replicas import Replica
 from penstock.threads.settings import Settings
-from penstock.threads.source_station import Read, SourceStation
+from penstock.threads.sources import Read, SourceStation
 from penstock.threads.stations import SOON, Rows, Station, Surroundings
 from penstock.threads.statistics import operator_stats, query_latencies
 from penstock.threads.uncounted import leave_uncounted
@@ -170,12 +170,12 @@ class Element:
         self._rows += sum(len(chunk) for ports in rows.values() for chunk in ports.values())
         with self.model.standing_in() if stands_in else nullcontext(self.model.deliver) as deliver:
             for node in self._plan.sources:
-                station, made = self.stations[node.name], rows.get(node.name, {})
+                station, rows_of_source = self.stations[node.name], rows.get(node.name, {})
                 assert isinstance(station, SourceStation)
                 if isinstance(self.model, Scheduled) and self.model.schedules_sources:
-                    deliver(station.intake, Read(header, made))
+                    deliver(station.intake, Read(header, rows_of_source))
                     continue
-                for port, batch in station.bring(header, made):
+                for port, batch in station.bring(header, rows_of_source):
                     deliver(port, batch)  # type: ignore[arg-type]
         return True
 
@@ -183,8 +183,8 @@ class Element:
     def _most_in_flight(self) -> int:
         """How many batches may be in the element.
 
-        For one worker no more than a port holds: whoever brings batches in would find a queue full and help out, and
-        two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
+        For one worker no more than a port holds: the thread that brings batches in would find it full and help out,
+        and two threads would pull at the interpreter's lock where one is asked for. Rows that wait need no worker.
         """
         settings = self._settings
         if isinstance(self.model, Scheduled) and self.model.has_one_worker and not self._waits:
@@ -192,7 +192,7 @@ class Element:
         return settings.in_flight
 
     def _await_room(self) -> None:
-        """Wait until half of the batches are out: waking whoever brings them in for each costs more than it brings.
+        """Wait until half of the batches are out: waking the thread that brings them in costs more than it brings.
 
         The sources are blocked meanwhile, by a flow that is full.
         """
@@ -244,7 +244,7 @@ class Element:
         self._retired = kept
 
     def _has_left(self, station: Station) -> bool:
-        """Tell whether a replica has given away what it had; where the whole operator goes, nobody asks."""
+        """Tell whether a replica has given away what it had; where the whole operator goes, it is not asked."""
         if not isinstance(station, Replica) or station.owner.squad is None:
             return True
         # A query that was cancelled and added again has another station of the same name.
@@ -289,8 +289,8 @@ class Element:
         check_most(station, check_count(count, f"operator {operator!r}"))
         assert station.squad is not None
         before = station.squad.hired
-        made = station.squad.recruit(count)
-        self.model.add(made, self._issued)
+        replicas = station.squad.recruit(count)
+        self.model.add(replicas, self._issued)
         self._retired += [(self._issued, each) for each in before if not each.hired]
         station.squad.assign(self._issued, self._published)
         self._settle()
@@ -309,10 +309,10 @@ class Element:
         squad.move(partition, replica)
 
     def _station(self, operator: str) -> Station:
-        found = by_operator(self.stations)
-        if operator not in found:
-            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(found)}")
-        return found[operator]
+        stations = by_operator(self.stations)
+        if operator not in stations:
+            raise FlowError(f"there is no operator {operator!r}; there are {', '.join(stations)}")
+        return stations[operator]
 
     @property
     def submitted(self) -> int:

@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any, Literal
 
 from penstock.clock import monotonic, perf_counter, process_time, thread_time
-from penstock.connectors.reader import Feed, Slice
+from penstock.connectors.interfaces import Feed, Slice
 from penstock.connectors.tables import loaded
 from penstock.elastic.base import Controller
 from penstock.elastic.decisions import Decision
@@ -50,8 +50,7 @@ from penstock.threads.levers import (
 )
 from penstock.threads.outputs import LocalOutputs
 from penstock.threads.pilot import PilotThread
-from penstock.threads.refusals import refuse_frames
-from penstock.threads.settings import Settings
+from penstock.threads.settings import Settings, refuse_frames
 from penstock.threads.tables import LocalTables
 
 LeverName = Literal["batches", "cores", "pool", "rebinding", "replicas", "shards", "waits"]
@@ -138,34 +137,34 @@ class LocalEngine(Engine):
         self._steered: dict[str, Lever] = {}
         """What is found for single operators, by their names."""
         self._own_replicas: set[str] = set()
-        """The operators whose replicas somebody has set."""
+        """The operators whose replicas the user has set."""
         self.pilot = PilotThread(weakly(self.statistics), self._levers(), period=options.period)
         if self._sizing is not None:
             self.pilot.begin(self._sizing)
 
     def _levers(self) -> list[Lever]:
         """Return what finds settings while the flow runs, in the order of its turns."""
-        steer, target, found = self._options.steer, self._options.latency, list[Lever]()
+        steer, target, levers = self._options.steer, self._options.latency, list[Lever]()
         ask = weakly(self.between_batches)
-        # Whoever sets the number of workers comes first: all others wait until it has settled.
+        # What sets the number of workers comes first: all others wait until it has settled.
         if self._options.elastic:
-            found.append(
+            levers.append(
                 pool_lever(self.element)
                 if "pool" in steer
                 else workers_lever(self.element, target=target, controller=self._options.level)
             )
         if "rebinding" in steer:
-            found.append(BindingLever(self.element, self._options.binding.controller))
+            levers.append(BindingLever(self.element, self._options.binding.controller))
         if "cores" in steer:
             assert target is not None
-            found.append(CoresLever(self.element, ask, target, left_alone=self._own_replicas))
+            levers.append(CoresLever(self.element, ask, target, left_alone=self._own_replicas))
         elif "replicas" in steer:
-            found.append(ReplicasLever(self.element, ask, left_alone=self._own_replicas))
-        found += self._steer_operators()
+            levers.append(ReplicasLever(self.element, ask, left_alone=self._own_replicas))
+        levers += self._steer_operators()
         if "batches" in steer:
             rows = weakly(self.set_batch_rows), weakly(self._batch_rows)
-            found.append(batch_lever(*rows, target, weakly(self._size_no_more)))
-        return found
+            levers.append(batch_lever(*rows, target, weakly(self._size_no_more)))
+        return levers
 
     def _steer_operators(self) -> list[Lever]:
         """Return what is found for single operators of the plan that were not there before; forget those that went."""
@@ -191,7 +190,7 @@ class LocalEngine(Engine):
         return self.pilot.journal.decisions_since(known)
 
     def set_threads(self, threads: int) -> None:
-        """Set the number of workers; from now on nobody else does."""
+        """Set the number of workers; from now on no controller does."""
         self.element.set_workers(threads)
         self.pilot.leave(("threads", "pool"))
         self.element.set_workers(threads)  # a decision may just have been carried out
@@ -212,14 +211,14 @@ class LocalEngine(Engine):
 
     def statistics(self) -> FlowStats:
         known = [backlog for backlog in list(self._backlogs.values()) if backlog is not None]
-        found = self.element.statistics()
+        stats = self.element.statistics()
         return replace(
-            found,
+            stats,
             rows_out=dict(self._rows_out),
             epochs=self._epochs,
             epoch=self._epochs,
             attempts=self._epochs,
-            tasks=max(1, len(found.workers)),
+            tasks=max(1, len(stats.workers)),
             waited=self._waited,
             computed=process_time(),
             backlog=sum(known) if known else None,
@@ -309,8 +308,8 @@ class LocalEngine(Engine):
             return
         self._brakes.limit(self._cutter.batch_rows)
         self._cutter.most_rows = self._brakes.most_rows
-        for name, found in slices.items():
-            self._begun[name] = self._cutter.cut({name: found})
+        for name, given in slices.items():
+            self._begun[name] = self._cutter.cut({name: given})
         for name in list(self._begun):
             # What is in flight must find room in the ports, so they are looked at when there is not too much of it.
             self.element.await_fewer_than(self._brakes.most_in_flight)
@@ -329,10 +328,10 @@ class LocalEngine(Engine):
         began, computed = perf_counter(), thread_time()
         slices = {}
         for name, feed in feeds.items():
-            found = feed.poll(self._limits[name])
-            if found is not None:
-                slices[name] = found
-                self._backlogs[name] = found.backlog
+            given = feed.poll(self._limits[name])
+            if given is not None:
+                slices[name] = given
+                self._backlogs[name] = given.backlog
             elif self._backlogs.get(name):
                 self._backlogs[name] = 0
         self._waited += max(0.0, (perf_counter() - began) - (thread_time() - computed))
@@ -373,7 +372,7 @@ class LocalEngine(Engine):
 
     def _set_replicas(self, operator: str, replicas: int) -> int:
         number = self.element.set_replicas(operator, replicas)
-        self._own_replicas.add(operator)  # from now on nobody else sets them
+        self._own_replicas.add(operator)  # from now on no controller sets them
         return number
 
     def refuse_inside(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.clock import monotonic, time_of_day
-from penstock.connectors.reader import Piece, Slice, Split, read_split
+from penstock.connectors.interfaces import Piece, Slice, Split, read_split
 from penstock.kernels.failures import Failure
 from penstock.kernels.intake import (
     LATE,
@@ -37,7 +37,7 @@ from penstock.kernels.order import Key, Part, bound, no_time_failure, no_time_le
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import concat, sorting_order
 from penstock.rows.timing import FOREVER, Ticks
-from penstock.threads.source_streams import Given, SourceStream, count_before
+from penstock.threads.sources import Given, SourceStream, count_before
 from penstock.threads.stations import Rows
 
 
@@ -76,7 +76,7 @@ class Cutter:
         self.most_rows: int | None = None
         """Rows of a batch at most, whatever `batch_rows` says."""
         self._reached: Key | None = None
-        """The highest order_by values that were taken: a part that nobody knew of begins there."""
+        """The highest order_by values that were taken: a part that was not known begins there."""
         self.pieces = 1
         """Batches to make of what would be one."""
         self._spoke: dict[tuple[str, int], float] = {}
@@ -111,7 +111,7 @@ class Cutter:
         return waters | clock_marks(self.plan, self._marks, self._now)
 
     def wants(self, source: str) -> bool:
-        """Tell whether a source is to be asked for rows: not while it has given what nobody could take yet.
+        """Tell whether a source is to be asked for rows: not while it has given what could not be taken yet.
 
         One row may wait just for the answer, because it may be the last. Of several parts, one of which nothing is held
         may be what the others wait for.
@@ -123,12 +123,12 @@ class Cutter:
 
     def cut(self, slices: Mapping[str, Slice], ended: Collection[str] = ()) -> Iterator[Cut]:
         """Cut the rows that are next, in order, and the ends of sources that will give no more."""
-        for name, found in slices.items():
+        for name, given in slices.items():
             stream = self._streams[name]
-            stream.reading, stream.dry = itertools.chain(stream.reading, self._arrived(stream, found.splits)), False
-            if found.parts:
-                new = set(found.parts) - self._marks[name].parts.keys()
-                self._marks[name].know(found.parts)
+            stream.reading, stream.dry = itertools.chain(stream.reading, self._arrived(stream, given.splits)), False
+            if given.parts:
+                new = set(given.parts) - self._marks[name].parts.keys()
+                self._marks[name].know(given.parts)
                 if self._reached is not None:
                     for part in new:
                         stream.intake.raise_floor(part, self._reached)
@@ -152,8 +152,8 @@ class Cutter:
         """Cut rows that are known to be next, whatever others will give."""
         given = [
             Given(name, port, chunk, parts)
-            for name, found in slices.items()
-            for arrived in self._arrived(self._streams[name], found.splits)
+            for name, some in slices.items()
+            for arrived in self._arrived(self._streams[name], some.splits)
             for port, chunk, parts in arrived.chunks()
         ]
         yield from self._cut_merged(given, {})
@@ -165,7 +165,7 @@ class Cutter:
             for piece in read_split(source.reader, stream.node.types[0], split, stream.node.name):
                 first, length = stream.rows, piece.positions.shape[-1]
                 stream.rows += length
-                # Counted as they come: then nobody needs to count the rows of a text file before, and rows that wait
+                # Counted as they come: then no rows of a text file need to be counted before, and rows that wait
                 # are before those of the next slice, whose files are numbered from 0 again.
                 counted = waits and piece.parts is None
                 numbers = np.arange(first, first + length, dtype=np.int64) if counted else piece.positions
@@ -247,7 +247,7 @@ class Cutter:
                 if stream.holds:
                     counts.append(stream.waiting)
                 elif not stream.ended:
-                    return  # nobody knows whether it has the next row
+                    return  # it is not known whether it has the next row
             ends = self._new_ends(lambda stream: self.plan.layout.place(stream.number, stream.rows))
             if not counts and not ends:
                 return
@@ -262,7 +262,7 @@ class Cutter:
             yield from self._cut_merged(given, ends)
 
     def _new_ends(self, place: Callable[[SourceStream], tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        """Return where sources end that have, of which no row is left and nobody was told yet."""
+        """Return where sources end that have, of which no row is left and which were not told yet."""
         ends = {}
         for name, stream in self._streams.items():
             if stream.over and not stream.told and not stream.holds:

@@ -52,8 +52,8 @@ def reason(forced: bool, extensions: Sequence[str], find: Callable[[Sequence[str
     """Name what turned the GIL on: a setting, or the first of the modules that was imported and asked for it."""
     if forced:
         return "PYTHON_GIL=1 or -X gil=1"
-    found = find(extensions)
-    return "a module" if found is None else f"the import of {found}"
+    extension = find(extensions)
+    return "a module" if extension is None else f"the import of {extension}"
 
 
 def loaded_extensions() -> list[str]:
@@ -84,10 +84,10 @@ def weakly(method: Callable[P, T]) -> Callable[P, T]:
 
     What a flow came to goes with its engine then, and not when the collector next looks at all objects.
     """
-    found = weakref.WeakMethod(method)
+    reference = weakref.WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        kept = found()
+        kept = reference()
         assert kept is not None
         return kept(*args, **kwargs)
 

@@ -28,7 +28,7 @@ from penstock.threads.models.bound import Bound
 from penstock.threads.partitioned_station import PartitionedStation
 from penstock.threads.replicas import MOST_REPLICAS
 from penstock.threads.stations import Station
-from penstock.threads.waiting_station import WaitingStation
+from penstock.threads.waiting_stations import WaitingStation
 
 PROCESSORS = os.cpu_count() or 1
 MOST_WORKERS = max(16, PROCESSORS)

@@ -92,7 +92,7 @@ class _Evenly:
             return
         self._skipped = 0
         if len(self._values) == self._most:
-            # A new list: whoever is reading the old one reads it to its end.
+            # A new list: a thread that is reading the old one reads it to its end.
             self._values, self._every = self._values[1::2], 2 * self._every
         self._values.append(value)
 

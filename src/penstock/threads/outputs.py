@@ -18,20 +18,56 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.clock import waiting_time
+from penstock.clock import thread_time, waiting_time
 from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
+from penstock.connectors.interfaces import Delivery, Writer
 from penstock.connectors.part_files import SinkBatches, join_files, write_parts
-from penstock.connectors.paths import locate
-from penstock.connectors.retries import retried
-from penstock.connectors.writer import Delivery, Writer
+from penstock.connectors.paths import locate, retried
 from penstock.errors import FlowError
-from penstock.plan.graph import SinkNode
+from penstock.order.primitives import EMPTY
+from penstock.plan.graph import Node, SinkNode
 from penstock.plan.plan import Plan
 from penstock.rows.chunk import Chunk
 from penstock.rows.records import Row, RowType
 from penstock.store.objects import Json, LocalStore
 from penstock.store.publication import Publication, last_visible, rolls_of
 from penstock.store.rolling import OWN, Target, retention_of, staged_name
+from penstock.threads.batch import Batch, Header
+from penstock.threads.meters import Latencies
+from penstock.threads.ports import Outputs
+from penstock.threads.stations import Group, Station, Surroundings, offer
+
+SINK_LATENCIES = 512
+"""Batches whose latency a sink remembers: there may be many sinks."""
+
+
+class SinkStation(Station):
+    """Hand rows to the sink; the one that completes a batch publishes it, and what waited for it."""
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self.latencies = Latencies(SINK_LATENCIES)
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        self.write(header, group[0])
+        yield from ()
+
+    def write(self, header: Header, chunk: Chunk | None) -> None:
+        """Take the rows of a batch; one thread at a time, and batches come in order."""
+        wall, cpu = self.around.clock(), thread_time()
+        self.latencies.add(self.around.clock() - header.entered)
+        complete = header.finish(self.name, chunk)
+        if complete is not EMPTY:
+            offer(self.around.published, header.number, (header, complete))
+            for taken in self.around.published.drain():
+                self.around.publish(taken)
+        self.counts.add(
+            batches=1,
+            rows_in=0 if chunk is None else len(chunk),
+            wall=self.around.clock() - wall,
+            cpu=thread_time() - cpu,
+        )
+
 
 MOST_BYTES = 64_000_000
 """Rows that are kept in memory before they are written to a hidden file, in bytes."""

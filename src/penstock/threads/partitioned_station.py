@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from penstock.clock import perf_counter, thread_time
 from penstock.errors import FlowError
-from penstock.flow.hints import check_count, refuse_replicas, replicas_hint
+from penstock.flow.building import check_count, refuse_replicas, replicas_hint
 from penstock.kernels.failures import Failures, note_fit
 from penstock.kernels.marks import Steps
 from penstock.kernels.row_keys import key_shards

@@ -72,7 +72,7 @@ class PilotThread(Pilot):
         return min(self._period, SEARCH_PERIOD) if self.searching and self._moves else self._period
 
     def begin_period(self) -> None:
-        """Forget what was done since the last decision, because somebody else has changed something meanwhile."""
+        """Forget what was done since the last decision, because something was changed from elsewhere meanwhile."""
         with self._lock:
             self.before = self._statistics()
 

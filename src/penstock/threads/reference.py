@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import monotonic, time_of_day
-from penstock.connectors.reader import Feed
+from penstock.connectors.interfaces import Feed
 from penstock.connectors.sequence import InputSequence
 from penstock.connectors.tables import Refreshing, read_table
 from penstock.operators.base import Source
@@ -17,7 +17,7 @@ from penstock.run import Engine
 from penstock.sequential import SequentialEngine
 from penstock.statistics import FlowStats
 from penstock.threads.outputs import LocalOutputs
-from penstock.threads.refusals import refuse_frames
+from penstock.threads.settings import refuse_frames
 
 
 class _CountingEngine(SequentialEngine):
@@ -89,9 +89,9 @@ class ReferenceRun(Engine):
             if not slices and not ends and not any(self._engine.results.values()):
                 self._stop.wait(0.05)
                 continue
-            for name, found in slices.items():
-                sequence.know(name, found.parts)
-                self._engine.know(name, found.parts)
+            for name, given in slices.items():
+                sequence.know(name, given.parts)
+                self._engine.know(name, given.parts)
             sequence.give_all(slices)
             for name in ends:
                 sequence.end(name)
@@ -99,7 +99,7 @@ class ReferenceRun(Engine):
             ended.update(ends)
             epoch += 1
             counts = self._outputs.publish(epoch, {node.name: self._taken(node.name) for node in self._plan.sinks})
-            backlog = sum(found.backlog or 0 for found in slices.values()) if slices else None
+            backlog = sum(given.backlog or 0 for given in slices.values()) if slices else None
             now, rows = monotonic(), self._engine.rows - before
             stats = FlowStats(
                 now, now - began, rows, counts, epochs=1, backlog=backlog, tasks=1, attempts=1, epoch=epoch

@@ -16,7 +16,7 @@ from penstock.clock import perf_counter
 from penstock.order.primitives import Primitives
 from penstock.threads.batch import URGENT, Batch
 from penstock.threads.ports import OperatorGate, Outputs
-from penstock.threads.stateless_station import StatelessStation
+from penstock.threads.stateless_stations import StatelessStation
 from penstock.threads.stations import InputPort, Link, Station
 
 MOST_REPLICAS = 64
@@ -105,19 +105,19 @@ class Squad:
 
     def recruit(self, count: int) -> list[Replica]:
         """Have so many replicas; return the new ones, which somebody must run before `assign`."""
-        made = []
+        replicas = []
         for index in range(count):
             if index == len(self.members):
                 self.members.append(Replica(self.owner, index, self.serve))
-                made.append(self.members[-1])
+                replicas.append(self.members[-1])
             elif self.members[index].gone:
                 self.members[index] = Replica(self.owner, index, self.serve)
-                made.append(self.members[index])
+                replicas.append(self.members[index])
             self.members[index].hired = True
         for member in self.members[count:]:
             member.hired = False
         self.owner.counts.permits = count
-        return made
+        return replicas
 
     def assign(self, first: int, settled: int) -> None:
         """Share the work out among those that are hired, from batch `first` on; all before `settled` are out."""

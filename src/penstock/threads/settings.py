@@ -1,11 +1,13 @@
-"""How an element works: what `ps.Threads` says, and what only tests and benchmarks change."""
+"""How an element works: what `ps.Threads` says, what only tests and benchmarks change, what needs Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
+from penstock.errors import FlowError
 from penstock.order.reorder import MakeReorder, ReorderBuffer
+from penstock.plan.plan import Plan
 from penstock.threads.models.base import ModelName
 from penstock.threads.policies import Policy
 from penstock.threads.stations import Partitioned
@@ -43,3 +45,13 @@ class Settings:
     seed: int = 0
     keeps_frames: bool = True
     """Whether co-routines go on after their waits; where state is saved they begin again instead."""
+
+
+def refuse_frames(plan: Plan, engine: str) -> None:
+    """Refuse sources that only Spark can read."""
+    for node in plan.sources:
+        if node.operator.reader.needs_spark:
+            raise FlowError(
+                f"source {node.name!r} is a Spark DataFrame, which on={engine} cannot read; use "
+                f"on=ps.Spark(...), or read the files with ps.read"
+            )

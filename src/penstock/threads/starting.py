@@ -17,7 +17,7 @@ from penstock.threads.settings import Settings
 
 
 def open_engine(plan: Plan, on: Threads, options: Options, listener: Callable[[FlowStats], None]) -> LocalEngine:
-    """Make the engine, and decide what is found while it runs: what nobody has said."""
+    """Make the engine, and decide what is found while it runs: what is not said."""
     target, binding = options.target, on.binding or Binding()
     workers, level = None, None
     if isinstance(on.workers, int):

@@ -1,15 +1,17 @@
-"""Operators with state at work: one worker at a time has all of it."""
+"""Operators with state at work: one worker at a time has all of it, and may put aside what takes long."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
 
+from penstock.clock import thread_time
 from penstock.kernels.failures import Failures
 from penstock.kernels.keyed import KeyedRunner
-from penstock.kernels.marks import Steps, arrival, watermark
+from penstock.kernels.marks import Steps, arrival, closed_ports, closings, watermark
+from penstock.kernels.pausing import InSteps, PausingRunner
 from penstock.kernels.row_keys import key_shards
 from penstock.kernels.running import new_states
 from penstock.kernels.shards import Forgetting, HotKeys, Partitions, Shard, settle
@@ -17,7 +19,8 @@ from penstock.kernels.state_columns import ColumnStates
 from penstock.plan.graph import KeyedNode
 from penstock.plan.plan import takes_marks
 from penstock.rows.chunk import Chunk, Ints
-from penstock.threads.batch import Header
+from penstock.threads.batch import Batch, Header
+from penstock.threads.ports import PAUSE, KeepGoing, Outputs
 from penstock.threads.stations import Group, Rows, Station, Surroundings
 
 PartRows = tuple[int, Chunk, Ints]
@@ -42,13 +45,13 @@ class StatefulStation(Station):
         self._marked = takes_marks(node)
         self._no_marks = Steps([np.empty(0, np.int64)] * self._shape.width, np.empty(0, np.int64))
         self._lone = all(around.plan.readers[port] == 1 for port in node.inputs)
-        """Whether nobody else reads what comes here."""
+        """Whether nothing else reads what comes here."""
         self.hot: HotKeys | None = None
-        """Samples keys for whoever has put it here."""
+        """Samples keys; put here by who wants them."""
 
     def _make_shards(self, count: int, states: MutableMapping[Any, Any]) -> dict[int, Shard]:
         """Make partitions that share their states if they may, and are empty if not."""
-        # Nobody asks what has changed, so nobody notes it.
+        # What has changed is never asked for here, so it is not noted.
         known = Forgetting()
         return {
             number: Shard(states if self._one_dict else new_states(self.node), all_touched=True, forgetting=known)
@@ -68,7 +71,7 @@ class StatefulStation(Station):
         return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
 
     def _settle(self) -> None:
-        """Have the states of all keys with their shards; for whoever is alone with them."""
+        """Have the states of all keys with their shards; to be called by one thread alone."""
         for each in (self._all, *self._each.values()):
             settle(each)
 
@@ -126,3 +129,60 @@ class StatefulStation(Station):
         for chunk in lent:
             chunk.rows = None
         return made
+
+
+class PausingStation(StatefulStation):
+    """Run a keyed operator as a whole, in pieces as long as its workers have time."""
+
+    def close(self) -> None:
+        """Close what waits."""
+        for state in self.states().values():
+            self._operator.logic.let_go(state)
+
+    def pressure(self) -> tuple[Collection[int], Collection[int] | None]:
+        """Tell which ports hold many rows that are not waited for, and which are waited for; any thread may ask."""
+        return self._operator.logic.pressure(self._shards[0].states.get(None))
+
+    @property
+    def room(self) -> int | None:
+        """How many rows a port takes that is just not full."""
+        return self._operator.logic.room
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        failures, made = Failures(), None
+        steps = self._steps(header, group, failures)
+        try:
+            next(steps)
+            while made is None:
+                keep_going = yield PAUSE
+                assert keep_going is not None
+                made = self._work(steps, keep_going, failures)
+        finally:
+            steps.close()
+        self._account(header, group, made, failures)
+        yield from self.leave(header, made)
+
+    def _steps(self, header: Header, group: Group, failures: Failures) -> InSteps[Rows]:
+        """Do the operator's work for one batch; stop before it, and wherever there is no more time."""
+        keep_going = yield
+        parts = [(port, chunk, self._shards_of(port, chunk)) for port, chunk in enumerate(group) if chunk is not None]
+        runner = PausingRunner(self.node, self._shape.width, header.number, self._all, failures)
+        marks, ports = dict(header.marks), self._shape.ports
+        runner.keeps_frames, runner.closed = self.around.keeps_frames, closed_ports(ports, marks)
+        runner.closing = closings(ports, dict(header.steps), marks, self._shape.width)
+        water = watermark(self._shape.marks, marks)
+        return (yield from runner.steps(parts, self._marks(header), water, keep_going))
+
+    def _work(self, steps: InSteps[Rows], keep_going: KeepGoing, failures: Failures) -> Rows | None:
+        """Go on with a batch until it is done, or None until there is no more time; count the time that it takes."""
+        wall, cpu = self.around.clock(), thread_time()
+        try:
+            steps.send(keep_going)
+            return None
+        except StopIteration as done:
+            made: Rows = done.value
+            return made
+        except BaseException as error:
+            return self._broken(error, failures)
+        finally:
+            self.counts.add(wall=self.around.clock() - wall, cpu=thread_time() - cpu)

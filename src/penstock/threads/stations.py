@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Partitioned = Literal["hybrid", "partitioned", "shared", "executor"]
 T = TypeVar("T")
 SOON = 0.001
-"""Seconds after which a worker looks around between two batches or parts: what it has sent down waits for somebody.
+"""Seconds after which a worker looks around between two batches or parts: what it has sent down waits for a worker.
 
 It costs some 30 us. Were workers to stay for their whole quantum, outputs would wait below as long."""
 
@@ -213,7 +213,7 @@ class Station:
         """
 
     def close(self) -> None:
-        """End what the station has started, behind the last batch."""
+        """End what the station has started, after the last batch."""
 
     def first_task(self, first: int) -> int:
         """Return what `InputPort.sequence` gives the first batch, if that has the number `first`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.statistics import Latency, OperatorStats, ReplicaStats
+from penstock.threads.outputs import SinkStation
 from penstock.threads.partitioned_station import PartitionedStation, ShardSquad
-from penstock.threads.sink_station import SinkStation
 from penstock.threads.stateful_station import StatefulStation
 from penstock.threads.stations import Station
-from penstock.threads.waiting_station import WaitingStation
+from penstock.threads.waiting_stations import WaitingStation
 
 
 def query_latencies(stations: Iterable[Station]) -> dict[str, Latency]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock.connectors.tables import Refreshing, read_table
 from penstock.plan.plan import Plan
 from penstock.threads.element import Element
-from penstock.threads.lookup_station import LookupStation
+from penstock.threads.stateless_stations import LookupStation
 
 
 class LocalTables:

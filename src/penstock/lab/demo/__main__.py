@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.cli.failures import Interrupts, explain
+from penstock.cli.displays import Interrupts, explain
 from penstock.errors import PenstockError
 from penstock.lab.demo.check import check_order
 from penstock.lab.demo.flow import HOT, SENSORS, make_flow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from penstock import write
-from penstock.connectors.writer import Writer
+from penstock.connectors.interfaces import Writer
 
 
 def writer(out: str, name: str, shown: int = 5) -> Writer:

@@ -11,11 +11,10 @@ from penstock.order.parking import ParkingLot
 from penstock.order.primitives import Primitives
 from penstock.statistics import WorkerStats
 from penstock.threads.batch import Batch
-from penstock.threads.models.base import Deliver, ModelName
+from penstock.threads.models.base import IDLE_SECONDS, Deliver, ModelName, Worker
 from penstock.threads.ports import PAUSE, Outputs, go_on
 from penstock.threads.rebinding import BarrierBinding, BindingTable
 from penstock.threads.stations import InputPort, Station, run_port
-from penstock.threads.worker import IDLE_SECONDS, Worker
 
 
 class _Work(NamedTuple):

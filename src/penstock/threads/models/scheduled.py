@@ -3,7 +3,7 @@
 They differ in who runs operators. Workers run any operator, and come and go while the flow runs. Some ports have a
 thread of their own: a user may place some, and the dedicated model has one for every port. Streams calls such ports
 threaded. The thread sleeps until something is put into its port. And in the manual model the thread that brings batches
-in runs all that no other thread does. Whoever finds a queue full drains a part of it, here as everywhere.
+in runs all that no other thread does. Who finds a queue full drains a part of it, here as everywhere.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from penstock.order.primitives import Primitives
 from penstock.statistics import WorkerStats
 from penstock.threads.batch import Batch
 from penstock.threads.choosing import PolicyScheduler
-from penstock.threads.models.base import Deliver, ModelName
+from penstock.threads.models.base import IDLE_SECONDS, Deliver, ModelName, Worker
 from penstock.threads.policies import MeasuredFlow, Policy
 from penstock.threads.ports import KeepGoing, PortScheduler
 from penstock.threads.replicas import Replica
 from penstock.threads.stations import SOON, InputPort, Station, run_port
-from penstock.threads.worker import IDLE_SECONDS, Worker
 
 MOST_WORKERS = 256
 
 
 class Scheduled:
-    """Run operators by workers, by threads of single ports, or by whoever brings batches in."""
+    """Run operators by workers, by threads of single ports, or by the thread that brings batches in."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A chain of operators as one station: one queue, one reorder buffer, one loop over the rows.
+"""Operators without memory at work: alone, in chains, and looking rows up; a reorder buffer puts batches in order.
 
 Queries that come later may read the middle of a chain. Its batches are then taken through operator by operator, as the
 first rows of a batch are now and then anyway: how the time is shared out among the operators is known from those alone.
@@ -6,19 +6,71 @@ first rows of a batch are now and then anyway: how the time is shared out among 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Lock
+
+import pyarrow as pa
 
 from penstock.clock import perf_counter
 from penstock.kernels.chains import make_chain
 from penstock.kernels.failures import Failures
+from penstock.kernels.stateless import run_stateless
+from penstock.operators.calling import open_calling
+from penstock.operators.lookup import Lookup
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk, concat
 from penstock.statistics import Totals
-from penstock.threads.batch import Header
-from penstock.threads.stateless_station import StatelessStation
-from penstock.threads.stations import Group, Rows, Surroundings
+from penstock.threads.batch import Batch, Header
+from penstock.threads.ports import Outputs
+from penstock.threads.stations import Group, InputPort, Rows, Station, Surroundings
+
+
+class StatelessStation(Station):
+    """Let any number of workers in: each takes a batch, and the reorder buffer restores the order."""
+
+    permits = None
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self._width = around.plan.layout.shapes[node.name].width
+        self._reorder = self._make_reorder()
+        self.deal: Callable[[Batch], InputPort | None] = _keep
+        """Says which replica is to do a batch; None is the one that asks."""
+        self._calling = open_calling(node.operator, node.name)
+
+    def _take_group(self, header: Header, group: Group) -> Outputs[Batch]:
+        batch = Batch(header, group[0])
+        replica = self.deal(batch)
+        if replica is None:
+            yield from self.serve(batch)
+        else:
+            yield replica, batch
+
+    def serve(self, batch: Batch) -> Outputs[Batch]:
+        """Do the work for a batch, and send on what is next in order."""
+        return self.leave_in_order(batch.header, self._measured(batch.header, [batch.chunk], self.run))
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Take the rows through the operator."""
+        chunk = group[0]
+        if chunk is None:
+            return {}
+        return run_stateless(self.node, chunk.widened(self._width), failures, calling=self._calling)
+
+    def hurry(self, pauses: bool) -> None:
+        if pauses and self._calling is not None:
+            self._calling.hurry()
+
+    def close(self) -> None:
+        """Let go of what calls use."""
+        if self._calling is not None:
+            self._calling.close()
+
+
+def _keep(batch: Batch) -> None:
+    """Leave a batch to the worker that has it: the operator has no replicas."""
+
 
 SAMPLED = 64
 """Of one batch in so many the first rows are run operator by operator, to see what each of them takes."""
@@ -46,7 +98,7 @@ class FusedStation(StatelessStation):
         return next(i for i, each in enumerate(self.nodes) if each.name == node)
 
     def run(self, header: Header, group: Group, failures: Failures) -> Rows:
-        """Take the rows through all operators, or through each if somebody wants to see what is between them."""
+        """Take the rows through all operators, or through each if what is between them is to be seen."""
         chunk = group[0]
         if chunk is None:
             return {}
@@ -105,3 +157,29 @@ class FusedStation(StatelessStation):
             if node is self.nodes[-1]:  # what stands still has something for a queue below
                 each.below_full, each.below_taken = total.below_full, total.below_taken
             yield node, each
+
+
+class LookupStation(StatelessStation):
+    """Run a lookup: a batch sees what the table had when the batch came in, whatever other workers do by then."""
+
+    def __init__(self, node: Node, around: Surroundings) -> None:
+        super().__init__(node, around)
+        self._versions: list[tuple[int, Node]] = [(around.first, node)]
+        """The operator with each content that a batch may still see, and the first batch that does."""
+
+    def refresh(self, table: pa.Table, first: int) -> None:
+        """Have batches from `first` on see another content."""
+        assert isinstance(self.node.operator, Lookup)
+        changed = replace(self.node, operator=self.node.operator.over(table, self.name))
+        oldest, _ = self.progress()
+        needed = [number for number, (since, _) in enumerate(self._versions) if since <= oldest]
+        # A new list, not the old one changed: workers may be reading it.
+        self._versions = [*self._versions[max(needed, default=0) :], (first, changed)]
+
+    def run(self, header: Header, group: Group, failures: Failures) -> Rows:
+        """Look the rows up in what the table had then."""
+        chunk = group[0]
+        if chunk is None:
+            return {}
+        node = next(node for since, node in reversed(self._versions) if since <= header.number)
+        return run_stateless(node, chunk.widened(self._width), failures)
