@@ -4,6 +4,8 @@ import math
 import pickle
 from collections import defaultdict
 from itertools import accumulate
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 from penstock.errors import FlowError, OperatorError
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregation import aggregation
+from penstock.operators.scan import Scan
+from penstock.rows.row_types import type_from_annotation
 
 from ..running import numbers, out, records
 
@@ -40,6 +44,54 @@ def test_whole_stream_scan_and_reduce(values):
     sums = list(accumulate(values))
     assert out(numbers(values).scan(lambda s, n: (s + n, s + n), 0)) == sums
     assert out(numbers(values).reduce(lambda s, n: s + n)) == sums
+
+
+class Output(NamedTuple):
+    """An output that goes on as it is."""
+
+    n: int
+
+
+def fails(state):
+    state.append("changed before it failed")
+    raise ValueError("no")
+
+
+RESULTS = {
+    "a pair": lambda state: ([*state, 1], Output(len(state))),
+    "a list of two": lambda state: [[*state, 2], 2.5],
+    "a generator of two": lambda state: (each for each in ([*state, 3], math.nan)),
+    "the state, changed in place": lambda state: (state.append(4) or state, "x"),
+    "no state": lambda state: (None, None),
+    "none": lambda state: None,
+    "one": lambda state: 1,
+    "three": lambda state: (state, 1, 2),
+    "a generator that fails": lambda state: (fails(state) if n else [*state, 5] for n in range(2)),
+    "a failure": fails,
+}
+
+
+@pytest.mark.parametrize("returns", [int, float, str, Output])
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(sorted(RESULTS)))))
+def test_the_loop_over_rows_keeps_what_one_row_after_the_other_keeps(returns, pairs):
+    """Whatever the function returns: outputs, states, which keys there are in which order, and what it fails with."""
+    logic = Scan(lambda state, row: RESULTS[row](state), list, type_from_annotation(returns))
+    looped, single = ({}, []), ({}, [])
+    problems = []
+    for states, outputs in (looped, single):
+        try:
+            if outputs is looped[1]:
+                logic.fold(states, [key for key, _ in pairs], [row for _, row in pairs], outputs, False)
+            else:
+                context = SimpleNamespace(emit=outputs.append)
+                for key, row in pairs:
+                    states[key] = logic.on_row(context, states.get(key), 0, row)
+            problems.append(None)
+        except Exception as error:
+            problems.append((type(error), str(error).split(" object at ")[0]))
+    assert repr(looped) == repr(single)  # of NaN, too, which does not equal itself
+    assert [*looped[0]] == [*single[0]]
+    assert problems[0] == problems[1]
 
 
 def test_reduce_begins_with_the_first_row_of_each_key():

@@ -105,10 +105,11 @@ class Folding:
                     raise bad[at]
                 coming = self._coming
                 rows: Any = grouped.get_rows()[at:until] if coming is None else islice(coming, until - at)
+                some = keys if until - at == len(keys) else keys[at:until]
                 if many:
-                    logic.fold_many(shard.states, keys[at:until], rows, results, self._counts, careful)
+                    logic.fold_many(shard.states, some, rows, results, self._counts, careful)
                 else:
-                    logic.fold(shard.states, keys[at:until], rows, results, careful)
+                    logic.fold(shard.states, some, rows, results, careful)
                 at = until
             except Exception as error:
                 if isinstance(results, FlatRows):

@@ -20,7 +20,8 @@ Pairs = Iterator[tuple[Any, Row]]
 """Rows with their keys."""
 Loop = Callable[..., None]
 
-AS_IT_IS = "put(output)"
+AS_IT_IS = ""
+"""Nothing is looked at, and nothing can fail: the loop for this keeps the state at once."""
 EACH = "put(other(output))"
 SNAPSHOT = "put(output if is_fixed(state) else other(output))"
 UNCHANGEABLE = "put(output if type(output) is expected and is_fixed(state) else other(output))"
@@ -46,7 +47,13 @@ def make_fold(take: str, put: str = "append", values: str = "") -> Loop:
 
     They are put in a list by its method of a name, and their `values` are read by name: what Python does fastest.
     """
-    take = take.replace("put(", f"out.{put}(").replace("VALUES", values)
+    checked = f"""\
+        try:
+{indent(take.replace("put(", f"out.{put}(").replace("VALUES", values), " " * 12)}
+        except KeyError:
+            out.{put}(other(output))  # says which field is missing
+        states[key] = state
+"""
     source = f"""
 def fold(pairs, states, out, function, initial, other=None, expected=None, width=0):
     get = states.get
@@ -56,14 +63,10 @@ def fold(pairs, states, out, function, initial, other=None, expected=None, width
             state = initial()
         result = function(state, row)
         try:
-            state, output = result
+            {"state" if take else "states[key]"}, output = result
         except (TypeError, ValueError):
             raise no_pair(result, "output") from None
-        try:
-{indent(take, " " * 12)}
-        except KeyError:
-            out.{put}(other(output))  # says which field is missing
-        states[key] = state
+{checked if take else f"        out.{put}(output)"}
 """
     made: dict[str, Any] = {"no_pair": no_pair, "is_fixed": is_fixed}
     # By the name that this file has in tracebacks, so that errors leave it out as they do this file.

@@ -10,18 +10,20 @@ from array import array
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import add, attrgetter, index
 from typing import Any
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.rows.timing import EPOCH
 
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
-_MARSHALLED: dict[type | None, tuple[str, str]] = {int: ("i", "<i4"), float: ("g", "<f8")}
+_MARSHALLED: dict[type | None, tuple[int, int]] = {int: (ord("i"), 5), float: (ord("g"), 9)}
+"""The letter that `marshal` writes for a kind, and the bytes of a value with it."""
 
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -95,8 +97,8 @@ def _are_numbers(values: list[Any], kinds: tuple[type | None, ...]) -> bool:
     It looks once at each: it writes a list as five bytes, then each such value as its kind and so many bytes, and
     everything else otherwise.
     """
-    written_as = _written_as(kinds)
-    if written_as is None or not values:
+    layout = _written_as(kinds)
+    if layout is None or not values:
         return False
     first = values[: len(kinds)]  # most columns are alike from there on
     if tuple(map(type, first)) != kinds or any(type(v) is int and v.bit_length() > 31 for v in first):
@@ -105,19 +107,23 @@ def _are_numbers(values: list[Any], kinds: tuple[type | None, ...]) -> bool:
         written = marshal.dumps(values, 2)
     except ValueError:
         return False
-    if len(written) * len(kinds) != 5 * len(kinds) + written_as.itemsize * len(values):
+    size, places, letters = layout
+    if len(written) * len(kinds) != 5 * len(kinds) + size * len(values):
         return False
-    numbers = np.frombuffer(written, written_as, offset=5)
-    return all((numbers[f"kind{n}"] == ord(_MARSHALLED[kind][0])).all() for n, kind in enumerate(kinds))
+    return bool((np.frombuffer(written, np.uint8, offset=5).reshape(-1, size)[:, places] == letters).all())
 
 
 @cache
-def _written_as(kinds: tuple[type | None, ...]) -> np.dtype[Any] | None:
-    """Return how the numbers of a row are written, None where not all kinds are numbers."""
+def _written_as(kinds: tuple[type | None, ...]) -> tuple[int, list[int], npt.NDArray[np.uint8]] | None:
+    """Return how the numbers of a row are written: in how many bytes, and where and how each one's kind.
+
+    None where not all kinds are numbers.
+    """
     if not _MARSHALLED.keys() >= set(kinds):
         return None
-    fields = [((f"kind{n}", "u1"), (f"value{n}", _MARSHALLED[kind][1])) for n, kind in enumerate(kinds)]
-    return np.dtype([field for pair in fields for field in pair])
+    letters, sizes = zip(*map(_MARSHALLED.__getitem__, kinds), strict=True)
+    ends = list(accumulate(sizes))
+    return ends[-1], [0, *ends[:-1]], np.array(letters, np.uint8)
 
 
 def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
