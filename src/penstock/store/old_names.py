@@ -7,7 +7,6 @@ import pickle
 from typing import Any
 
 MOVED: dict[str, str] = {
-    "penstock.connectors.frame": "penstock.connectors.sources",
     "penstock.connectors.generated": "penstock.connectors.sources",
     "penstock.connectors.items": "penstock.connectors.sources",
     "penstock.connectors.reader": "penstock.connectors.interfaces",
