@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from penstock.rows.timing import EPOCH
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 _ZONE, _FOLD = attrgetter("tzinfo"), attrgetter("fold")
 _MARSHALLED: dict[type | None, tuple[str, str]] = {int: ("i", "<i4"), float: ("g", "<f8")}
@@ -107,8 +107,8 @@ def _are_numbers(values: list[Any], kinds: tuple[type | None, ...]) -> bool:
         return False
     if len(written) * len(kinds) != 5 * len(kinds) + written_as.itemsize * len(values):
         return False
-    numbers = np.frombuffer(written, written_as, offset=5)
-    return all((numbers[f"kind{n}"] == ord(_MARSHALLED[kind][0])).all() for n, kind in enumerate(kinds))
+    found = np.frombuffer(written, written_as, offset=5)
+    return all((found[f"kind{n}"] == ord(_MARSHALLED[kind][0])).all() for n, kind in enumerate(kinds))
 
 
 @cache
@@ -137,7 +137,7 @@ def column_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
                 return whole.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
             # To add to the epoch is several times as fast as to give each moment a time zone.
             since = whole.cast(pa.int64()).to_numpy(zero_copy_only=False).view("timedelta64[us]").tolist()
-            return list(map(add, repeat(EPOCH), since))
+            return list(map(add, repeat(_EPOCH), since))
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
