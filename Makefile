@@ -13,7 +13,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.made
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-speeds lint bench bench-peers chaos docs screenshot clean check-python check-java
+COVERED := connectors dashboard elastic flow kernels operators plan rows store
+
+.PHONY: help env demo test test-speeds coverage lint bench bench-peers chaos docs screenshot clean check-python check-java
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -49,6 +51,13 @@ test: check-java $(STAMP)  ## run the tests
 test-speeds: check-java $(STAMP)  ## run tests as on slower, faster and busy machines; ARGS=--quick takes the few that look at times
 	$(BIN)/python -m tests.speeds $(ARGS)
 
+coverage: $(STAMP)  ## print the branch coverage of the rooms whose tests need no Spark; fails where it has fallen
+	@rm -rf .coverage && mkdir .coverage
+	$(BIN)/python -m coverage run -m pytest -m "not slow and not spark" --numprocesses logical --dist loadgroup \
+		$(COVERED:%=tests/%) tests/conformance/test_*_columns.py
+	@$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
 lint: $(STAMP)  ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -73,6 +82,6 @@ screenshot: $(STAMP)  ## take the pictures of the page that the README and the d
 	$(BIN)/python -m tests.browser.screenshot docs/images/spark-timeline.png --part timeline --engine spark
 
 clean:  ## remove the environment and everything that was made
-	rm -rf .venv .venv-* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf .venv .venv-* build dist site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

@@ -137,7 +137,7 @@ def test_only_spark_imports_pyspark(name):
 @pytest.mark.parametrize("name", inside(*CORE))
 def test_the_core_knows_no_engine(name):
     """But for the one question that only Spark can answer, asked when the source is a DataFrame."""
-    known = {"penstock.connectors.sources": {"spark"}}
+    known = {"penstock.connectors.frame": {"spark"}}
     assert not parts_of(name) & (ENGINES | {"kernels", "lab"} | PURE) - known.get(name, set())
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors import paths
+from penstock.connectors import retries
 from penstock.errors import OperatorError, SourceError, StorageError
 
 from ..faults import at_random, faults
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for nothing between attempts."""
-    monkeypatch.setattr(paths, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr("penstock.spark.engine.RETRY_SECONDS", 0.0)
 
 
@@ -183,8 +183,8 @@ def test_what_stays_broken_ends_the_flow_with_file_operation_and_attempts(tmp_pa
     message = str(failed.value)
     assert "epoch 1, run 3 times: sink 'windowed': writing" in message
     assert f"{tmp_path}/out/windowed/_penstock/staging" in message
-    assert f"failed {paths.ATTEMPTS} times, the last time with Fault: SLOW_DOWN during create" in message
-    assert len([path for path in opened if "windowed/_penstock/staging/epoch=" in path]) == 3 * paths.ATTEMPTS
+    assert f"failed {retries.ATTEMPTS} times, the last time with Fault: SLOW_DOWN during create" in message
+    assert len([path for path in opened if "windowed/_penstock/staging/epoch=" in path]) == 3 * retries.ATTEMPTS
     # It says nothing against the flow: with the store back, the same checkpoint goes on.
     run_inline(flow, tmp_path / "ck", epoch_rows=40)
     assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")
@@ -196,7 +196,7 @@ def test_what_fails_longer_than_a_task_tries_is_run_again_by_the_epoch(tmp_path)
     stats = []
     engine = make_engine(flow, tmp_path / "ck", epoch_rows=40)
     engine._listener = stats.append
-    with faults(Nth("create", "/scanned/_penstock/staging/epoch", *range(1, 2 * paths.ATTEMPTS + 1))):
+    with faults(Nth("create", "/scanned/_penstock/staging/epoch", *range(1, 2 * retries.ATTEMPTS + 1))):
         engine.run()
     assert [epoch.attempts for epoch in stats][:2] == [3, 1]
     assert_as_sequential(flow, tmp_path / "out", tmp_path / "ck")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.connectors import paths
+from penstock.connectors import retries
 from penstock.errors import StorageError
 
 from ..faults import Decide, faults
@@ -52,7 +52,7 @@ ENGINES = pytest.mark.parametrize("engine", RUNS)
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where anything is tried again: nobody can sleep for so long."""
-    monkeypatch.setattr(paths, "FIRST_SECONDS", float("nan"))
+    monkeypatch.setattr(retries, "FIRST_SECONDS", float("nan"))
     monkeypatch.setattr("penstock.spark.engine.RETRY_SECONDS", "never")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.connectors.sources import Frame
+from penstock.connectors.frame import Frame
 from penstock.plan.plan import make_plan
 from penstock.spark.frames import directory_name
 from penstock.spark.places import PLACE, BatchPlaces, FrameRows, find_places, xxhash64

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors.paths import retried
+from penstock.connectors.retries import retried
 from penstock.options import Options
 from penstock.plan.plan import make_plan
 from penstock.rows.chunk import Chunk

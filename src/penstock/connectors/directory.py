@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from penstock.connectors.files import FileFormat
 from penstock.connectors.interfaces import Writer
-from penstock.connectors.paths import is_file, is_hidden, retried
+from penstock.connectors.paths import is_file, is_hidden
+from penstock.connectors.retries import retried
 from penstock.errors import FlowError
 
 if TYPE_CHECKING:

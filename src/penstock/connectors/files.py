@@ -14,17 +14,8 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.interfaces import Feed, Json, Piece, Reader, Slice, Span, Split, fit_table, nulls
 from penstock.connectors.parquet import blames_content, read_parquet, row_group_ends, row_group_spans, unreadable_rows
-from penstock.connectors.paths import (
-    Stamp,
-    exists,
-    is_damaged,
-    list_files,
-    open_path,
-    open_text,
-    retried,
-    retried_pieces,
-    stamp_of,
-)
+from penstock.connectors.paths import Stamp, exists, is_damaged, list_files, open_path, open_text, stamp_of
+from penstock.connectors.retries import retried, retried_pieces
 from penstock.connectors.text import TextRows, Unreadable, first_schema, read_text, refuse_types
 from penstock.errors import FlowError, SourceError, StorageError
 from penstock.operators.base import OnError

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.directory import Directory, check_fields, partitions
 from penstock.connectors.files import FileFormat
-from penstock.connectors.paths import locate, open_path, remove_quietly, retried, sync_file
+from penstock.connectors.paths import locate, open_path, sync_file
+from penstock.connectors.retries import remove_quietly, retried
 from penstock.errors import FlowError, OperatorError
 from penstock.plan.graph import Node
 from penstock.rows.chunk import Chunk

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from penstock.annotated import makers
 from penstock.connectors.files import Extra, FileFormat, Files, Missing, SinkFiles
+from penstock.connectors.frame import Frame
 from penstock.connectors.interfaces import Reader
 from penstock.connectors.paths import absolute, path_given
-from penstock.connectors.sources import Frame, Generated, Items, Rate, Socket
+from penstock.connectors.sources import Generated, Items, Rate, Socket
 from penstock.errors import FlowError
 from penstock.operators.base import OnError
 from penstock.rows.row_types import OutT, Returned, Schema

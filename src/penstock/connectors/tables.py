@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from penstock.clock import monotonic
 from penstock.connectors.files import Files
+from penstock.connectors.frame import Frame
 from penstock.connectors.interfaces import read_split
-from penstock.connectors.sources import Frame, Items
+from penstock.connectors.sources import Items
 from penstock.errors import FlowError, PenstockError, RowTypeError
 from penstock.operators.lookup import Lookup
 from penstock.rows.records import RowType, record_type

@@ -115,7 +115,7 @@ def _remedy() -> str:
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 APPLICATION = {
-    # Sockets of the file system between the JVM and Python: 50 ms an epoch.
+    # Sockets of the file system between the JVM and Python: 50 ms per epoch.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",

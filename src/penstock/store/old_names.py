@@ -7,16 +7,12 @@ import pickle
 from typing import Any
 
 MOVED: dict[str, str] = {
-    "penstock.connectors.frame": "penstock.connectors.sources",
     "penstock.connectors.generated": "penstock.connectors.sources",
     "penstock.connectors.items": "penstock.connectors.sources",
     "penstock.connectors.reader": "penstock.connectors.interfaces",
-    "penstock.connectors.retries": "penstock.connectors.paths",
     "penstock.connectors.socket": "penstock.connectors.sources",
     "penstock.connectors.writer": "penstock.connectors.interfaces",
     "penstock.demo.": "penstock.lab.demo.",
-    "penstock.flow.hints": "penstock.flow.building",
-    "penstock.flow.windowed": "penstock.flow.keyed",
     "penstock.keys": "penstock.rows.keys",
     "penstock.operators.expiring": "penstock.operators.by_time",
     "penstock.operators.port_buffer": "penstock.operators.ports",

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from penstock.connectors.directory import Directory, Retain
-from penstock.connectors.paths import list_files, locate, retried
+from penstock.connectors.paths import list_files, locate
+from penstock.connectors.retries import retried
 from penstock.errors import StorageError
 from penstock.store.objects import Json, Store
 

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from penstock.connectors.directory import NO_VALUE
 from penstock.connectors.files import Files
 from penstock.connectors.interfaces import Split, read_split
-from penstock.connectors.paths import exists, list_files, locate, open_path, retried
+from penstock.connectors.paths import exists, list_files, locate, open_path
+from penstock.connectors.retries import retried
 from penstock.connectors.text import first_schema, refuse_types
 from penstock.errors import CheckpointError, FlowError, PenstockError, StorageError
 from penstock.rows.records import RowType

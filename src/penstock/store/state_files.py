@@ -24,7 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.paths import locate, open_path, remove_quietly, retried, sync_file
+from penstock.connectors.paths import locate, open_path, sync_file
+from penstock.connectors.retries import remove_quietly, retried
 from penstock.errors import CheckpointError
 from penstock.kernels.join_states import JoinStates, is_saved_join, saved_form
 from penstock.kernels.state_columns import ColumnStates, Saved, is_saved, saved_states

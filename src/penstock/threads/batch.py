@@ -1,7 +1,7 @@
 """A batch: some rows of one stream, under the number that all streams of a flow share.
 
 A flow's input is cut once, where it comes in. Batch `n` of every stream is what batch `n` of the input led to, empty if
-need be, so one number a batch orders everything, and a header a number says what is the same for all streams.
+need be, so one number per batch orders everything, and a header per number says what is the same for all streams.
 """
 
 from __future__ import annotations

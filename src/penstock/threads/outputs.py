@@ -22,7 +22,8 @@ from penstock.clock import thread_time, waiting_time
 from penstock.connectors.directory import Directory, refuse_file, refuse_strangers, sink_directories
 from penstock.connectors.interfaces import Delivery, Writer
 from penstock.connectors.part_files import SinkBatches, join_files, write_parts
-from penstock.connectors.paths import locate, retried
+from penstock.connectors.paths import locate
+from penstock.connectors.retries import retried
 from penstock.errors import FlowError
 from penstock.order.primitives import EMPTY
 from penstock.plan.graph import Node, SinkNode
