@@ -355,3 +355,35 @@ def test_all_files_that_were_read_are_put_together_only_for_an_epoch_that_logs_t
     monkeypatch.setattr(FileFeed, "full_offset", counted)
     run_inline(flow, tmp_path / "ck", epoch_rows=10)
     assert len(asked) == 1  # by the first epoch
+
+
+@pytest.mark.parametrize("form", ["text", "parquet"])
+def test_a_file_that_grows_after_it_was_read_is_told_once(tmp_path, caplog, form):
+    """Its new rows are never read; a file that is merely removed, or was there at a restart, is nothing to tell."""
+    data = tmp_path / "data"
+    data.mkdir()
+
+    def write(name: str, rows: int) -> None:
+        if form == "text":
+            (data / name).write_text("line\n" * rows)
+        else:
+            pq.write_table(pa.table({"n": range(rows)}), data / name)
+
+    read = ps.read.text if form == "text" else ps.read.parquet
+    for name in ("a", "b", "c"):
+        write(name, 3)
+    reader = read(str(data), follow=True)
+    feed: Any = reader.feed("rows", lambda: 0.0)
+    first = feed.poll(100)
+    assert len(first.splits) == 3
+    assert feed.poll(100) is None
+    assert not caplog.records
+    write("b", 5)
+    (data / "c").unlink()
+    assert [feed.poll(100) for _ in range(3)] == [None] * 3
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith(f"source 'rows': the file {data / 'b'} has changed after its rows were taken, and is not")
+    again: Any = reader.feed("rows", lambda: 0.0)
+    again.restore(logged(feed.full_offset()))
+    assert again.poll(100) is None
+    assert len(caplog.records) == 1

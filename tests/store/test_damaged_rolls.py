@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.spark.outputs import Outputs
 from penstock.store import lease as leases
 from penstock.store.checkpoint import Checkpoint
 from penstock.store.objects import LocalStore
 
+from ..patience import PATIENCE
 from ..spark.running import Crash, make_engine, make_rows, run_inline, write_files
 
 ROWS = 104
@@ -132,6 +136,44 @@ def test_rows_of_another_run(data, tmp_path, files):
     run_inline(plain(data, tmp_path / "out", **FILES[files]), tmp_path / "ck")
     with pytest.raises(ps.CheckpointError, match=r"holds the rows of another run \(flow 'plain'\)"):
         run_inline(plain(data, tmp_path / "out", **FILES[files]), tmp_path / "other")
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["while rows wait", "at one moment"])
+def test_a_directory_of_a_run_that_is_at_work(data, tmp_path, monkeypatch, together):
+    """No row is visible yet, and parts of both runs would have the same names."""
+    out, accepted, committed, refused = tmp_path / "out", threading.Event(), threading.Event(), list[str]()
+    write_files(tmp_path / "other", make_rows(30), 13)
+    accept = Outputs.accept
+
+    def accept_early(outputs: Outputs, *given: Any) -> None:
+        accept(outputs, *given)
+        if threading.current_thread() is second:
+            accepted.set()
+            assert committed.wait(PATIENCE)
+
+    def run_another() -> None:
+        with pytest.raises(ps.CheckpointError) as caught:
+            run_inline(plain(tmp_path / "other", out), tmp_path / "ck of another", epoch_rows=20)
+        refused.append(str(caught.value))
+
+    def first_is_done(_: Any) -> None:
+        if not committed.is_set():
+            committed.set()
+            if not together:
+                second.start()
+            second.join(PATIENCE)
+
+    second = threading.Thread(target=run_another)
+    monkeypatch.setattr(Outputs, "accept", accept_early)
+    if together:
+        second.start()
+        assert accepted.wait(PATIENCE)
+    engine = make_engine(plain(data, out), tmp_path / "ck", epoch_rows=20)
+    engine._listener = first_is_done
+    engine.run()
+    assert numbers(out, False) == list(range(ROWS))
+    (message,) = refused
+    assert f"{out} is the directory of a run that is at work (flow 'plain', process {os.getpid()} on " in message
 
 
 def test_a_file_that_is_called_as_a_partition_would_be(data, tmp_path):

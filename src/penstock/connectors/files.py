@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from bisect import bisect_left
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.interfaces import Feed, Json, Piece, Reader, Slice, Span, Split, fit_table, nulls
 from penstock.connectors.parquet import blames_content, read_parquet, row_group_ends, row_group_spans, unreadable_rows
-from penstock.connectors.paths import Stamp, exists, is_damaged, list_files, open_path, open_text, stamp_of
+from penstock.connectors.paths import Found, Stamp, exists, is_damaged, list_files, open_path, open_text, stamp_of
 from penstock.connectors.retries import retried, retried_pieces
 from penstock.connectors.text import TextRows, Unreadable, first_schema, read_text, refuse_types
 from penstock.errors import FlowError, SourceError, StorageError
@@ -30,6 +31,7 @@ _LOOK_SECONDS = 1.0
 """Seconds between two looks at a sink's directory that is followed."""
 Extra = Literal["drop", "refuse"]
 Missing = Literal["null", "refuse"]
+log = logging.getLogger(__name__)
 PASS_OVER = '; repair it, or give the source on_error="skip" or "dead_letter"'
 
 
@@ -272,6 +274,8 @@ class FileFeed(Feed):
         """The rows of the text file that was begun: it is not counted again."""
         self._stamps: dict[str, Stamp] = {}
         """What tells files that wait, or were begun, from others that take their names."""
+        self._done: dict[str, Stamp] = {}
+        """The same of those that were taken, as far as this process knows."""
         self._before: tuple[list[tuple[str, list[int] | None]], int] = ([], 0)
 
     def poll(self, limit: int) -> Slice | None:
@@ -368,6 +372,7 @@ class FileFeed(Feed):
                 return
             raise SourceError(f"source {self._source!r}: there is no file or directory {where}")
         listed = retried(lambda: list_files(where), listing, where)
+        self._tell_changed(listed)
         files = [file for file in listed if file.path not in self._seen]
         if self._began is not None and all(file.path != self._began for file in files):
             raise SourceError(
@@ -385,6 +390,18 @@ class FileFeed(Feed):
         self._seen.update(path for path, ends in self._waiting if ends is not None and not sum(ends))
         self._waiting = [(path, ends) for path, ends in self._waiting if path not in self._seen]
         self._began = None
+
+    def _tell_changed(self, listed: Iterable[Found]) -> None:
+        """Warn of files that were written to after their rows were taken: what was added is never read."""
+        before, self._done = self._done, {file.path: file.stamp for file in listed if file.path in self._seen}
+        for path, stamp in self._done.items():
+            if before.get(path, self._stamps.get(path, stamp)) != stamp:
+                log.warning(
+                    "source %r: the file %s has changed after its rows were taken, and is not read again; write new "
+                    "rows to a new file, elsewhere, and move it in when it is complete",
+                    self._source,
+                    path,
+                )
 
     def _row_groups(self, path: str) -> list[int] | None:
         if self._reader.format != "parquet":

@@ -17,6 +17,7 @@ from penstock.plan.plan import Plan
 from penstock.rows.records import Row
 from penstock.spark.parts import Part, frame_staging, read_payload
 from penstock.store.checkpoint import Checkpoint, Position
+from penstock.store.lease import Lease
 from penstock.store.objects import DamagedError, Json, Store, open_store
 from penstock.store.publication import OWNER, Publication, SinkFiles, last_visible, own, owner_of
 from penstock.store.rolling import Target, retention_of
@@ -56,8 +57,22 @@ def _refuse_taken(node: SinkNode, writer: Directory, store: Store, checkpoint_id
             f"sink {node.name!r}: {writer.path} holds the rows of another run (flow {owner['flow']!r}); remove "
             f"it, write elsewhere, or go on with that run's checkpoint {owner['path']}"
         )
+    holder = None if owner is None or owner["checkpoint"] == checkpoint_id else _driver_of(owner)
+    if owner is not None and holder is not None:
+        raise CheckpointError(
+            f"sink {node.name!r}: {writer.path} is the directory of a run that is at work (flow {owner['flow']!r}, "
+            f"process {holder['pid']} on {holder['host']}, checkpoint {owner['path']}), whose rows are about to "
+            f"appear there; stop it and remove the directory, or write elsewhere"
+        )
     refuse_strangers(node.name, writer, store.names(""))
     return rows
+
+
+def _driver_of(owner: Json) -> dict[str, Any] | None:
+    """Return what the driver says of itself that is at work for a run that has a directory; None where none is."""
+    checkpoint = Checkpoint(owner["path"])
+    description = checkpoint.description()
+    return Lease(checkpoint.store).holder() if (description or {}).get("id") == owner["checkpoint"] else None
 
 
 def memory_sinks(plan: Plan) -> list[SinkNode]:
@@ -94,7 +109,9 @@ class Outputs:
                 "header": writer.header,
             }
             store = self.stores[writer.path]
-            own(store, note)
+            _refuse_taken(node, writer, store, checkpoint_id)  # once more: another may have begun since
+            while not own(store, note):
+                _refuse_taken(node, writer, store, checkpoint_id)
             self._refuse_newer(node, writer, last_visible(store), committed)
 
     def check_claims(self, checkpoint_id: str, parts: list[Part]) -> None:

@@ -319,6 +319,11 @@ def owner_of(store: Store) -> Json | None:
         ) from None
 
 
-def own(store: Store, note: Json) -> None:
-    if owner_of(store) != note:
+def own(store: Store, note: Json) -> bool:
+    """Write the note of whose rows a directory has; False where another run that began just now was first."""
+    known = owner_of(store)
+    if known is None:
+        return store.write_new(OWNER, note) or owner_of(store) == note
+    if known != note:
         store.write(OWNER, note)
+    return True
