@@ -114,7 +114,7 @@ class ThreadLevel(Climb):
     """Hold the settings: Streams' own in production, for a period of 10 s."""
 
     name: ClassVar[str] = "thread_level"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     _: KW_ONLY
     cpu_limit: float = 0.8
