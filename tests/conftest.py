@@ -7,7 +7,7 @@ begin first because they take the longest; those that start a Spark of their own
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -68,6 +68,26 @@ _running: list[pytest.Item] = []
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note what is about to run."""
     _running[:] = [item]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """Say of a test that turns out to need PySpark that it was not tested, where there is none."""
+    try:
+        return (yield)
+    except Exception as error:
+        if NO_SPARK and _misses_spark(error):
+            pytest.skip(NO_SPARK)
+        raise
+
+
+def _misses_spark(error: BaseException | None) -> bool:
+    """Tell whether an error, or what led to it, is that PySpark cannot be imported."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == "pyspark":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @pytest.fixture(scope="session")

@@ -24,10 +24,9 @@ from penstock.run import SetPlan, SetReplicas
 from penstock.threads.engine import LocalEngine, LocalOptions
 from penstock.threads.policies import POLICIES, by_name
 from penstock.threads.settings import Settings
+from tests.patience import PATIENCE
 
 KEYS = 7
-PATIENCE = 120.0
-"""Seconds after which a flow that should have ended hangs."""
 
 
 def rows(start: int, stop: int) -> pa.Table:

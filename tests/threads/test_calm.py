@@ -136,10 +136,19 @@ def test_a_second_worker_is_found_once_other_programs_leave_room_for_it(busy, se
     )
     run.run(busy)
     assert run.workers == 1  # as Streams has it: what others keep busy is not for the taking
-    run.run(busy + 5 * PERIOD)
+    run.run(busy + 7 * PERIOD)
     assert run.workers == 2
     run.run(busy + 5 * MINUTE)
     assert [line.after for _, line in run.changes() if line.what == "thread_level"] == [2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_other_programs_that_come_and_go_are_no_room_for_more(seed):
+    """Workers that were looked for again whenever the machine's usage fell had up to 17 changes here."""
+    chance = random.Random(seed)
+    run = SteadyThreads(None, noise=0.1, seed=seed, others=lambda at: min(0.95, max(0.0, chance.gauss(0.4, 0.2))))
+    run.run(7 * MINUTE)
+    assert most_in_five_minutes([at for at, _ in run.changes(since=MINUTE)]) <= 1
 
 
 @pytest.mark.parametrize("part", [0.6, 0.8, 1.5])

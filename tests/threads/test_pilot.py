@@ -61,6 +61,7 @@ def test_an_operator_that_waits_gets_more_workers():
     thread = threading.Thread(target=engine.run)
     thread.start()
     element = engine.element
+    wait_for(element.model.workers)
     for _ in range(40):
         # One tick of this clock lets each worker finish one row.
         before = done(element)
@@ -109,6 +110,7 @@ class TestWhatYouSetIsLeftAlone:
         assert pilot.names == ["threads", "batches"]
         run.set_threads(8)
         assert pilot.names == ["batches"]
+        wait_for(lambda: run.stats.workers)
         for _ in range(20):
             held.go.release()
             pilot.step()

@@ -371,7 +371,7 @@ class WaitingConcurrency(Climb):
     """Hold the settings; the guess takes the place of the samples that are not used."""
 
     name: ClassVar[str] = "waiting_concurrency"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     high: int = 1024
     _: KW_ONLY

@@ -85,6 +85,10 @@ class ThreadState:
     calm: CalmState = field(default_factory=CalmState)
     patient: bool = False
     """Whether fewer workers are not tried now, because the run is settled."""
+    held: bool = False
+    """Whether the machine was too busy to try more workers, since their number was settled."""
+    roomy: int = 0
+    """Periods in a row in which it was not."""
 
     @property
     def searching(self) -> bool:
@@ -110,7 +114,7 @@ class ThreadLevel(Climb):
     """Hold the settings: Streams' own in production, for a period of 10 s."""
 
     name: ClassVar[str] = "thread_level"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     _: KW_ONLY
     cpu_limit: float = 0.8
@@ -162,7 +166,13 @@ class ThreadLevel(Climb):
     def _another_load(self, before: ThreadState, after: ThreadState) -> bool:
         if before.supply is not None and after.supply is not None:
             return abs(after.supply.rate / before.supply.rate - 1) > self.load_change / 2
-        return before.supply is None and before.levels.settled and not after.levels.settled
+        searches = before.supply is None and before.levels.settled and not after.levels.settled
+        return searches and not _same_load(before.levels, after.levels)
+
+    def _may_look_again(self, state: ThreadState, at: float) -> bool:
+        """Tell whether more workers may be tried although the load is the same: what others do comes and goes."""
+        calm = self.calm is None or self.calm.young(state.calm, at) or self.calm.quiet(state.calm, at)
+        return calm and state.roomy > self.noise_limit
 
     def _step(self, state: ThreadState, statistics: ThreadStatistics) -> tuple[ThreadState, Actions]:
         if statistics.unsuspended > state.unsuspendable:
@@ -178,27 +188,32 @@ class ThreadLevel(Climb):
         waits = statistics.cores is not None and statistics.cores <= WAITING * state.levels.level
         reading = 0.0 if waits else statistics.cpu_usage
         usage = state.usage + (reading - state.usage) * max(USAGE_WEIGHT, 1 / readings)
-        state = replace(state, usage=usage, readings=readings, used=self._used(state, statistics))
+        roomy = 0 if reading > self.cpu_limit else state.roomy + 1
+        state = replace(state, usage=usage, readings=readings, roomy=roomy, used=self._used(state, statistics))
         busy_at = self._busy_at(state)
         enough = state.enough_to_compute
-        levels = state.levels
-        if levels.settled and state.busy_at is not None and busy_at is None:
+        begin = state.levels
+        if busy_at is None and state.held and self._may_look_again(state, statistics.at):
             # Levels that were out of reach are not any more: throughput need not show it, for they were never measured.
-            levels = replace(levels, phase=Searching())
+            begin = replace(begin, phase=Searching())
         levels, why = self.observe(
-            levels,
+            begin,
             statistics.throughput,
             # Those that cannot leave hold their threads; one more must be free to run the rest.
             low=statistics.unsuspended + 1,
             ceiling=busy_at,
             high=enough,
         )
-        known = {record.level: record.count for record in levels.records}
-        # Records only grow while the load is the same; what another one kept busy says nothing about this one.
-        same = all(known.get(record.level, 0) >= record.count for record in state.levels.records)
-        used = state.used if same else ()
+        # What another load kept busy says nothing about this one.
+        used = state.used if _same_load(state.levels, levels) else ()
         after = replace(
-            state, levels=levels, unsuspendable=statistics.unsuspended, busy_at=busy_at, supply=None, used=used
+            state,
+            levels=levels,
+            unsuspendable=statistics.unsuspended,
+            busy_at=busy_at,
+            supply=None,
+            used=used,
+            held=levels.settled and (busy_at is not None or (state.held and begin.settled)),
         )
         if levels.level == state.levels.level:
             return after, ()
@@ -274,3 +289,9 @@ class ThreadLevel(Climb):
         if state.floor.missed or not floor.missed:
             return floor, why, ()
         return floor, why, (Action("latency_target", "", self.target, None, target.why_missed(floor)),)
+
+
+def _same_load(before: ClimbState, after: ClimbState) -> bool:
+    """Tell whether a load is the same: records only grow then."""
+    known = {record.level: record.count for record in after.records}
+    return all(known.get(record.level, 0) >= record.count for record in before.records)
