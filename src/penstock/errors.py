@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import Any
 
-_PACKAGE = (lambda: None).__code__.co_filename.rsplit("errors.py", 1)[0]
-"""As tracebacks name the package's files: in a worker they are where they were compiled, not where they are."""
+_PACKAGE = tuple(name.rsplit("errors.py", 1)[0] for name in (__file__, (lambda: None).__code__.co_filename))
+"""Where the package's files are, and where they were compiled, as tracebacks say: a worker has them in a zip."""
 _LIBRARIES = (
     "<frozen",
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),

@@ -18,10 +18,14 @@ import pytest
 
 import penstock as ps
 from penstock.lab.demo.workers import python_workers
+from penstock.plan.plan import make_plan
 from penstock.spark import ready
+from penstock.spark.pilot import START_SECONDS, EpochPilot, UserLimits
 from penstock.spark.ready import EVERY_SECONDS, GROUP, MOST_LANES, Ready
+from penstock.spark.stages import Stages
 
 from ..patience import PATIENCE
+from .piloting import scanned
 
 SEEN = {"k": int, "n": int, "task": int, "process": int}
 
@@ -216,3 +220,22 @@ class TestWhoIsWoken:
             wait_for(lambda: len(woken) > 1)
         finally:
             lanes.close()
+
+
+class TestWhileWorkersStart:
+    @pytest.fixture
+    def pilot(self) -> EpochPilot:
+        return EpochPilot(Stages(make_plan(scanned())), UserLimits(), cores=2, executors=None, tables={}, epoch=0)
+
+    def choose(self, pilot: EpochPilot, seconds: float, ready: int) -> int:
+        rows = int(seconds / pilot._one_task.state.row_seconds)
+        return pilot.choose(UserLimits(), rows, 2, 1, at=1.0, ready=ready).tasks[1]
+
+    def test_a_short_epoch_does_with_those_that_are_there(self, pilot):
+        assert self.choose(pilot, START_SECONDS / 2, ready=1) == 1
+
+    def test_a_long_one_waits_for_the_others(self, pilot):
+        assert self.choose(pilot, START_SECONDS * 2, ready=1) == 2
+
+    def test_once_they_are_there_it_is_as_ever(self, pilot):
+        assert self.choose(pilot, START_SECONDS / 2, ready=2) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -87,6 +88,34 @@ def test_penstock_itself_is_read_once(monkeypatch):
     assert {"penstock/__init__.py", "penstock/py.typed", "penstock/spark/ship.py"} < set(names)
     assert not any("__pycache__" in name for name in names)
     assert "penstock/spark/ship.pyc" in names
+
+
+FAILING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import penstock as ps
+
+def add(total, row):
+    return total + 1 / row.n, total
+
+flow = ps.Flow("f")
+flow.source("in", [{"n": 1}, {"n": 0}]).key_by("n").scan(add, 0.0).sink("out")
+try:
+    ps.run(flow, on=ps.Threads())
+except ps.OperatorError as error:
+    print(ps.__file__, error.trace, sep="\\n")
+"""
+
+
+def test_errors_leave_out_what_was_compiled_elsewhere(tmp_path):
+    """What is in the zip says of itself where it was compiled, and that is not where the zip is."""
+    zipped = ship._zip_penstock()
+    (tmp_path / "failing.py").write_text(FAILING)
+    command = [sys.executable, str(tmp_path / "failing.py"), zipped]
+    file, *trace = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert file == f"{zipped}/penstock/__init__.pyc"
+    assert "in add" in trace[0]
+    assert len([line for line in trace if "File" in line]) == 1, "the function's line, and no line of Penstock's"
 
 
 @pytest.mark.spark
