@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
 LAB = {"lab"}
 """Papers' experiments and workloads: their names are the papers', and their rows have the fields that they have."""
 FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text()) for path in FILES}
 HOUSE = [path for path in FILES if path.relative_to(PACKAGE).parts[0] not in LAB]
 
 MOST_LINES = 450
@@ -23,19 +21,32 @@ MOST_TWICE = 10
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def named(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_file_fits_a_sitting(path):
-    assert len(path.read_text().splitlines()) <= MOST_LINES
+def against(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """Return what is against a rule, by file."""
+    found = {named(path): list(rule(path)) for path in paths}
+    assert found
+    return {name: each for name, each in found.items() if each}
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_function_fits_a_screen(path):
-    functions = [node for node in ast.walk(TREES[path]) if isinstance(node, Function)]
-    assert [node.name for node in functions if node.end_lineno - node.lineno >= MOST_FUNCTION_LINES] == []
+def test_a_file_fits_a_sitting():
+    assert against(FILES, lambda path: path.read_text().splitlines()[MOST_LINES:]) == {}
+
+
+def test_a_function_fits_a_screen():
+    def long(path: Path) -> Iterator[str]:
+        functions = [node for node in ast.walk(tree(path)) if isinstance(node, Function)]
+        return (node.name for node in functions if node.end_lineno - node.lineno >= MOST_FUNCTION_LINES)
+
+    assert against(FILES, long) == {}
 
 
 def positional(node: ast.ClassDef) -> int:
@@ -56,10 +67,12 @@ def positional(node: ast.ClassDef) -> int:
     return count
 
 
-@pytest.mark.parametrize("path", HOUSE, ids=named)
-def test_what_is_made_of_much_is_made_of_names(path):
-    classes = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.ClassDef)]
-    assert [node.name for node in classes if positional(node) > MOST_POSITIONAL] == []
+def test_what_is_made_of_much_is_made_of_names():
+    def large(path: Path) -> Iterator[str]:
+        classes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+        return (node.name for node in classes if positional(node) > MOST_POSITIONAL)
+
+    assert against(HOUSE, large) == {}
 
 
 COMMANDS = {"add_arguments", "run"}
@@ -73,7 +86,7 @@ AS_METHODS = {"distinct", "drop", "rename", "select", "count"}
 def test_few_names_stand_for_two_things():
     places: dict[str, list[str]] = defaultdict(list)
     for path in HOUSE:
-        for node in TREES[path].body:
+        for node in tree(path).body:
             if isinstance(node, (ast.ClassDef, *Function)) and not node.name.startswith("_"):
                 places[node.name].append(named(path))
     twice = {name: where for name, where in places.items() if len(where) > 1}
@@ -112,31 +125,31 @@ def written_in(node: ast.ClassDef) -> Iterator[str]:
             yield each.target.attr
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name != "spark"], ids=named)
-def test_nobody_looks_at_the_private_parts_of_others(path):
+def test_nobody_looks_at_the_private_parts_of_others():
     """PySpark's are another matter: what the Spark engine needs of them is in docs/decisions."""
-    assert sorted(private_parts(TREES[path])) == []
-
-
-@pytest.mark.parametrize("path", sorted((PACKAGE / "spark").glob("*.py")), ids=named)
-def test_the_spark_engine_looks_at_the_private_parts_of_pyspark_alone(path):
     theirs = ("_jvm", "_jsc", "_jdf", "_jrdd", "_jsq", "_gateway", "_jsparkSession")
-    assert [each for each in private_parts(TREES[path]) if not each.endswith(theirs)] == []
+
+    def looks(path: Path) -> Iterator[str]:
+        allowed = theirs if path.parent.name == "spark" else ()
+        return (each for each in private_parts(tree(path)) if not each.endswith(allowed))
+
+    assert against(FILES, looks) == {}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in HOUSE if path.parent.name in ("threads", "spark", "kernels")], ids=named
-)
-def test_engines_probe_nothing(path):
+def test_engines_probe_nothing():
     """They ask the interpreter and what users wrote, never each other."""
     asked = ("main", "os", "row", "value", "self._operator")
-    for node in ast.walk(TREES[path]):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr":
-            assert ast.unparse(node.args[0]) in asked, ast.unparse(node)
+
+    def probes(path: Path) -> Iterator[str]:
+        calls = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+        found = (node for node in calls if ast.unparse(node.func) == "hasattr")
+        return (ast.unparse(node) for node in found if ast.unparse(node.args[0]) not in asked)
+
+    assert against([path for path in HOUSE if path.parent.name in ("threads", "spark", "kernels")], probes) == {}
 
 
 def test_the_reading_of_code_sees_what_it_should():
-    tree = ast.parse("""
+    code = ast.parse("""
 class A:
     x: int
     def __init__(self, a, b):
@@ -150,5 +163,5 @@ class B:
     _: KW_ONLY
     c: int
 """)
-    assert list(private_parts(tree)) == ["engine._theirs"]
-    assert [positional(node) for node in tree.body] == [2, 1]
+    assert list(private_parts(code)) == ["engine._theirs"]
+    assert [positional(node) for node in code.body] == [2, 1]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1] / "src"
 PACKAGE = ROOT / "penstock"
@@ -62,7 +62,12 @@ def names_in(node: ast.AST, package: str) -> set[str]:
 
 
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-TARGETS = {name: {found for found in imports(path) if found != "penstock"} for name, path in MODULES.items()}
+
+
+@cache
+def targets(name: str) -> frozenset[str]:
+    """Return what a module imports."""
+    return frozenset(imports(MODULES[name]) - {"penstock"})
 
 
 def part(name: str) -> str:
@@ -72,12 +77,12 @@ def part(name: str) -> str:
 
 def parts_of(name: str) -> set[str]:
     """Return the other parts that a module imports."""
-    return {part(found) for found in TARGETS[name] if found.startswith("penstock.")} - {part(name)}
+    return {part(found) for found in targets(name) if found.startswith("penstock.")} - {part(name)}
 
 
 def outside(name: str) -> set[str]:
     """Return the distributions that a module imports, the standard library left out."""
-    tops = {found.split(".")[0] for found in TARGETS[name]}
+    tops = {found.split(".")[0] for found in targets(name)}
     return tops - set(sys.stdlib_module_names) - {"penstock", "__future__"}
 
 
@@ -85,60 +90,68 @@ def inside(*parts: str) -> list[str]:
     return [name for name in MODULES if part(name) in parts]
 
 
-@pytest.mark.parametrize("name", inside(*PURE))
-def test_the_pure_rooms_know_only_each_other_and_numpy(name):
-    assert outside(name) <= {"numpy"}
-    assert parts_of(name) <= PURE | {"statistics"}
+def against(names: Iterable[str], rule: Callable[[str], Collection[str]]) -> dict[str, Collection[str]]:
+    """Return what modules have that is against a rule."""
+    found = {name: rule(name) for name in names}
+    assert found
+    return {name: each for name, each in found.items() if each}
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("penstock.threads.policies")])
-def test_policies_are_pure(name):
-    assert outside(name) <= {"numpy"}
-    known = {found for found in TARGETS[name] if found.startswith("penstock.")}
-    assert all(found.startswith(("penstock.threads.policies", "penstock.statistics")) for found in known)
+def test_the_pure_rooms_know_only_each_other_and_numpy():
+    assert against(inside(*PURE), lambda name: outside(name) - {"numpy"}) == {}
+    assert against(inside(*PURE), lambda name: parts_of(name) - PURE - {"statistics"}) == {}
 
 
-@pytest.mark.parametrize("name", inside("rows"))
-def test_rows_know_no_other_room(name):
-    assert parts_of(name) <= {"errors"}
+def test_policies_are_pure():
+    policies = [name for name in MODULES if name.startswith("penstock.threads.policies")]
+    allowed = ("penstock.threads.policies", "penstock.statistics")
+    assert against(policies, lambda name: outside(name) - {"numpy"}) == {}
+    assert (
+        against(
+            policies,
+            lambda name: [
+                each for each in targets(name) if each.startswith("penstock.") and not each.startswith(allowed)
+            ],
+        )
+        == {}
+    )
+
+
+def test_rows_know_no_other_room():
+    assert against(inside("rows"), lambda name: parts_of(name) - {"errors"}) == {}
 
 
 def test_what_happened_is_told_by_plain_data():
     assert parts_of("penstock.statistics") | outside("penstock.statistics") == set()
 
 
-@pytest.mark.parametrize("name", inside("kernels"))
-def test_kernels_stand_on_the_core(name):
-    assert parts_of(name) <= PURE | CORE
-    assert outside(name) <= {"numpy", "pyarrow"}
+def test_kernels_stand_on_the_core():
+    assert against(inside("kernels"), lambda name: parts_of(name) - PURE - CORE) == {}
+    assert against(inside("kernels"), lambda name: outside(name) - {"numpy", "pyarrow"}) == {}
 
 
-@pytest.mark.parametrize("name", inside("store"))
-def test_what_is_kept_stands_on_the_core_and_the_form_of_state(name):
-    assert parts_of(name) <= CORE | {"kernels"}
-    assert outside(name) <= {"pyarrow", "obstore"}
+def test_what_is_kept_stands_on_the_core_and_the_form_of_state():
+    assert against(inside("store"), lambda name: parts_of(name) - CORE - {"kernels"}) == {}
+    assert against(inside("store"), lambda name: outside(name) - {"pyarrow", "obstore"}) == {}
 
 
-@pytest.mark.parametrize("name", inside(*ENGINES))
-def test_engines_do_not_know_each_other(name):
-    assert not parts_of(name) & ENGINES
+def test_engines_do_not_know_each_other():
+    assert against(inside(*ENGINES), lambda name: parts_of(name) & ENGINES) == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - set(inside("cli", "lab"))))
-def test_only_the_command_line_knows_what_the_papers_compare_with(name):
-    assert "lab" not in parts_of(name)
+def test_only_the_command_line_knows_what_the_papers_compare_with():
+    assert against(sorted(set(MODULES) - set(inside("cli", "lab"))), lambda name: parts_of(name) & {"lab"}) == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - set(inside("spark"))))
-def test_only_spark_imports_pyspark(name):
-    assert not outside(name) & {"pyspark", "py4j"}
+def test_only_spark_imports_pyspark():
+    assert against(sorted(set(MODULES) - set(inside("spark"))), lambda name: outside(name) & {"pyspark", "py4j"}) == {}
 
 
-@pytest.mark.parametrize("name", inside(*CORE))
-def test_the_core_knows_no_engine(name):
+def test_the_core_knows_no_engine():
     """But for the one question that only Spark can answer, asked when the source is a DataFrame."""
     known = {"penstock.connectors.frame": {"spark"}}
-    assert not parts_of(name) & (ENGINES | {"kernels", "lab"} | PURE) - known.get(name, set())
+    others = ENGINES | {"kernels", "lab"} | PURE
+    assert against(inside(*CORE), lambda name: (parts_of(name) & others) - known.get(name, set())) == {}
 
 
 MEASURING = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
@@ -166,11 +179,13 @@ def clocks_read(code: ast.AST) -> set[str]:
     return found & MEASURING
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - set(inside(*OWN_CLOCKS))))
-def test_durations_are_measured_with_the_clocks_of_one_module(name):
+def test_durations_are_measured_with_the_clocks_of_one_module():
     """So that the suite can stretch them all: see `penstock.clock`."""
-    allowed = {"time"} if name in TIME_OF_DAY else set()
-    assert clocks_read(ast.parse(MODULES[name].read_text())) <= allowed
+
+    def measures(name: str) -> set[str]:
+        return clocks_read(ast.parse(MODULES[name].read_text())) - ({"time"} if name in TIME_OF_DAY else set())
+
+    assert against(sorted(set(MODULES) - set(inside(*OWN_CLOCKS))), measures) == {}
 
 
 def test_the_reading_of_clocks_sees_all_forms():
@@ -182,13 +197,16 @@ def f(clock=time.monotonic):
     assert clocks_read(ast.parse(code)) == {"perf_counter", "monotonic", "time", "thread_time"}
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parent.rglob("*.py")), ids=lambda path: path.stem)
-def test_tests_share_nothing_through_each_other(path):
+def test_tests_share_nothing_through_each_other():
     """What several files need is in a file without tests: one that is imported is not run alone, and not last."""
-    found = names_in(
-        ast.parse(path.read_text()), "tests." + ".".join(path.relative_to(Path(__file__).parent).parts[:-1])
-    )
-    assert [name for name in found if name.startswith("tests.") and ".test_" in name] == []
+    tests = Path(__file__).parent
+
+    def shares(path: str) -> list[str]:
+        package = "tests." + ".".join(Path(path).relative_to(tests).parts[:-1])
+        found = names_in(ast.parse(Path(path).read_text()), package)
+        return [name for name in found if name.startswith("tests.") and ".test_" in name]
+
+    assert against(map(str, sorted(tests.rglob("*.py"))), shares) == {}
 
 
 def test_the_front_door_only_re_exports():

@@ -39,6 +39,8 @@ BAD: list[tuple[Callable[[ps.Stream], Any], str]] = [
     (lambda s: s.lookup(TABLE, on="k", fields=[5]), "takes names of fields, not 5"),
     (lambda s: s.lookup(TABLE, on="k", fields={"c": 5}), "fields= takes new names that are texts, not 5"),
     (lambda s: s.lookup(TABLE, on="k", prefix=5), "prefix= takes a text, not 5"),
+    (lambda s: s.sink("out/rows"), r"kept in memory under that name; to write there: .*ps.write.parquet\('out/rows'\)"),
+    (lambda s: s.sink("rows.csv"), "sink 'rows.csv' would be kept in memory"),
     (lambda s: s.select(NoTruth()), "'select': select takes names of fields, not a column of Spark's"),
     (lambda s: s.select(ps.expr("v")), r"'select': select takes names of fields, .*: select\(new=ps.expr\('v'\)\)"),
     (lambda s: s.rename({"k": 5}), "'rename': rename\\(\\) takes new names that are texts, not 5"),

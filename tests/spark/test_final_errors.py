@@ -19,6 +19,7 @@ from penstock.errors import StorageError
 
 from ..faults import Decide, faults
 from ..how import how
+from ..in_turn import one_of_each
 from .running import assert_as_sequential, make_rows, run_inline, two_sinks, write_files
 
 NOWHERE = "/sys/penstock-rows"
@@ -33,7 +34,6 @@ FIXES = {
     errno.ENAMETOOLONG: "check the path",
     errno.ELOOP: "check the path",
 }
-FINAL = pytest.mark.parametrize("number", FIXES, ids=errno.errorcode.get)
 Run = Callable[[ps.Flow, Path], object]
 
 
@@ -47,6 +47,12 @@ RUNS: dict[str, Run] = {
     "inline": on_inline,
 }
 ENGINES = pytest.mark.parametrize("engine", RUNS)
+
+
+def each_time(*operations: str) -> pytest.MarkDecorator:
+    """Let each operation fail on each engine, with one error in turn each time and with all of them by `make chaos`."""
+    table = one_of_each([f"{engine} {operation}" for engine in RUNS for operation in operations], list(FIXES))
+    return pytest.mark.parametrize(("where", "number"), table)
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +80,9 @@ def flow_between(data: Path | str, out: Path | str) -> ps.Flow:
     return flow
 
 
-@FINAL
-@ENGINES
-@pytest.mark.parametrize("operation", ["list", "open", "read"])
-def test_a_source_that_cannot_be_read(tmp_path, engine, operation, number):
+@each_time("list", "open", "read")
+def test_a_source_that_cannot_be_read(tmp_path, where, number):
+    engine, operation = where.split()
     write_files(tmp_path / "data", make_rows(50), 10)
     flow = flow_between(tmp_path / "data", tmp_path / "out")
     with faults(failing(number, operation, "/data")), pytest.raises(StorageError) as failed:
@@ -90,10 +95,9 @@ def test_a_source_that_cannot_be_read(tmp_path, engine, operation, number):
     assert failed.value.attempts == 1
 
 
-@FINAL
-@ENGINES
-@pytest.mark.parametrize("operation", ["create", "write", "close"])
-def test_a_sink_that_cannot_be_written(tmp_path, engine, operation, number):
+@each_time("create", "write", "close")
+def test_a_sink_that_cannot_be_written(tmp_path, where, number):
+    engine, operation = where.split()
     write_files(tmp_path / "data", make_rows(50), 10)
     flow = flow_between(tmp_path / "data", tmp_path / "out")
     with faults(failing(number, operation, "/staging/")), pytest.raises(StorageError) as failed:

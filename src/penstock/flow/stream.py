@@ -401,6 +401,11 @@ class Stream(Stateful[RowT_co]):
 
     def sink(self, name: str, writer: Any = None) -> Flow:
         """Take rows out under a name; without a writer they are kept in memory. Returns the flow."""
+        if writer is None and isinstance(name, str) and ("/" in name or name.endswith((".parquet", ".json", ".csv"))):
+            raise FlowError(
+                f"sink {name!r} would be kept in memory under that name; to write there: "
+                f'sink("a name", ps.write.parquet({name!r})), or json, csv'
+            )
         writer = checks.wrap(name, as_writer, writer)
         self.flow.add(name, Sink(writer), (self.port,), (), self.time)
         return self.flow
