@@ -277,7 +277,7 @@ class TestParquet:
                 yield batch
 
         monkeypatch.setattr(pq.ParquetFile, "iter_batches", flaky)
-        monkeypatch.setattr("penstock.connectors.paths.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("penstock.connectors.retries.time.sleep", lambda seconds: None)
         flow = ps.Flow("flaky")
         written.source(flow, "in", on_error=on_error).map(lambda row: row.n, schema=int).sink("out")
         assert run("threads", flow)["out"] == list(range(10))
